@@ -18,6 +18,7 @@ from quafka_gateway.quotas.table import Quotas
 from quafka_gateway.quotas.windows import WindowSettings
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
+from quafka_gateway.security.authorizer import Access, Authorizer, Right
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.security.writer import SecurityWriter
@@ -64,6 +65,7 @@ class Services:
         stats: counts connections and requests.
         security_writer: changes orgs, users, ACLs and quotas.
         audit: records administrative acts and logins.
+        authorizer: decides who may do what; None: everybody may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
         quotas: what clients and orgs may take, and what they have taken.
@@ -80,6 +82,7 @@ class Services:
     stats: GatewayStats = field(default_factory=GatewayStats)
     security_writer: SecurityWriter = field(default_factory=lambda: SecurityWriter(Directory()))
     audit: AuditLog = field(default_factory=AuditLog)
+    authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)
     quotas: Quotas = field(init=False)
@@ -173,6 +176,35 @@ class RequestContext:
             self.throttled = seconds
         session = self.session
         self.services.quotas.count(session.tenant, session.principal.name, kind, seconds)
+
+    @property
+    def access(self) -> Access | None:
+        """What the client may do; None: everything, as there is no authorizer."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return None
+        session = self.session
+        access, org_id = session.access, session.tenant.org_id
+        if access is None or access.principal is not session.principal or access.org_id != org_id:
+            host = self.client_host.removeprefix("/")
+            access = session.access = authorizer.access(org_id, session.principal, host)
+        return access
+
+    def may(self, right: Right, name: str) -> bool:
+        """Whether the client has a right on the resource with this name."""
+        access = self.access
+        return access is None or access.allows(right, name)
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the client may change what concerns all orgs.
+
+        It is a super user of this gateway's own org; without an authorizer, any client of it.
+        """
+        access = self.access
+        if access is None:
+            return self.session.tenant.org_id == self.services.config.org_id
+        return access.is_operator
 
     @property
     def trace(self) -> TraceContext | None:

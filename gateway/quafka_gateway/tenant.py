@@ -16,6 +16,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
+from quafka_gateway.cluster.topic_names import TopicNames
 from quafka_gateway.cluster.topics import Topics
 from quafka_gateway.cluster.transactions import Transactions
 from quafka_gateway.fair_budget import FairBudget, OrgShare
@@ -167,6 +168,7 @@ class Tenant:
         transaction_traces: the spans that the org's transactional producers began with.
         cluster: the links to the org's brokers, by its routes.
         topics: ops on topics, records and producers.
+        names: the names of topics by their ids.
         groups: ops on consumer groups and their offsets.
         transactions: ops on transactions.
         admin: administrators' ops.
@@ -176,8 +178,8 @@ class Tenant:
     """
 
     __slots__ = (
-        "admin", "clients", "cluster", "fetch_sessions", "groups", "name", "org_id", "reader",
-        "response_cache", "topics", "traffic", "transaction_traces", "transactions",
+        "admin", "clients", "cluster", "fetch_sessions", "groups", "name", "names", "org_id",
+        "reader", "response_cache", "topics", "traffic", "transaction_traces", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -195,6 +197,7 @@ class Tenant:
         self.transaction_traces = TransactionTraces()
         self.cluster = cluster
         self.topics = Topics(cluster)
+        self.names = TopicNames(self.topics.describe)
         self.groups = Groups(cluster)
         self.transactions = Transactions(cluster)
         self.admin = Admin(cluster)

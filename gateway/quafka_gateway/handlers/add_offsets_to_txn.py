@@ -6,10 +6,12 @@ The offsets themselves follow with TxnOffsetCommit.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP, WRITE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.transactions import AddOffsets, TransactionalProducer
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -20,6 +22,11 @@ async def handle(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     """Add the group, durably."""
+    if not context.may(WRITE_TRANSACTION, request.transactional_id):
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return AddOffsetsToTxnResponse(error_code=refusal)
+    if not context.may(READ_GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     op = AddOffsets(
         TransactionalProducer(
             request.transactional_id,
@@ -39,5 +46,6 @@ API = Api(
     versions=Versions(0, 4),
     request=AddOffsetsToTxnRequest,
     handle=handle,
+    access=(WRITE_TRANSACTION, READ_GROUP),
     order=Order(writes=State.TRANSACTIONS | State.PRODUCERS),
 )

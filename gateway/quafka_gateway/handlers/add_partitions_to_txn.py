@@ -10,11 +10,19 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    CLUSTER_ACTION,
+    WRITE_TOPIC,
+    WRITE_TRANSACTION,
+    denied,
+    may_on_cluster,
+)
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import AddPartitions, TransactionalProducer
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -37,6 +45,8 @@ async def handle(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     """Add the partitions to each transaction, durably; or verify that they are in it."""
+    if context.version >= _FIRST_BATCHED and not may_on_cluster(CLUSTER_ACTION, context):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.add_partitions_to_txn") as span:
         if context.version < _FIRST_BATCHED:
             one = AddPartitionsToTxnTransaction(
@@ -45,7 +55,9 @@ async def handle(
                 producer_epoch=request.v3_and_below_producer_epoch,
                 topics=request.v3_and_below_topics,
             )
-            results = await _add(one, context, context.connection, span.context)
+            results = await _refused(one, context)
+            if results is None:
+                results = await _add(one, context, context.connection, span.context)
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         found: list[AddPartitionsToTxnResult] = []
         for at in range(0, len(request.transactions), _AT_A_TIME):
@@ -66,9 +78,32 @@ API = Api(
     versions=Versions(0, 5),
     request=AddPartitionsToTxnRequest,
     handle=handle,
+    access=(WRITE_TRANSACTION, WRITE_TOPIC, CLUSTER_ACTION),
     order=Order(reads=State.TOPICS, writes=State.TRANSACTIONS | State.PRODUCERS),
     response_length=ResponseLength.BY_REQUEST,
 )
+
+
+async def _refused(
+    transaction: AddPartitionsToTxnTransaction, context: RequestContext
+) -> list[AddPartitionsToTxnTopicResult] | None:
+    """The results of a client's transaction that is not allowed; None: it is."""
+    topics = transaction.topics
+    if not context.may(WRITE_TRANSACTION, transaction.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        codes = [code for topic in topics for _ in topic.partitions]
+        return await listed(_results(topics, codes, context.version))
+    names = await denied((topic.name for topic in topics), WRITE_TOPIC, context)
+    if not names:
+        return None
+    codes = [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic.name in names
+        else ErrorCode.OPERATION_NOT_ATTEMPTED
+        for topic in topics
+        for _ in topic.partitions
+    ]
+    return await listed(_results(topics, codes, context.version))
 
 
 async def _add(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER_CONFIGS, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas import records
@@ -33,6 +34,11 @@ async def handle(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Apply each entry that is valid."""
+    if not may_on_cluster(ALTER_CLUSTER_CONFIGS, context):
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED
+        return AlterClientQuotasResponse(
+            entries=await listed(_result(each, refused) for each in request.entries)
+        )
     changes = await listed(map(_change, request.entries))
     outcomes = [_validated(change) for change in changes]
     if not request.validate_only:
@@ -64,6 +70,7 @@ API = Api(
     versions=Versions(0, 1),
     request=AlterClientQuotasRequest,
     handle=handle,
+    access=(ALTER_CLUSTER_CONFIGS,),
     order=Order(writes=State.QUOTAS),
     audited=True,
 )

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
+from quafka_gateway.handlers.authorized import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+)
 from quafka_gateway.handlers.config_changes import Resource
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
@@ -36,6 +41,7 @@ API = Api(
     versions=Versions(0, 2),
     request=AlterConfigsRequest,
     handle=handle,
+    access=(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
     order=Order(reads=State.TOPICS, writes=State.CONFIGS),
     audited=True,
 )

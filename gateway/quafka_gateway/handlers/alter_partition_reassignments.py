@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.errors import ErrorCode
@@ -20,26 +21,37 @@ from quafka_proto.schema.replicas import (
     ReassignableTopicResponse,
 )
 
+_NO_ERROR = (ErrorCode.NONE, None)
+_DENIED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
+
 
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Compare each assignment with the only one possible."""
-    names = (topic.name for topic in request.topics)
+    allowed = may_on_cluster(ALTER_CLUSTER, context)
+    names = (topic.name for topic in request.topics if allowed)
     with context.child("gateway.kafka.alter_partition_reassignments") as span:
         counts = await replicas.partition_counts(names, context, span.context)
+    code: int
+    message: str | None
     responses: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         response = ReassignableTopicResponse(name=topic.name)
         for part in topic.partitions:
-            code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))
+            code, message = _DENIED
+            if allowed:
+                code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))
             response.partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=part.partition_index, error_code=code, error_message=message
                 )
             )
         responses.append(response)
+    code, message = _NO_ERROR if allowed else _DENIED
     return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=responses,
     )
@@ -50,6 +62,7 @@ API = Api(
     versions=Versions(0, 1),
     request=AlterPartitionReassignmentsRequest,
     handle=handle,
+    access=(ALTER_CLUSTER,),
     order=Order(reads=State.TOPICS, writes=State.REPLICAS),
     audited=True,
 )

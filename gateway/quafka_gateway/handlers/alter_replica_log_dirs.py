@@ -6,8 +6,11 @@ LOG_DIR_NOT_FOUND.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.errors import ErrorCode
@@ -24,6 +27,8 @@ async def handle(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Compare the folder of each partition with the requested one."""
+    if not may_on_cluster(ALTER_CLUSTER, context):
+        return _response(request, lambda *_: ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = partitions_of(
         (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
     )
@@ -44,6 +49,23 @@ async def handle(
             return missing
         return ErrorCode.NONE if place[topic, partition] == path else ErrorCode.LOG_DIR_NOT_FOUND
 
+    return _response(request, error)
+
+
+API = Api(
+    key=34,
+    versions=Versions(0, 2),
+    request=AlterReplicaLogDirsRequest,
+    handle=handle,
+    access=(ALTER_CLUSTER,),
+    order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
+    audited=True,
+)
+
+
+def _response(
+    request: AlterReplicaLogDirsRequest, error: Callable[[str, str, int], ErrorCode]
+) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
@@ -59,13 +81,3 @@ async def handle(
             for topic in each.topics
         ]
     )
-
-
-API = Api(
-    key=34,
-    versions=Versions(0, 2),
-    request=AlterReplicaLogDirsRequest,
-    handle=handle,
-    order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
-    audited=True,
-)

@@ -60,6 +60,7 @@ API = Api(
     versions=Versions(0, 4),
     request=ApiVersionsRequest,
     handle=handle,
+    access=(),
     order=Order(),
     unknown_version=UnknownVersionRequest,
 )

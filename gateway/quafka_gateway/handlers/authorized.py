@@ -1,46 +1,179 @@
-"""Kafka's "authorized operations" fields: bits of AclOperation.
+"""The rights that APIs need, and how handlers ask for them.
 
-There is no authorizer yet, so a resource has all operations of its kind, as Kafka answers without
-an authorizer. Where the request does not include them, they are AUTHORIZED_OPERATIONS_UNKNOWN.
+An API declares its rights (`Api.access`), and its handler asks for each with `RequestContext.may`
+or with a helper of this module. A test sees to it that both are the same, and that
+docs/security.md lists them.
+
+"Authorized operations" are bits of AclOperation. Where the request does not ask for them, they are
+AUTHORIZED_OPERATIONS_UNKNOWN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+
+from quafka_gateway.cluster.catalog import NamedTopic
+from quafka_gateway.context import RequestContext
+from quafka_gateway.security.authorizer import Right, right
+from quafka_mesh_ops.ops.topics import TopicDescription
+from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Resource
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
+from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import TraceContext
 
 AUTHORIZER_DISABLED = ErrorCode.SECURITY_DISABLED
 NO_AUTHORIZER = "no authorizer is configured"
 """The error of the ACL APIs."""
+DENIED = "the authorizer does not allow it"
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
+READ_TOPIC = right(Operation.READ, Resource.TOPIC)
+WRITE_TOPIC = right(Operation.WRITE, Resource.TOPIC)
+CREATE_TOPIC = right(Operation.CREATE, Resource.TOPIC)
+DELETE_TOPIC = right(Operation.DELETE, Resource.TOPIC)
+ALTER_TOPIC = right(Operation.ALTER, Resource.TOPIC)
+DESCRIBE_TOPIC = right(Operation.DESCRIBE, Resource.TOPIC)
+DESCRIBE_TOPIC_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC)
+ALTER_TOPIC_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.TOPIC)
+READ_GROUP = right(Operation.READ, Resource.GROUP)
+DELETE_GROUP = right(Operation.DELETE, Resource.GROUP)
+DESCRIBE_GROUP = right(Operation.DESCRIBE, Resource.GROUP)
+DESCRIBE_GROUP_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.GROUP)
+ALTER_GROUP_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.GROUP)
+WRITE_TRANSACTION = right(Operation.WRITE, Resource.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTION = right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
+CLUSTER_ACTION = right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+CREATE_CLUSTER = right(Operation.CREATE, Resource.CLUSTER)
+DELETE_CLUSTER = right(Operation.DELETE, Resource.CLUSTER)
+ALTER_CLUSTER = right(Operation.ALTER, Resource.CLUSTER)
+DESCRIBE_CLUSTER = right(Operation.DESCRIBE, Resource.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
+ALTER_CLUSTER_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.CLUSTER)
+IDEMPOTENT_WRITE = right(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)
+
+_NAMES_PER_SLICE = 500
+_NO_ID = bytes(16)
+_NOBODY: frozenset[str] = frozenset()
 
 
-def _bits(*operations: int) -> int:
+def may_on_cluster(right: Right, context: RequestContext) -> bool:
+    """Whether the client has a right on the cluster, which is its org."""
+    return context.may(right, CLUSTER_NAME)
+
+
+def may_on_all_orgs(right: Right, context: RequestContext) -> bool:
+    """Whether the client may do what concerns all orgs: its org must be this gateway's own."""
+    is_own = context.tenant.org_id == context.services.config.org_id
+    return is_own and may_on_cluster(right, context)
+
+
+async def denied(names: Iterable[str], right: Right, context: RequestContext) -> Collection[str]:
+    """Return those of the names on which the client does not have a right."""
+    access = context.access
+    if access is None:
+        return _NOBODY
+    found: set[str] = set()
+    asked = set[str]()
+    slices = Slices(_NAMES_PER_SLICE)
+    for name in names:
+        if name not in asked:
+            asked.add(name)
+            if not access.allows(right, name):
+                found.add(name)
+        await slices.done()
+    return found
+
+
+async def visible(
+    topics: list[TopicDescription], context: RequestContext
+) -> list[TopicDescription]:
+    """Return those of a long list of topics that the client may describe."""
+    access = context.access
+    if access is None:
+        return topics
+    kind, _, bit = DESCRIBE_TOPIC
+    found: list[TopicDescription] = []
+    slices = Slices(_NAMES_PER_SLICE)
+    for topic in topics:
+        if access.decide(kind, topic.topic) & bit:
+            found.append(topic)
+        await slices.done()
+    return found
+
+
+async def refusals(
+    topics: Iterable[NamedTopic],
+    right: Right,
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> Mapping[NamedTopic, int]:
+    """Return the error code of each topic, named by name or by id, that the client may not use.
+
+    A topic's id has its name looked up, once. An id that nothing is known of is refused, too: the
+    topic might be created in the meantime.
+    """
+    access = context.access
+    if access is None:
+        return {}
+    asked = list(dict.fromkeys(topics))
+    ids = [topic_id for name, topic_id in asked if not name]
+    by_id = await context.tenant.names.find(ids, trace) if ids else {}
+    errors: dict[NamedTopic, int] = {}
+    slices = Slices(_NAMES_PER_SLICE)
+    for topic in asked:
+        name, code = topic[0], 0
+        if not name:
+            name, code = by_id[topic[1]]
+        if not code and not access.allows(right, name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if code:
+            errors[topic] = code
+        await slices.done()
+    return errors
+
+
+# --- authorized operations ------------------------------------------------------------------
+
+
+def _bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
 _TOPIC = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
+    Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+    Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+)  # fmt: skip
+_GROUP = _bits(
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)  # fmt: skip
 _CLUSTER = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS,
-    _IDEMPOTENT_WRITE,
+    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
 )  # fmt: skip
 
 
-def topic_operations(*, requested: bool) -> int:
+def topic_operations(name: str, context: RequestContext, *, requested: bool) -> int:
     """Return the operations allowed on a topic."""
-    return _TOPIC if requested else AUTHORIZED_OPERATIONS_UNKNOWN
+    return _operations(_TOPIC, Resource.TOPIC, name, context, requested)
 
 
-def group_operations(*, requested: bool) -> int:
+def group_operations(name: str, context: RequestContext, *, requested: bool) -> int:
     """Return the operations allowed on a group."""
-    return _GROUP if requested else AUTHORIZED_OPERATIONS_UNKNOWN
+    return _operations(_GROUP, Resource.GROUP, name, context, requested)
 
 
-def cluster_operations(*, requested: bool) -> int:
-    """Return the operations allowed on the cluster."""
-    return _CLUSTER if requested else AUTHORIZED_OPERATIONS_UNKNOWN
+def cluster_operations(context: RequestContext, *, requested: bool) -> int:
+    """Return the operations allowed on the cluster: none for a client that may not describe it."""
+    if requested and not may_on_cluster(DESCRIBE_CLUSTER, context):
+        return 0
+    return _operations(_CLUSTER, Resource.CLUSTER, CLUSTER_NAME, context, requested)
+
+
+def _operations(
+    known: int, kind: Resource, name: str, context: RequestContext, requested: bool
+) -> int:
+    if not requested:
+        return AUTHORIZED_OPERATIONS_UNKNOWN
+    access = context.access
+    return known if access is None else known & access.decide(kind, name)

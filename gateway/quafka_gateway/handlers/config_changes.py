@@ -11,6 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+    DENIED,
+    may_on_all_orgs,
+)
 from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
@@ -22,6 +29,7 @@ _OPERATIONS = set(ConfigOperation)
 _MOST_CHANGES = 1_000
 """Changes of one resource; more than all configs that exist."""
 _CHANGES_PER_SLICE = 500
+_OF_CLUSTER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 
 
 class Resource(NamedTuple):
@@ -49,7 +57,9 @@ async def apply(
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
         await slices.done(1 + len(resource.changes))
-        code, message = _refusal(resource, times, context.node_id)
+        code, message = _denial(resource, times, context)
+        if not code:
+            code, message = _refusal(resource, context.node_id)
         if not code and resource.kind == ResourceType.TOPIC:
             op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
             answer = await context.tenant.admin.alter_topic_configs(op, trace)
@@ -70,9 +80,23 @@ async def apply(
     return done
 
 
-def _refusal(resource: Resource, times: Counter[tuple[int, str]], node: int) -> tuple[int, str]:
-    if times[resource.kind, resource.name] > 1:
+def _denial(
+    resource: Resource, times: Counter[tuple[int, str]], context: RequestContext
+) -> tuple[int, str]:
+    """Why the client may not change the resource, or may not know more of it."""
+    kind, name = resource.kind, resource.name
+    if times[kind, name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this resource twice"
+    if kind == ResourceType.TOPIC and not context.may(ALTER_TOPIC_CONFIGS, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED
+    if kind == ResourceType.GROUP and not context.may(ALTER_GROUP_CONFIGS, name):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED
+    if kind in _OF_CLUSTER and not may_on_all_orgs(ALTER_CLUSTER_CONFIGS, context):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED
+    return ErrorCode.NONE, ""
+
+
+def _refusal(resource: Resource, node: int) -> tuple[int, str]:
     if len(resource.changes) > _MOST_CHANGES:
         return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
     names = ", ".join(change.name for change in resource.changes)

@@ -31,5 +31,6 @@ API = Api(
     versions=Versions(0, 1),
     request=ConsumerGroupHeartbeatRequest,
     handle=handle,
+    access=(),
     order=Order(),
 )

@@ -9,6 +9,7 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.authorized import ALTER_TOPIC, DENIED
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
@@ -35,7 +36,7 @@ async def handle(
     before = await mutations.partitions([topic.name for topic in request.topics], [])
     with context.child("gateway.kafka.create_partitions") as span:
         for topic in request.topics:
-            code, message = _refusal(topic, times, context.node_id)
+            code, message = _refusal(topic, times, context)
             if not code and not mutations.may_go_on():
                 code, message = REFUSED, MESSAGE
             if not code:
@@ -59,6 +60,7 @@ API = Api(
     versions=Versions(0, 3),
     request=CreatePartitionsRequest,
     handle=handle,
+    access=(ALTER_TOPIC,),
     order=Order(writes=State.TOPICS),
     audited=True,
 )
@@ -68,8 +70,13 @@ def _assigned(topic: CreatePartitionsTopic) -> int:
     return -1 if topic.assignments is None else len(topic.assignments)
 
 
-def _refusal(topic: CreatePartitionsTopic, times: Counter[str], node: int) -> tuple[int, str]:
+def _refusal(
+    topic: CreatePartitionsTopic, times: Counter[str], context: RequestContext
+) -> tuple[int, str]:
     if times[topic.name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this topic twice"
-    fault = replicas.assignment_fault((each.broker_ids for each in topic.assignments or []), node)
+    if not context.may(ALTER_TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED
+    assigned = (each.broker_ids for each in topic.assignments or [])
+    fault = replicas.assignment_fault(assigned, context.node_id)
     return fault or (ErrorCode.NONE, "")

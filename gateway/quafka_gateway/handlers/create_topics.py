@@ -13,6 +13,13 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.authorized import (
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DENIED,
+    DESCRIBE_TOPIC_CONFIGS,
+    may_on_cluster,
+)
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
@@ -44,6 +51,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             topics=await listed(_error(t, violation, message) for t in request.topics)
         )
     times = Counter(topic.name for topic in request.topics)
+    creates_any = may_on_cluster(CREATE_CLUSTER, context)
     results: list[CreatableTopicResult] = []
     slices = Slices(_TOPICS_PER_SLICE)
     mutations = Mutations(context, _STRICT)
@@ -51,6 +59,10 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         for topic in request.topics:
             await slices.done()
             refusal = _refusal(topic, times, context.node_id)
+            if times[topic.name] == 1 and not (
+                creates_any or context.may(CREATE_TOPIC, topic.name)
+            ):
+                refusal = _error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED)
             if refusal is None and not mutations.may_go_on():
                 refusal = _error(topic, REFUSED, MESSAGE)
             if refusal is not None:
@@ -62,17 +74,8 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             answer = await context.tenant.topics.create(op, span.context)
             if not answer.error_code and not request.validate_only:
                 mutations.made(answer.partitions)
-            results.append(
-                CreatableTopicResult(
-                    name=topic.name,
-                    topic_id=answer.topic_id or bytes(16),
-                    error_code=answer.error_code,
-                    error_message=answer.error_message or None,
-                    num_partitions=answer.partitions,
-                    replication_factor=1,
-                    configs=_configs(answer),
-                )
-            )
+            shows = context.may(DESCRIBE_TOPIC_CONFIGS, topic.name)
+            results.append(_created(topic, answer) if shows else _hidden(topic, answer))
     return CreateTopicsResponse(topics=results)
 
 
@@ -81,6 +84,7 @@ API = Api(
     versions=Versions(0, 7),
     request=CreateTopicsRequest,
     handle=handle,
+    access=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS),
     order=Order(writes=State.TOPICS | State.CONFIGS),
     audited=True,
 )
@@ -115,6 +119,30 @@ def _assignment_fault(topic: CreatableTopic, node: int) -> tuple[ErrorCode, str]
         message = "a manual assignment names each partition from 0 on once"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     return replicas.assignment_fault((each.broker_ids for each in topic.assignments), node)
+
+
+def _created(topic: CreatableTopic, answer: CreateTopicResp) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=answer.topic_id or bytes(16),
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        num_partitions=answer.partitions,
+        replication_factor=1,
+        configs=_configs(answer),
+    )
+
+
+def _hidden(topic: CreatableTopic, answer: CreateTopicResp) -> CreatableTopicResult:
+    """For a client that may create the topic, and not describe its configs."""
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=answer.topic_id or bytes(16),
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        topic_config_error_code=0 if answer.error_code else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        configs=[],
+    )
 
 
 def _configs(answer: CreateTopicResp) -> list[CreatableTopicConfigs]:

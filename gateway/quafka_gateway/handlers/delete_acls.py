@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import AUTHORIZER_DISABLED, NO_AUTHORIZER
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, AUTHORIZER_DISABLED, NO_AUTHORIZER
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Versions
@@ -25,6 +25,7 @@ API = Api(
     versions=Versions(0, 3),
     request=DeleteAclsRequest,
     handle=handle,
+    access=(ALTER_CLUSTER,),
     order=Order(writes=State.ACLS),
     audited=True,
 )

@@ -10,10 +10,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    DELETE_CLUSTER,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    may_on_cluster,
+    refusals,
+)
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.topics import DeleteTopic, DeleteTopicResp
+from quafka_mesh_ops.ops.topics import DeleteTopic, DeleteTopicResp, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (
@@ -34,6 +41,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     """Delete each topic, durably."""
     times: Counter[tuple[str, bytes]] = Counter()
     ops = await listed(_ops(request, context.version, times))
+    refused = await _refusals([op for op in ops if not _fault(op, times)], context)
     results: list[DeletableTopicResult] = []
     mutations = Mutations(context, _STRICT)
     with context.child("gateway.kafka.delete_topics") as span:
@@ -42,10 +50,15 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             sizes = await mutations.partitions(
                 [op.topic for op in some if op.topic], [op.topic_id for op in some if op.topic_id]
             )
-            refusals = [_refusal(op, times, mutations, sizes) for op in some]
+            faults = [
+                (ErrorCode.NONE, "")
+                if (op.topic, op.topic_id) in refused
+                else _refusal(op, times, mutations, sizes)
+                for op in some
+            ]
             deletions = (
-                _delete(op, refusal, context, span.context)
-                for op, refusal in zip(some, refusals, strict=True)
+                _delete(op, fault, refused.get((op.topic, op.topic_id)), context, span.context)
+                for op, fault in zip(some, faults, strict=True)
             )
             results += await asyncio.gather(*deletions)
     return DeleteTopicsResponse(responses=results)
@@ -54,13 +67,15 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 async def _delete(
     op: DeleteTopic,
     refusal: tuple[int, str],
+    answer: DeleteTopicResp | None,
     context: RequestContext,
     trace: TraceContext | None,
 ) -> DeletableTopicResult:
+    """Delete one topic. `answer`: set where the client's rights have decided already."""
     code, message = refusal
-    if code:
+    if answer is None and code:
         answer = DeleteTopicResp(op.topic, op.topic_id, code)
-    else:
+    elif answer is None:
         answer = await context.tenant.topics.delete(op, trace)
     nameless = None if context.version >= 6 else ""
     return DeletableTopicResult(
@@ -71,11 +86,41 @@ async def _delete(
     )
 
 
+async def _refusals(
+    ops: list[DeleteTopic], context: RequestContext
+) -> dict[tuple[str, bytes], DeleteTopicResp]:
+    """The answers about topics that the client may not delete: without a name that it may not
+    know, and without telling whether a topic exists that it may not describe.
+    """
+    access = context.access
+    if access is None or may_on_cluster(DELETE_CLUSTER, context):
+        return {}
+    asked = [(op.topic, op.topic_id) for op in ops]
+    found = await refusals(asked, DELETE_TOPIC, context, context.trace)
+    answers: dict[tuple[str, bytes], DeleteTopicResp] = {}
+    describable: list[str] = []
+    for (name, topic_id), code in found.items():
+        known = name or context.tenant.names.known(topic_id) or ""
+        shown = name
+        if known and code != ErrorCode.UNKNOWN_TOPIC_ID and context.may(DESCRIBE_TOPIC, known):
+            shown = known
+            if name:
+                describable.append(name)
+        answers[name, topic_id] = DeleteTopicResp(shown, topic_id, code)
+    if describable:
+        described = await context.tenant.topics.describe(DescribeTopics(describable), context.trace)
+        for topic in described.topics:
+            if topic.error_code:
+                answers[topic.topic, b""] = DeleteTopicResp(topic.topic, b"", topic.error_code)
+    return answers
+
+
 API = Api(
     key=20,
     versions=Versions(0, 6),
     request=DeleteTopicsRequest,
     handle=handle,
+    access=(DELETE_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC),
     order=Order(
         writes=State.TOPICS | State.CONFIGS | State.RECORDS | State.PRODUCERS | State.OFFSETS
     ),

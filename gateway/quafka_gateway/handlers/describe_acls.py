@@ -6,7 +6,7 @@ Without the API, tools would take the UNSUPPORTED_VERSION error for an old clust
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import AUTHORIZER_DISABLED, NO_AUTHORIZER
+from quafka_gateway.handlers.authorized import AUTHORIZER_DISABLED, DESCRIBE_CLUSTER, NO_AUTHORIZER
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Versions
@@ -23,5 +23,6 @@ API = Api(
     versions=Versions(0, 3),
     request=DescribeAclsRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.ACLS),
 )

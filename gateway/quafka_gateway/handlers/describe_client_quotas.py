@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas import records
@@ -28,6 +29,9 @@ async def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """List the quotas that match."""
+    if not may_on_cluster(DESCRIBE_CLUSTER_CONFIGS, context):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeClientQuotasResponse(error_code=code, error_message=DENIED, entries=None)
     try:
         parts = [(each.entity_type, each.match_type, each.match) for each in request.components]
         wanted = EntityFilter(parts, strict=request.strict)
@@ -56,6 +60,7 @@ API = Api(
     versions=Versions(0, 1),
     request=DescribeClientQuotasRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER_CONFIGS,),
     order=Order(reads=State.QUOTAS),
     response_length=ResponseLength.LONG,
 )

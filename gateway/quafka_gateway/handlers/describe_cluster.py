@@ -7,7 +7,7 @@ MISMATCHED_ENDPOINT_TYPE (KIP-919).
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import cluster_operations
+from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, cluster_operations
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.topics import DescribeTopics
@@ -39,7 +39,7 @@ async def handle(
         cluster_id=answer.cluster_id,
         controller_id=context.node_id,
         brokers=[DescribeClusterBroker(broker_id=context.node_id, host=host, port=port)],
-        cluster_authorized_operations=cluster_operations(requested=asked),
+        cluster_authorized_operations=cluster_operations(context, requested=asked),
     )
 
 
@@ -48,6 +48,7 @@ API = Api(
     versions=Versions(0, 2),
     request=DescribeClusterRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.TOPICS),
 )
 

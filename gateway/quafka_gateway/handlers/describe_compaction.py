@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeCompactionRequest,
@@ -17,6 +19,8 @@ async def handle(
     request: DescribeCompactionRequest, context: RequestContext
 ) -> DescribeCompactionResponse:
     """Ask the topic's broker."""
+    if not context.may(DESCRIBE_TOPIC, request.topic):
+        return DescribeCompactionResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.describe_compaction") as span:
         found = await context.tenant.admin.describe_compaction(request.topic, span.context)
     return DescribeCompactionResponse(
@@ -41,6 +45,7 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeCompactionRequest,
     handle=handle,
+    access=(DESCRIBE_TOPIC,),
     order=Order(reads=State.RECORDS | State.CONFIGS | State.TOPICS),
     response_length=ResponseLength.LONG,
     quafka_only=True,

@@ -18,6 +18,13 @@ from quafka_gateway.cluster.admin import DescribedTopic
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    DENIED,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    may_on_cluster,
+)
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops import described_settings
@@ -70,7 +77,12 @@ async def handle(
     if len(request.resources) > _MOST_RESOURCES:
         return await _too_many(request)
     writer = _Writer(request, context.version)
-    names = [r.resource_name for r in request.resources if r.resource_type == ResourceType.TOPIC]
+    names = [
+        r.resource_name
+        for r in request.resources
+        if r.resource_type == ResourceType.TOPIC
+        and context.may(DESCRIBE_TOPIC_CONFIGS, r.resource_name)
+    ]
     results: list[DescribeConfigsResult] = []
     with context.child("gateway.kafka.describe_configs") as span:
         topics = iter(await context.tenant.admin.describe_topic_configs(names, span.context))
@@ -81,6 +93,7 @@ async def handle(
                 resource_type=resource.resource_type, resource_name=resource.resource_name
             )
             try:
+                _check(resource, context)
                 if resource.resource_type == ResourceType.TOPIC:
                     result.configs = writer.topic(next(topics), resource.configuration_keys)
                 else:
@@ -97,6 +110,7 @@ API = Api(
     versions=Versions(0, 4),
     request=DescribeConfigsRequest,
     handle=handle,
+    access=(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
     order=Order(reads=State.CONFIGS | State.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
@@ -115,6 +129,18 @@ async def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
             for each in request.resources
         )
     )
+
+
+def _check(resource: DescribeConfigsResource, context: RequestContext) -> None:
+    """Raises _Refused if the client may not know the resource's configs."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ResourceType.TOPIC and not context.may(DESCRIBE_TOPIC_CONFIGS, name):
+        raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED)
+    if kind == ResourceType.GROUP and not context.may(DESCRIBE_GROUP_CONFIGS, name):
+        raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED)
+    of_cluster = kind not in (ResourceType.TOPIC, ResourceType.GROUP)
+    if of_cluster and not may_on_cluster(DESCRIBE_CLUSTER_CONFIGS, context):
+        raise _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
 
 
 async def _describe(

@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, Quafka's own), versions 0-4: this gateway and its brokers."""
+"""DescribeGateway (key 20551, Quafka's own), versions 0-5: this gateway and its brokers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextlib import suppress
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
@@ -24,10 +26,13 @@ from quafka_telemetry.version import version
 _ANSWER_SECONDS = 2.0
 
 
-async def handle(
-    _request: DescribeGatewayRequest, context: RequestContext
-) -> DescribeGatewayResponse:
+async def handle(_: DescribeGatewayRequest, context: RequestContext) -> DescribeGatewayResponse:
     """Probe all brokers at once; wait only briefly for an unavailable one."""
+    if not may_on_cluster(DESCRIBE_CLUSTER, context):
+        return DescribeGatewayResponse(
+            server_time_ms=time.time_ns() // 1_000_000,
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        )
     with context.child("gateway.kafka.describe_gateway") as span:
         brokers = await asyncio.gather(
             *(_broker(link, span.context) for link in context.tenant.cluster.links)
@@ -40,9 +45,10 @@ async def handle(
 
 API = Api(
     key=20551,
-    versions=Versions(0, 4),
+    versions=Versions(0, 5),
     request=DescribeGatewayRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.ALL),
     quafka_only=True,
 )

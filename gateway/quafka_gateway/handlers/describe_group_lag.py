@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import groupby
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema import quafka
 from quafka_proto.schema.quafka import (
@@ -24,15 +27,20 @@ async def handle(
     request: DescribeGroupLagRequest, context: RequestContext
 ) -> DescribeGroupLagResponse:
     """Let the broker compute the lag of each group."""
+    hidden = await denied(request.groups, DESCRIBE_GROUP, context)
+    names = [name for name in request.groups if name not in hidden]
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    refused = [quafka.GroupLag(error_code=code, group_id=name) for name in hidden]
     with context.child("gateway.kafka.describe_group_lag") as span:
         try:
-            answer = await context.tenant.groups.group_lag(GroupLag(request.groups), span.context)
+            answer = await context.tenant.groups.group_lag(GroupLag(names), span.context)
         except UnavailableError as e:
-            failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in request.groups]
-            return DescribeGroupLagResponse(groups=failed)
-    return DescribeGroupLagResponse(
-        server_time_ms=answer.now_ms, groups=[_group(group) for group in answer.groups]
-    )
+            failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in names]
+            return DescribeGroupLagResponse(groups=failed + refused)
+    topics = (each.topic for group in answer.groups for each in group.partitions or [])
+    hidden_topics = await denied(topics, DESCRIBE_TOPIC, context)
+    found = [_group(group, hidden_topics) for group in answer.groups]
+    return DescribeGroupLagResponse(server_time_ms=answer.now_ms, groups=found + refused)
 
 
 API = Api(
@@ -40,13 +48,14 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeGroupLagRequest,
     handle=handle,
+    access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
     order=Order(reads=State.GROUPS | State.OFFSETS | State.RECORDS | State.TOPICS),
     response_length=ResponseLength.LONG,
     quafka_only=True,
 )
 
 
-def _group(group: LagOfGroup) -> quafka.GroupLag:
+def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.GroupLag:
     return quafka.GroupLag(
         error_code=group.error_code,
         group_id=group.group,
@@ -80,5 +89,6 @@ def _group(group: LagOfGroup) -> quafka.GroupLag:
                 ],
             )
             for topic, partitions in groupby(group.partitions or [], key=lambda each: each.topic)
+            if topic not in hidden
         ],
     )

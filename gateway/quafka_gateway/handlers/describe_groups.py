@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import group_operations
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, denied, group_operations
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import DescribedGroup as Described
@@ -26,17 +26,19 @@ from quafka_telemetry.slices import listed
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group of the request."""
-    operations = group_operations(requested=request.include_authorized_operations)
-    names = list(dict.fromkeys(request.groups))
+    hidden = await denied(request.groups, DESCRIBE_GROUP, context)
+    names = [name for name in dict.fromkeys(request.groups) if name not in hidden]
     with context.child("gateway.kafka.describe_groups") as span:
         try:
             op = DescribeGroups(names)
-            found = (await context.tenant.groups.call(op, span.context)).groups
+            found = (await context.tenant.groups.call(op, span.context)).groups if names else []
         except UnavailableError as e:
             found = await listed(Described(name, e.code) for name in names)
-    return DescribeGroupsResponse(
-        groups=await listed(_group(group, context.version, operations) for group in found)
+    described = await listed(
+        _group(group, context, with_operations=request.include_authorized_operations)
+        for group in found
     )
+    return DescribeGroupsResponse(groups=[*map(_refused, hidden), *described])
 
 
 API = Api(
@@ -44,15 +46,21 @@ API = Api(
     versions=Versions(0, 6),
     request=DescribeGroupsRequest,
     handle=handle,
+    access=(DESCRIBE_GROUP,),
     order=Order(reads=State.GROUPS),
     response_length=ResponseLength.LONG,
 )
 
 
-def _group(group: Described, version: int, operations: int) -> DescribedGroup:
+def _refused(name: str) -> DescribedGroup:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return DescribedGroup(error_code=code, group_id=name, error_message=DENIED)
+
+
+def _group(group: Described, context: RequestContext, *, with_operations: bool) -> DescribedGroup:
     error, message = group.error_code, None
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
-        error, message = (0, None) if version < 6 else (error, f"no group {group.group!r}")
+        error, message = (0, None) if context.version < 6 else (error, f"no group {group.group!r}")
     return DescribedGroup(
         error_code=error,
         error_message=message,
@@ -71,5 +79,7 @@ def _group(group: Described, version: int, operations: int) -> DescribedGroup:
             )
             for member in group.members or []
         ],
-        authorized_operations=operations,
+        authorized_operations=group_operations(
+            group.group, context, requested=with_operations and not error
+        ),
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.log_dirs import (
     DescribeLogDirsPartition,
@@ -27,6 +29,8 @@ async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     """Describe the folder of each broker."""
+    if not may_on_cluster(DESCRIBE_CLUSTER, context):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
         wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
@@ -44,6 +48,7 @@ API = Api(
     versions=Versions(0, 5),
     request=DescribeLogDirsRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.RECORDS | State.TOPICS | State.REPLICAS),
     response_length=ResponseLength.BY_REQUEST,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     DescribeProducersRequest,
@@ -24,14 +26,22 @@ async def handle(
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition, once even if it is named twice."""
     topics = partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
-    asked = [PartitionOp(each.topic, index) for each in topics for index in each.partitions]
+    hidden = await denied((each.topic for each in topics), READ_TOPIC, context)
+    asked = [
+        PartitionOp(each.topic, index)
+        for each in topics
+        if each.topic not in hidden
+        for index in each.partitions
+    ]
     with context.child("gateway.kafka.describe_producers") as span:
         answers = iter(await context.tenant.admin.describe_producers(asked, span.context))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=each.topic,
-                partitions=[_partition(index, next(answers)) for index in each.partitions],
+                partitions=[_denied(index) for index in each.partitions]
+                if each.topic in hidden
+                else [_partition(index, next(answers)) for index in each.partitions],
             )
             for each in topics
         ]
@@ -43,9 +53,15 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeProducersRequest,
     handle=handle,
+    access=(READ_TOPIC,),
     order=Order(reads=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
+
+
+def _denied(index: int) -> PartitionResponse:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return PartitionResponse(partition_index=index, error_code=code, error_message=DENIED)
 
 
 def _partition(index: int, found: PartitionProducers) -> PartitionResponse:

@@ -12,6 +12,7 @@ from time import time_ns
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import DescribeBroker, DescribeBrokerResp
@@ -33,6 +34,9 @@ _TOPIC = "__cluster_metadata"
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """Describe the quorum of the only topic that has one."""
+    if not may_on_cluster(DESCRIBE_CLUSTER, context):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=code, error_message=DENIED)
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
             broker = await context.tenant.admin.call_home(DescribeBroker(), span.context)
@@ -53,6 +57,7 @@ API = Api(
     versions=Versions(0, 2),
     request=DescribeQuorumRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.TOPICS | State.CONFIGS),
 )
 

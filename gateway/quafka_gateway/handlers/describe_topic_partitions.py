@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import topic_operations
+from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied, topic_operations, visible
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
@@ -46,15 +46,22 @@ async def handle(
                 for topic in request.topics
             ]
         )
-    question = DescribeTopics(names if request.topics else None)
-    with context.child("gateway.kafka.describe_topic_partitions") as span:
-        found = (await context.tenant.topics.describe(question, span.context)).topics
+    hidden = await denied(names, DESCRIBE_TOPIC, context)
+    names = [name for name in names if name not in hidden]
     every = not request.topics
+    found: list[TopicDescription] = []
+    if names or every:
+        question = DescribeTopics(None if every else names)
+        with context.child("gateway.kafka.describe_topic_partitions") as span:
+            found = (await context.tenant.topics.describe(question, span.context)).topics
     if every:
         found = found[bisect_left(found, first, key=lambda topic: topic.topic) :]
+        found = await visible(found, context)
     limit = max(1, min(_MOST, request.response_partition_limit))
     served = (t for t in found if not (every and t.error_code))
-    return _page(context.node_id, served, cursor, limit)
+    answer = _page(context, served, cursor, limit)
+    answer.topics += map(_refused, sorted(hidden))
+    return answer
 
 
 API = Api(
@@ -62,13 +69,20 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeTopicPartitionsRequest,
     handle=handle,
+    access=(DESCRIBE_TOPIC,),
     order=Order(reads=State.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
 
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=bytes(16)
+    )
+
+
 def _page(
-    node: int, topics: Iterable[TopicDescription], cursor: Cursor | None, limit: int
+    context: RequestContext, topics: Iterable[TopicDescription], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
     answer = DescribeTopicPartitionsResponse()
     for topic in topics:
@@ -79,7 +93,7 @@ def _page(
         if cursor is not None and cursor.topic_name == topic.topic:
             start = cursor.partition_index
         end = min(topic.partitions, start + limit)
-        answer.topics.append(_topic(node, topic, range(start, end)))
+        answer.topics.append(_topic(context, topic, range(start, end)))
         limit -= max(0, end - start)
         if end < topic.partitions:
             answer.next_cursor = Cursor(topic_name=topic.topic, partition_index=end)
@@ -88,8 +102,9 @@ def _page(
 
 
 def _topic(
-    node: int, topic: TopicDescription, partitions: range
+    context: RequestContext, topic: TopicDescription, partitions: range
 ) -> DescribeTopicPartitionsResponseTopic:
+    node = context.node_id
     return DescribeTopicPartitionsResponseTopic(
         error_code=topic.error_code,
         name=topic.topic,
@@ -107,5 +122,5 @@ def _topic(
             )
             for index in partitions
         ],
-        topic_authorized_operations=topic_operations(requested=True),
+        topic_authorized_operations=topic_operations(topic.topic, context, requested=True),
     )

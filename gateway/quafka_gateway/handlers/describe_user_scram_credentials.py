@@ -6,6 +6,7 @@ A user that the request names is answered RESOURCE_NOT_FOUND, as in Kafka.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.errors import ErrorCode
@@ -21,6 +22,9 @@ async def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     """Answer an error for each user that the request names."""
+    if not may_on_cluster(DESCRIBE_CLUSTER, context):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=DENIED)
     results = [
         DescribeUserScramCredentialsResult(
             user=user.name,
@@ -37,5 +41,6 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeUserScramCredentialsRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.USERS),
 )

@@ -7,6 +7,7 @@ no election (KIP-460).
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.replicas import UNKNOWN_PARTITION, partition_counts
@@ -25,6 +26,8 @@ _NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it")
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Answer for each partition that the request names."""
+    if not may_on_cluster(ALTER_CLUSTER, context):
+        return _refused(request)
     if request.election_type not in _ELECTION_TYPES:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = request.topic_partitions or []
@@ -48,6 +51,24 @@ API = Api(
     versions=Versions(0, 2),
     request=ElectLeadersRequest,
     handle=handle,
+    access=(ALTER_CLUSTER,),
     order=Order(reads=State.TOPICS, writes=State.REPLICAS),
     audited=True,
 )
+
+
+def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=code, error_message=DENIED)
+                    for index in each.partitions
+                ],
+            )
+            for each in request.topic_partitions or []
+        ],
+    )

@@ -7,10 +7,12 @@ are used up (KIP-890).
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import WRITE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.transactions import EndTransaction, TransactionalProducer
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transactions import EndTxnRequest, EndTxnResponse
 
@@ -20,6 +22,8 @@ _ERRORS = NewErrors(fenced=2, abortable=4)
 
 async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     """End the producer's transaction."""
+    if not context.may(WRITE_TRANSACTION, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bumps_epoch = context.version >= _FIRST_WITH_EPOCH
     op = EndTransaction(
         TransactionalProducer(
@@ -45,6 +49,7 @@ API = Api(
     versions=Versions(0, 5),
     request=EndTxnRequest,
     handle=handle,
+    access=(WRITE_TRANSACTION,),
     order=Order(
         writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS | State.GROUPS
     ),

@@ -24,6 +24,7 @@ from quafka_gateway.fetch.idle_fetch import IdleFetch, SessionEpoch
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.fetch.session import Fetch
 from quafka_gateway.handlers import message_sets
+from quafka_gateway.handlers.authorized import CLUSTER_ACTION, READ_TOPIC
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
@@ -97,6 +98,7 @@ API = Api(
     versions=Versions(0, 18),
     request=FetchRequest,
     handle=handle,
+    access=(READ_TOPIC, CLUSTER_ACTION),
     order=Order(reads=State.RECORDS | State.TOPICS, writes=State.FETCH_SESSIONS, long_poll=True),
 )
 

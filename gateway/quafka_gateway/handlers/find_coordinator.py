@@ -6,6 +6,7 @@ The broker coordinates; the gateway passes their requests to it.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order
 from quafka_proto.errors import ErrorCode
@@ -43,6 +44,7 @@ API = Api(
     versions=Versions(0, 6),
     request=FindCoordinatorRequest,
     handle=handle,
+    access=(DESCRIBE_GROUP, DESCRIBE_TRANSACTION),
     order=Order(),
 )
 
@@ -51,6 +53,10 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
     error, message = ErrorCode.NONE, ""
     if key_type not in (_GROUP, _TRANSACTION):
         error, message = ErrorCode.INVALID_REQUEST, f"key type {key_type} is not known here"
+    elif key_type == _GROUP and not context.may(DESCRIBE_GROUP, key):
+        error, message = ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED
+    elif key_type == _TRANSACTION and not context.may(DESCRIBE_TRANSACTION, key):
+        error, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, DENIED
     elif not key and key_type == _GROUP:
         error, message = ErrorCode.INVALID_GROUP_ID, "a group's name must not be empty"
     elif not key:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import Heartbeat
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import HeartbeatRequest, HeartbeatResponse
 
 
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Pass the heartbeat to the group's coordinator."""
+    if not context.may(READ_GROUP, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     op = Heartbeat(
         request.group_id,
         request.generation_id,
@@ -27,6 +31,7 @@ API = Api(
     versions=Versions(0, 4),
     request=HeartbeatRequest,
     handle=handle,
+    access=(READ_GROUP,),
     order=Order(writes=State.GROUPS),
     held=True,
 )

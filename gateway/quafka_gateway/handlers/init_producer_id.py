@@ -8,6 +8,12 @@ is disabled.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    IDEMPOTENT_WRITE,
+    WRITE_TOPIC,
+    WRITE_TRANSACTION,
+    may_on_cluster,
+)
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
@@ -22,6 +28,9 @@ _ERRORS = NewErrors(fenced=4, abortable=5)
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Assign a producer id, or the next epoch of the client's producer id (KIP-360)."""
+    refusal = _denial(request, context)
+    if refusal:
+        return _refused(refusal)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -41,11 +50,25 @@ API = Api(
     versions=Versions(0, 6),
     request=InitProducerIdRequest,
     handle=handle,
+    access=(WRITE_TRANSACTION, IDEMPOTENT_WRITE, WRITE_TOPIC),
     order=Order(
         # It aborts the transaction that an earlier producer left open.
         writes=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.OFFSETS
     ),
 )
+
+
+def _denial(request: InitProducerIdRequest, context: RequestContext) -> ErrorCode:
+    if request.transactional_id is not None:
+        if context.may(WRITE_TRANSACTION, request.transactional_id):
+            return ErrorCode.NONE
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    access = context.access
+    if access is None or access.allows_any(WRITE_TOPIC):
+        return ErrorCode.NONE
+    if may_on_cluster(IDEMPOTENT_WRITE, context):
+        return ErrorCode.NONE
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def _transactional(

@@ -7,9 +7,11 @@ From version 9 on, the response can tell the leader to skip the assignment (KIP-
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
     JoinGroupRequest,
@@ -20,6 +22,12 @@ from quafka_proto.schema.groups import (
 
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join at the group's coordinator."""
+    if not context.may(READ_GROUP, request.group_id):
+        return JoinGroupResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            generation_id=-1,
+            protocol_name=None if context.version >= 7 else "",
+        )
     op = JoinGroup(
         request.group_id,
         request.member_id,
@@ -60,5 +68,6 @@ API = Api(
     versions=Versions(0, 9),
     request=JoinGroupRequest,
     handle=handle,
+    access=(READ_GROUP,),
     order=Order(writes=State.GROUPS, long_poll=True),
 )

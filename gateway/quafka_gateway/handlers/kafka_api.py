@@ -15,6 +15,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.response_length import names_few
+from quafka_gateway.security.authorizer import Right
 from quafka_proto.message import Message, Versions
 
 Request = TypeVar("Request", bound=Message)
@@ -47,6 +48,8 @@ class Api(Generic[Request]):
         handle: returns the response, or None where the protocol has none (Produce with acks=0).
         order: the state that the API reads and writes, which decides what a request waits for on
             its connection. It has no default, so that every new API declares it.
+        access: the rights that requests may need, for which the handler asks
+            (`handlers/authorized.py`). It has no default either; empty: everybody may use the API.
         response_length: how long its responses may be.
         unknown_version: makes the request that stands for one of an unknown version, and is
             answered as version 0. None: an unknown version closes the connection.
@@ -65,6 +68,7 @@ class Api(Generic[Request]):
     request: type[Request]
     handle: Handler[Request]
     order: Order
+    access: tuple[Right, ...]
     response_length: ResponseLength = ResponseLength.SHORT
     unknown_version: Callable[[], Request] | None = None
     held: bool = False

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """Remove the members at the group's coordinator."""
+    if not context.may(READ_GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.version < 3:
         leavers = [Leaver(request.member_id)]
     else:
@@ -40,5 +44,6 @@ API = Api(
     versions=Versions(0, 5),
     request=LeaveGroupRequest,
     handle=handle,
+    access=(READ_GROUP,),
     order=Order(writes=State.GROUPS),
 )

@@ -6,6 +6,7 @@ Version 0 lists client metrics alone, and none exist. No group has configs.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.topics import DescribeTopics
@@ -24,6 +25,8 @@ async def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     """List the resources of the requested kinds; of all kinds where none is named."""
+    if not may_on_cluster(DESCRIBE_CLUSTER_CONFIGS, context):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = request.resource_types or list(ResourceType)
     if context.version == 0:
         wanted = [ResourceType.CLIENT_METRICS]
@@ -43,6 +46,7 @@ API = Api(
     versions=Versions(0, 1),
     request=ListConfigResourcesRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER_CONFIGS,),
     order=Order(reads=State.TOPICS | State.CONFIGS | State.GROUPS),
 )
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUP,
+    denied,
+    may_on_cluster,
+)
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import ListGroups
@@ -19,6 +27,9 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
             answer = await context.tenant.groups.call(op, span.context)
         except UnavailableError as e:
             return ListGroupsResponse(error_code=e.code)
+    hidden: Collection[str] = ()
+    if not may_on_cluster(DESCRIBE_CLUSTER, context):
+        hidden = await denied((each.group for each in answer.groups), DESCRIBE_GROUP, context)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
@@ -28,6 +39,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
                 group_type=group.kind,
             )
             for group in answer.groups
+            if group.group not in hidden
         ]
     )
 
@@ -37,6 +49,7 @@ API = Api(
     versions=Versions(0, 5),
     request=ListGroupsRequest,
     handle=handle,
+    access=(DESCRIBE_CLUSTER, DESCRIBE_GROUP),
     order=Order(reads=State.GROUPS | State.OFFSETS),
     response_length=ResponseLength.LONG,
 )

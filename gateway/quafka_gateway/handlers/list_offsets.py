@@ -6,11 +6,13 @@ Below that version it is UNSUPPORTED_VERSION, as is an unknown named position.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
+from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.list_offsets_v0 import DENIED_OFFSET
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
@@ -30,8 +32,9 @@ _NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Resolve each partition's timestamp to an offset."""
+    hidden = await denied((topic.name for topic in request.topics), DESCRIBE_TOPIC, context)
     if context.version == 0:
-        return await list_offsets_v0.handle(request, context)
+        return await list_offsets_v0.handle(request, context, hidden)
     op = ListOffsetsOps(
         await listed(
             ListOffsetsOp(
@@ -41,6 +44,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
                 partition.current_leader_epoch,
             )
             for topic in request.topics
+            if topic.name not in hidden
             for partition in topic.partitions
             if _supported(partition, context.version)
         ),
@@ -48,7 +52,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         answers = iter(await context.tenant.topics.list_offsets(op, span.context))
-    return await in_slices(_response(request, answers, context.version))
+    return await in_slices(_response(request, answers, context.version, hidden))
 
 
 API = Api(
@@ -56,19 +60,27 @@ API = Api(
     versions=Versions(0, 11),
     request=ListOffsetsRequest,
     handle=handle,
+    access=(DESCRIBE_TOPIC,),
     order=Order(reads=State.RECORDS | State.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
 
 def _response(
-    request: ListOffsetsRequest, answers: Iterator[ListOffsetsOpResp], version: int
+    request: ListOffsetsRequest,
+    answers: Iterator[ListOffsetsOpResp],
+    version: int,
+    hidden: Collection[str],
 ) -> Generator[None, None, ListOffsetsResponse]:
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         partitions: list[ListOffsetsPartitionResponse] = []
+        is_hidden = topic.name in hidden
         for partition in topic.partitions:
-            answer = next(answers) if _supported(partition, version) else _UNSUPPORTED
+            if is_hidden:
+                answer = DENIED_OFFSET
+            else:
+                answer = next(answers) if _supported(partition, version) else _UNSUPPORTED
             partitions.append(_partition(partition.partition_index, answer))
             yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))

@@ -7,6 +7,8 @@ offset at or after that time, and the log start offset.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
@@ -20,14 +22,22 @@ from quafka_proto.schema.list_offsets import (
 from quafka_telemetry import semconv
 
 _LATEST, _EARLIEST = -1, -2
+DENIED_OFFSET = ListOffsetsOpResp(-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""In place of an answer about a topic that the client may not describe."""
 
 
-async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """Look up three offsets for each partition: of the timestamp, the latest and the earliest."""
+async def handle(
+    request: ListOffsetsRequest, context: RequestContext, hidden: Collection[str]
+) -> ListOffsetsResponse:
+    """Look up three offsets for each partition: of the timestamp, the latest and the earliest.
+
+    `hidden`: the topics that the client may not describe.
+    """
     op = ListOffsetsOps(
         [
             ListOffsetsOp(topic.name, partition.partition_index, timestamp)
             for topic in request.topics
+            if topic.name not in hidden
             for partition in topic.partitions
             for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
         ]
@@ -39,7 +49,9 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _partition(partition, next(answers), next(answers), next(answers))
+                    _partition(partition, DENIED_OFFSET, DENIED_OFFSET, DENIED_OFFSET)
+                    if topic.name in hidden
+                    else _partition(partition, next(answers), next(answers), next(answers))
                     for partition in topic.partitions
                 ],
             )

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.linear_pattern import LinearPattern, PatternError
 from quafka_gateway.handlers.order import Order, State
@@ -52,7 +53,12 @@ async def handle(
             answer = await context.tenant.transactions.list_all(op, span.context)
         except UnavailableError as e:
             return ListTransactionsResponse(error_code=e.code)
-    found = await in_slices(_matching(answer.transactions, pattern))
+    listed = answer.transactions
+    ids = (each.transactional_id for each in listed)
+    hidden = await denied(ids, DESCRIBE_TRANSACTION, context)
+    if hidden:
+        listed = [each for each in listed if each.transactional_id not in hidden]
+    found = await in_slices(_matching(listed, pattern))
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
@@ -61,6 +67,7 @@ API = Api(
     versions=Versions(0, 2),
     request=ListTransactionsRequest,
     handle=handle,
+    access=(DESCRIBE_TRANSACTION,),
     order=Order(reads=State.TRANSACTIONS),
     response_length=ResponseLength.LONG,
 )

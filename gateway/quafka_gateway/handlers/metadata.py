@@ -14,16 +14,29 @@ topics is made once for all clients that ask before a topic changes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import cast
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import cluster_operations, topic_operations
+from quafka_gateway.handlers.authorized import (
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC,
+    cluster_operations,
+    denied,
+    may_on_cluster,
+    topic_operations,
+    visible,
+)
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Encoded, Versions
 from quafka_proto.schema.metadata import (
     MetadataRequest,
@@ -33,6 +46,7 @@ from quafka_proto.schema.metadata import (
     MetadataResponseTopic,
 )
 from quafka_telemetry.slices import Slices, in_slices
+from quafka_telemetry.tracing import TraceContext
 
 _ZERO_ID = bytes(16)
 _TOPICS_PER_SLICE = 300
@@ -47,7 +61,7 @@ async def handle(
     """Describe the requested topics and this gateway."""
     question = _question(request, context)
     with context.child("gateway.kafka.metadata") as span:
-        found = await context.tenant.topics.describe(question, span.context)
+        found = await _describe(question, context, span.context)
     if not _is_long(found.topics):
         return await _answer(request, found, context)
 
@@ -64,6 +78,7 @@ async def handle(
         "Metadata", context.version, found.version, found.cluster_id,
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
+        None if context.access is None else context.access.generation,
     )  # fmt: skip
     return await context.tenant.response_cache.get(key, encode)
 
@@ -73,6 +88,7 @@ API = Api(
     versions=Versions(0, 13),
     request=MetadataRequest,
     handle=handle,
+    access=(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
     order=Order(writes=State.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
@@ -86,14 +102,13 @@ async def _answer(
     request: MetadataRequest, found: DescribeTopicsResp, context: RequestContext
 ) -> MetadataResponse:
     host, port = context.session.advertised
-    operations = topic_operations(requested=request.include_topic_authorized_operations)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=context.node_id, host=host, port=port)],
         cluster_id=found.cluster_id or None,
         controller_id=context.node_id,
-        topics=await _topics(context.node_id, found.topics, operations, context.version),
+        topics=await _topics(request, found.topics, context),
         cluster_authorized_operations=cluster_operations(
-            requested=request.include_cluster_authorized_operations
+            context, requested=request.include_cluster_authorized_operations
         ),
     )
 
@@ -114,10 +129,61 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     )
 
 
+async def _describe(
+    question: DescribeTopics, context: RequestContext, trace: TraceContext | None
+) -> DescribeTopicsResp:
+    """Describe what the client may see of the topics, and create those that it may create.
+
+    Whether a topic exists that it may not describe, is not even looked up.
+    """
+    describe = context.tenant.topics.describe
+    access = context.access
+    if access is None:
+        return await describe(question, trace)
+    if question.topics is None:
+        found = await describe(question, trace)
+        return replace(found, topics=await visible(found.topics, context))
+    names, ids = question.topics, question.topic_ids or []
+    unseen = await denied(names, DESCRIBE_TOPIC, context)
+    seen = [name for name in names if name not in unseen]
+    fixed: Collection[str] = ()
+    if question.auto_create and not may_on_cluster(CREATE_CLUSTER, context):
+        fixed = await denied(seen, CREATE_TOPIC, context)
+    created = [name for name in seen if name not in fixed]
+    found = await describe(replace(question, topics=created), trace)
+    topics = [*found.topics[: len(created)]]
+    if fixed:
+        kept = await describe(DescribeTopics([n for n in seen if n in fixed]), trace)
+        topics += (_not_created(topic) for topic in kept.topics)
+    topics += (_refused(name) for name in names if name in unseen)
+    context.tenant.names.learn(found.topics)
+    topics += (
+        topic
+        if topic.error_code or access.allows(DESCRIBE_TOPIC, topic.topic)
+        else _refused("", topic.topic_id)
+        for topic in found.topics[len(found.topics) - len(ids) :]
+    )
+    return replace(found, topics=topics)
+
+
+def _refused(name: str, topic_id: bytes = _ZERO_ID) -> TopicDescription:
+    return TopicDescription(name, topic_id, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _not_created(topic: TopicDescription) -> TopicDescription:
+    """A topic that the client may describe, and would have to create."""
+    unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _refused(topic.topic) if unknown else topic
+
+
 async def _topics(
-    node: int, found: list[TopicDescription], operations: int, version: int
+    request: MetadataRequest, found: list[TopicDescription], context: RequestContext
 ) -> list[MetadataResponseTopic]:
     """Describe the topics in slices; partitions refer to a shared block."""
+    requested = request.include_topic_authorized_operations
+    same = topic_operations("", context, requested=requested and context.access is None)
+    differ = requested and context.access is not None
+    node, version = context.node_id, context.version
     blocks: dict[int, PartitionBlock] = {}
     topics: list[MetadataResponseTopic] = []
     slices = Slices(_TOPICS_PER_SLICE)
@@ -125,6 +191,9 @@ async def _topics(
         block = blocks.get(topic.leader_epoch)
         if block is None:
             block = blocks[topic.leader_epoch] = _block(node, topic.leader_epoch, version)
+        operations = same
+        if differ and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            operations = topic_operations(topic.topic, context, requested=True)
         topics.append(_topic(topic, operations, block.first(topic.partitions)))
         await slices.done()
     return topics

@@ -7,14 +7,19 @@ Version 10 names topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from itertools import repeat
+from types import MappingProxyType
 
+from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, refusals
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
@@ -32,7 +37,12 @@ async def handle(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | EncodedResponse:
     """Commit the offset of each partition."""
-    offsets = _offsets(request, by_id=context.version >= 10)
+    by_id = context.version >= 10
+    if not context.may(READ_GROUP, request.group_id):
+        return await in_slices(_response(request, repeat(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    topics = ((topic.name, topic.topic_id if by_id else b"") for topic in request.topics)
+    refused = await refusals(topics, READ_TOPIC, context, context.trace)
+    offsets = _offsets(request, refused, by_id=by_id)
     is_long = sum(len(topic.partitions) for topic in request.topics) > _MANY
     op = CommitOffsets(
         request.group_id,
@@ -42,12 +52,15 @@ async def handle(
         await in_slices(offsets) if is_long else at_once(offsets),
     )
     with context.child("gateway.kafka.offset_commit") as span:
-        errors = await context.tenant.groups.commit_offsets(op, span.context)
-    response = _response(request, iter(errors))
+        none = bool(refused) and not op.offsets
+        errors = [] if none else await context.tenant.groups.commit_offsets(op, span.context)
+    response = _response(request, iter(errors), refused, by_id=by_id)
     if not is_long:
         return at_once(response)
     body = await in_slices(encode_in_steps(await in_slices(response), context.version))
-    return EncodedResponse(OffsetCommitResponse, body, frozenset(errors) - {0})
+    return EncodedResponse(
+        OffsetCommitResponse, body, frozenset((*errors, *refused.values())) - {0}
+    )
 
 
 API = Api(
@@ -55,15 +68,18 @@ API = Api(
     versions=Versions(0, 10),
     request=OffsetCommitRequest,
     handle=handle,
+    access=(READ_GROUP, READ_TOPIC),
     order=Order(reads=State.TOPICS, writes=State.OFFSETS | State.GROUPS),
 )
 
 
 def _offsets(
-    request: OffsetCommitRequest, *, by_id: bool
+    request: OffsetCommitRequest, refused: Mapping[NamedTopic, int], *, by_id: bool
 ) -> Generator[None, None, list[CommitOffset]]:
     found: list[CommitOffset] = []
     for topic in request.topics:
+        if refused and (topic.name, topic.topic_id if by_id else b"") in refused:
+            continue
         for partition in topic.partitions:
             found.append(
                 CommitOffset(
@@ -80,15 +96,21 @@ def _offsets(
 
 
 def _response(
-    request: OffsetCommitRequest, errors: Iterator[int]
+    request: OffsetCommitRequest,
+    errors: Iterator[int],
+    refused: Mapping[NamedTopic, int] = MappingProxyType({}),
+    *,
+    by_id: bool = False,
 ) -> Generator[None, None, OffsetCommitResponse]:
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         partitions: list[OffsetCommitResponsePartition] = []
+        code = refused.get((topic.name, topic.topic_id if by_id else b"")) if refused else None
         for partition in topic.partitions:
             partitions.append(
                 OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=next(errors)
+                    partition_index=partition.partition_index,
+                    error_code=next(errors) if code is None else code,
                 )
             )
             yield

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby, islice
 from typing import TypeVar
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied, refusals
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.group_offsets import (
@@ -22,6 +24,7 @@ from quafka_mesh_ops.ops.group_offsets import (
     CommittedOffsetsResp,
     CommittedQuestion,
 )
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetFetchRequest,
@@ -33,7 +36,7 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from quafka_telemetry.slices import in_slices
+from quafka_telemetry.slices import in_slices, listed
 
 _GROUPS_AT_A_TIME = 32
 
@@ -56,6 +59,7 @@ API = Api(
     versions=Versions(0, 10),
     request=OffsetFetchRequest,
     handle=handle,
+    access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
     order=Order(reads=State.OFFSETS | State.GROUPS | State.TOPICS | State.TRANSACTIONS),
     response_length=ResponseLength.BY_REQUEST,
 )
@@ -151,5 +155,31 @@ async def _group(
 
 
 async def _ask(op: CommittedOffsets, context: RequestContext) -> CommittedOffsetsResp:
+    """The offsets that the client may know, with errors in place of the others it has named."""
+    if not context.may(DESCRIBE_GROUP, op.group):
+        return CommittedOffsetsResp([], ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.offset_fetch") as span:
-        return await context.tenant.groups.committed_offsets(op, span.context)
+        committed = context.tenant.groups.committed_offsets
+        if op.topics is None:
+            answer = await committed(op, span.context)
+            topics = (each.topic for each in answer.offsets)
+            hidden = await denied(topics, DESCRIBE_TOPIC, context)
+            shown = [each for each in answer.offsets if each.topic not in hidden]
+            return replace(answer, offsets=shown) if hidden else answer
+        named = ((each.topic, each.topic_id) for each in op.topics)
+        refused = await refusals(named, DESCRIBE_TOPIC, context, span.context)
+        if not refused:
+            return await committed(op, span.context)
+        allowed = [each for each in op.topics if (each.topic, each.topic_id) not in refused]
+        answer = CommittedOffsetsResp([])
+        if allowed:
+            answer = await committed(replace(op, topics=allowed), span.context)
+        if answer.error_code:
+            return answer
+    errors = await listed(
+        CommittedOffset(each.topic, each.topic_id, partition, error_code=code)
+        for each in op.topics
+        if (code := refused.get((each.topic, each.topic_id)))
+        for partition in each.partitions
+    )
+    return replace(answer, offsets=[*answer.offsets, *errors])

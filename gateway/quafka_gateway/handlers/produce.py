@@ -13,18 +13,21 @@ INVALID_PRODUCER_EPOCH. From version 12 on the produce adds its partitions to th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import TypeAlias
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
+from quafka_gateway.handlers.authorized import WRITE_TOPIC, WRITE_TRANSACTION, refusals
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
 from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.security.authorizer import Access
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -45,6 +48,9 @@ _NO_ID = bytes(16)
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD, _FIRST_IMPLICIT = 3, 7, 12
 _ERRORS = NewErrors(fenced=NEVER, abortable=11)
 
+_Append: TypeAlias = Callable[
+    [ProduceRequest, list[ProduceOp], RequestContext, Span], Awaitable[list[ProduceOpResp]]
+]
 _MANY = 2_000
 """A request with this many partitions is alone in its lane (`request_decoding.order_of`). Only then
 may its handler give turns to other work before the op is sent: a later request cannot pass it."""
@@ -57,7 +63,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
         for topic in request.topic_data:
             count += len(topic.partition_data)
         is_long = count >= _MANY
-        code = _invalid(request)
+        code = _invalid(request, context)
         if not code and count > 1 and await _names_a_partition_twice(request, count, is_long):
             code = ErrorCode.INVALID_REQUEST
         parts = _partitions(request)
@@ -66,6 +72,8 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             answers = [_refused(code)] * count
         else:
             append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
+            if context.access is not None:
+                append = partial(_append_allowed, append, context.access)
             answers = await append(request, ops, context, span)
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
@@ -90,6 +98,7 @@ API = Api(
     versions=Versions(0, 13),
     request=ProduceRequest,
     handle=handle,
+    access=(WRITE_TOPIC, WRITE_TRANSACTION),
     order=Order(
         reads=State.TOPICS | State.CONFIGS,
         writes=State.RECORDS | State.PRODUCERS | State.TRANSACTIONS,
@@ -124,6 +133,52 @@ async def _append(
     answers = await tenant.topics.produce(op, context.lane, timeout, span.context)
     tenant.reader.produce_acknowledged(op, answers)
     return answers
+
+
+async def _append_allowed(
+    append: _Append,
+    access: Access,
+    request: ProduceRequest,
+    partitions: list[ProduceOp],
+    context: RequestContext,
+    span: Span,
+) -> list[ProduceOpResp]:
+    """Append to the topics that the client may write to."""
+    codes = _known_refusals(access, partitions, context)
+    if codes is None:
+        topics = [(part.topic, part.topic_id) for part in partitions]
+        refused = await refusals(topics, WRITE_TOPIC, context, span.context)
+        codes = [refused.get(topic, 0) for topic in topics]
+    if not any(codes):
+        return await append(request, partitions, context, span)
+    good = [part for part, code in zip(partitions, codes, strict=True) if not code]
+    stored = iter(await append(request, good, context, span) if good else ())
+    return [_refused(ErrorCode(code)) if code else next(stored) for code in codes]
+
+
+def _known_refusals(
+    access: Access, partitions: list[ProduceOp], context: RequestContext
+) -> list[int] | None:
+    """The error code of each partition; None: it takes time, or a name must be looked up."""
+    if len(partitions) >= _MANY:
+        return None
+    codes: list[int] = []
+    known = context.tenant.names.known
+    for part in partitions:
+        name = part.topic or known(part.topic_id)
+        if name is None:
+            return None
+        allowed = access.allows(WRITE_TOPIC, name)
+        codes.append(0 if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return codes
+
+
+def is_unready(request: ProduceRequest, context: RequestContext) -> bool:
+    """Whether the name of a topic must be looked up before the op is sent."""
+    known = context.tenant.names.known
+    return any(
+        topic.topic_id != _NO_ID and known(topic.topic_id) is None for topic in request.topic_data
+    )
 
 
 async def _append_but_zstd(
@@ -175,11 +230,12 @@ def _partitions(request: ProduceRequest) -> Iterator[ProduceOp]:
     )
 
 
-def _invalid(request: ProduceRequest) -> ErrorCode:
+def _invalid(request: ProduceRequest, context: RequestContext) -> ErrorCode:
     """Why a request is wrong as a whole; NONE for a good request."""
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if request.transactional_id:
+    name = request.transactional_id
+    if name and context.may(WRITE_TRANSACTION, name):
         return ErrorCode.NONE
     for topic in request.topic_data:
         for partition in topic.partition_data:

@@ -28,5 +28,6 @@ API = Api(
     versions=Versions(0, 2),
     request=SaslAuthenticateRequest,
     handle=handle,
+    access=(),
     order=Order(writes=State.ALL),
 )

@@ -24,5 +24,6 @@ API = Api(
     versions=Versions(0, 1),
     request=SaslHandshakeRequest,
     handle=handle,
+    access=(),
     order=Order(writes=State.ALL),
 )

@@ -6,15 +6,19 @@ Long poll.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import Assignment, SyncGroup
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
 
 
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Wait for the assignment at the broker."""
+    if not context.may(READ_GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     op = SyncGroup(
         request.group_id,
         request.generation_id,
@@ -39,5 +43,6 @@ API = Api(
     versions=Versions(0, 5),
     request=SyncGroupRequest,
     handle=handle,
+    access=(READ_GROUP,),
     order=Order(writes=State.GROUPS, long_poll=True),
 )

@@ -6,9 +6,11 @@ Version 3 and up name the member of the group, so that offsets of an earlier gen
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Iterable
+from itertools import repeat
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
@@ -33,6 +35,14 @@ async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     """Store the offsets with the transaction, durably."""
+    refusal = 0
+    if not context.may(WRITE_TRANSACTION, request.transactional_id):
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not context.may(READ_GROUP, request.group_id):
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refusal:
+        return await in_slices(_response(request, repeat(refusal), context.version))
+    hidden = await denied((topic.name for topic in request.topics), READ_TOPIC, context)
     offsets = (
         CommitOffset(
             topic.name,
@@ -42,6 +52,7 @@ async def handle(
             partition.committed_metadata or "",
         )
         for topic in request.topics
+        if topic.name not in hidden
         for partition in topic.partitions
     )
     op = CommitTxnOffsets(
@@ -59,8 +70,9 @@ async def handle(
         implicit=context.version >= _FIRST_IMPLICIT,
     )
     with context.child("gateway.kafka.txn_offset_commit") as span:
-        codes = await context.tenant.groups.commit_offsets(op, span.context)
-    return await in_slices(_response(request, codes, context.version))
+        none = bool(hidden) and not op.offsets
+        codes = [] if none else await context.tenant.groups.commit_offsets(op, span.context)
+    return await in_slices(_response(request, codes, context.version, hidden))
 
 
 API = Api(
@@ -68,6 +80,7 @@ API = Api(
     versions=Versions(0, 5),
     request=TxnOffsetCommitRequest,
     handle=handle,
+    access=(WRITE_TRANSACTION, READ_GROUP, READ_TOPIC),
     order=Order(
         reads=State.TOPICS,
         writes=State.OFFSETS | State.GROUPS | State.TRANSACTIONS | State.PRODUCERS,
@@ -77,17 +90,22 @@ API = Api(
 
 
 def _response(
-    request: TxnOffsetCommitRequest, codes: Sequence[int], version: int
+    request: TxnOffsetCommitRequest,
+    codes: Iterable[int],
+    version: int,
+    hidden: Collection[str] = (),
 ) -> Generator[None, None, TxnOffsetCommitResponse]:
     rest = iter(codes)
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
         partitions: list[TxnOffsetCommitResponsePartition] = []
+        is_hidden = topic.name in hidden
         for partition in topic.partitions:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_hidden else next(rest)
             partitions.append(
                 TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index,
-                    error_code=_code(next(rest), version),
+                    error_code=_code(code, version),
                 )
             )
             yield

@@ -7,6 +7,7 @@ refused update fails the request as a whole.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_all_orgs
 from quafka_gateway.handlers.features import FEATURES
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
@@ -24,6 +25,8 @@ _LEVELS = {feature.name: feature.level for feature in FEATURES}
 
 async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     """Accept the updates that change nothing."""
+    if not may_on_all_orgs(ALTER_CLUSTER, context):
+        return _refused(request)
     results = [_result(each) for each in request.feature_updates]
     if context.version < 2:
         return UpdateFeaturesResponse(results=results)
@@ -40,6 +43,7 @@ API = Api(
     versions=Versions(0, 2),
     request=UpdateFeaturesRequest,
     handle=handle,
+    access=(ALTER_CLUSTER,),
     order=Order(writes=State.ALL),
     audited=True,
 )
@@ -56,3 +60,12 @@ def _result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
     return UpdatableFeatureResult(
         feature=name, error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message
     )
+
+
+def _refused(request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results = [
+        UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=DENIED)
+        for each in request.feature_updates
+    ]
+    return UpdateFeaturesResponse(error_code=code, error_message=DENIED, results=results)

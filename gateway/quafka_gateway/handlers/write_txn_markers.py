@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import WriteMarkers
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transactions import (
     WritableTxnMarker,
@@ -34,6 +36,8 @@ async def handle(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
     """End what each producer has open in its partitions, durably."""
+    if not (may_on_cluster(ALTER_CLUSTER, context) or may_on_cluster(CLUSTER_ACTION, context)):
+        return WriteTxnMarkersResponse(markers=await listed(map(_refused, request.markers)))
     found: list[WritableTxnMarkerResult] = []
     with context.child("gateway.kafka.write_txn_markers") as span:
         for at in range(0, len(request.markers), _AT_A_TIME):
@@ -47,6 +51,7 @@ API = Api(
     versions=Versions(1, 2),
     request=WriteTxnMarkersRequest,
     handle=handle,
+    access=(ALTER_CLUSTER, CLUSTER_ACTION),
     order=Order(
         reads=State.TOPICS,
         writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS,
@@ -54,6 +59,13 @@ API = Api(
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
 )
+
+
+def _refused(marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    count = sum(len(topic.partition_indexes) for topic in marker.topics)
+    codes = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * count
+    topics = list(_results(marker.topics, codes))
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
 async def _write(

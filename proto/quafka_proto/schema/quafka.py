@@ -72,7 +72,7 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     groups: list[GroupLag] = array(GroupLag)
 
 
-class DescribeGatewayRequest(Request, key=20551, versions="0-4", flexible="0+"):
+class DescribeGatewayRequest(Request, key=20551, versions="0-5", flexible="0+"):
     pass
 
 
@@ -124,11 +124,12 @@ class GatewayBroker(Struct):
     unfinished_transaction_ms: int = int64("4+")
 
 
-class DescribeGatewayResponse(Response, key=20551, versions="0-4", flexible="0+"):
+class DescribeGatewayResponse(Response, key=20551, versions="0-5", flexible="0+"):
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
     version: str = string()
     brokers: list[GatewayBroker] = array(GatewayBroker)
+    error_code: int = int16("5+")
 
 
 class DescribeCompactionRequest(Request, key=20552, versions="0", flexible="0+"):
