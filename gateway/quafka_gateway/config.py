@@ -24,6 +24,7 @@ from quafka_gateway.listeners import (
     parse_org,
     parse_protocol_map,
 )
+from quafka_gateway.security.authorizer import parse_super_users
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import OpsSettings, setting
@@ -31,6 +32,7 @@ from quafka_telemetry import sampling
 from quafka_telemetry.sampling import EdgeSampling, OrgRatio
 from quafka_telemetry.startup import StartupError
 
+AUTHORIZER_NONE, AUTHORIZER_ACL = "none", "acl"
 _LISTEN = "127.0.0.1:9092"
 
 
@@ -64,6 +66,12 @@ def _address_limit(text: str) -> AddressLimit:
 def _audit_log(text: str) -> str:
     """Check auto, off, stderr or a path."""
     return text if text in ("auto", "off", "stderr") else str(settings.path(text))
+
+
+def _super_users(text: str) -> str:
+    """Check "User:alice;User:bob@acme"."""
+    parse_super_users(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +208,19 @@ class EdgeSettings(OpsSettings):
     connections_max_idle_ms: int = setting(
         600_000, "a connection without a request for this long is closed, in ms",
         settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",
+    )  # fmt: skip
+    authorizer: str = setting(
+        "", "acl: the rules (ACLs) decide what clients may do; none: every client may do "
+        "everything; default: acl where any listener asks clients who they are",
+        settings.choice("", AUTHORIZER_NONE, AUTHORIZER_ACL), "none, acl",
+    )  # fmt: skip
+    super_users: str = setting(
+        "", "principals of this gateway's org that no rule restricts, separated by semicolons; of "
+        "another org: User:name@org", _super_users, "such as User:alice;User:bob@acme",
+    )  # fmt: skip
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "whether every client may do everything with a resource that has no rules",
+        settings.boolean, "true, false",
     )  # fmt: skip
     trace_org_ratios: tuple[OrgRatio, ...] = setting(
         (),

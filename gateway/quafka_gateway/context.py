@@ -183,12 +183,7 @@ class RequestContext:
         authorizer = self.services.authorizer
         if authorizer is None:
             return None
-        session = self.session
-        access, org_id = session.access, session.tenant.org_id
-        if access is None or access.principal is not session.principal or access.org_id != org_id:
-            host = self.client_host.removeprefix("/")
-            access = session.access = authorizer.access(org_id, session.principal, host)
-        return access
+        return self.session.access_by(authorizer, self.client_host.removeprefix("/"))
 
     def may(self, right: Right, name: str) -> bool:
         """Whether the client has a right on the resource with this name."""
@@ -197,14 +192,12 @@ class RequestContext:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the client may change what concerns all orgs.
+        """Whether the client may change orgs: a super user of this gateway's own one.
 
-        It is a super user of this gateway's own org; without an authorizer, any client of it.
+        Without an authorizer, every client of that org.
         """
         access = self.access
-        if access is None:
-            return self.session.tenant.org_id == self.services.config.org_id
-        return access.is_operator
+        return self.sees_all_orgs and (access is None or access.is_super)
 
     @property
     def trace(self) -> TraceContext | None:

@@ -11,7 +11,7 @@ from quafka_gateway.cluster import routes
 from quafka_gateway.cluster.broker_clients import BrokerClients
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.routes import Route
-from quafka_gateway.config import GatewayConfig
+from quafka_gateway.config import AUTHORIZER_NONE, GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.edge.listeners import Listeners
@@ -19,6 +19,7 @@ from quafka_gateway.listeners import Endpoint, Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
+from quafka_gateway.security.authorizer import Authorizer
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.watch import SecurityWatch
 from quafka_gateway.security.writer import SecurityWriter
@@ -153,6 +154,20 @@ class Gateway:
             stats=GatewayStats(config.ops_slow_ms / 1000),
             security_writer=writer,
             audit=self._audit,
+            authorizer=self._make_authorizer(tenants.directory),
+        )
+
+    def _make_authorizer(self, directory: Directory) -> Authorizer | None:
+        """None where everybody may do everything."""
+        config = self._config
+        authenticates = any(each.authenticates for each in self._bound)
+        if config.authorizer == AUTHORIZER_NONE or not (config.authorizer or authenticates):
+            return None
+        return Authorizer(
+            directory,
+            config.org_id,
+            config.super_users,
+            allows_everyone=config.allow_everyone_if_no_acl_found,
         )
 
     async def _sections(self) -> list[Section]:

@@ -81,6 +81,7 @@ class RequestPipeline:
         self._loop = asyncio.get_running_loop()
         self._apis = apis
         self._session = session
+        self._restricts = services.authorizer is not None
         self._client = client
         self._tracing = tracing
         self._held = held
@@ -255,7 +256,7 @@ class RequestPipeline:
         request = InFlightRequest(
             header,
             api,
-            order_of(api, message, size),
+            order_of(api, message, size, self._session.tenant if self._restricts else None),
             message,
             size,
             self._tracing.sample(api, header, message, frame),

@@ -12,6 +12,7 @@ from quafka_gateway.edge import quirks
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.response_length import is_long
+from quafka_gateway.tenant import Tenant
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header
@@ -75,13 +76,18 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
     return Decoding(header, api, steps)
 
 
-def order_of(api: AnyApi, request: Message, size: int) -> Order:
-    """Return what a request reads and writes. `size`: bytes of its frame.
+def order_of(api: AnyApi, request: Message, size: int, tenant: Tenant | None = None) -> Order:
+    """Return what a request reads and writes. `size`: bytes of its frame. `tenant`: the client's,
+    where rules restrict clients.
 
     A long request is alone in its lane: its handler gives turns to other work, and a later request
     must not pass it.
     """
-    if api.order.in_lane and size > SHORT and is_long(request):
+    if not api.order.in_lane:
+        return api.order
+    if size > SHORT and is_long(request):
+        return _alone(api.order)
+    if tenant is not None and api.is_unready is not None and api.is_unready(request, tenant):
         return _alone(api.order)
     return api.order
 

@@ -63,8 +63,7 @@ def may_on_cluster(right: Right, context: RequestContext) -> bool:
 
 def may_on_all_orgs(right: Right, context: RequestContext) -> bool:
     """Whether the client may do what concerns all orgs: its org must be this gateway's own."""
-    is_own = context.tenant.org_id == context.services.config.org_id
-    return is_own and may_on_cluster(right, context)
+    return context.sees_all_orgs and may_on_cluster(right, context)
 
 
 async def denied(names: Iterable[str], right: Right, context: RequestContext) -> Collection[str]:

@@ -13,7 +13,7 @@ after `throttle_time_ms`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice
 from time import monotonic
@@ -24,12 +24,13 @@ from quafka_gateway.fetch.idle_fetch import IdleFetch, SessionEpoch
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.fetch.session import Fetch
 from quafka_gateway.handlers import message_sets
-from quafka_gateway.handlers.authorized import CLUSTER_ACTION, READ_TOPIC
+from quafka_gateway.handlers.authorized import CLUSTER_ACTION, READ_TOPIC, may_on_cluster, refusals
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas.client import RateQuota
 from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.security.authorizer import Access
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -51,6 +52,8 @@ _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_LEADERS = 16
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
+_FEW = 200
+"""The rights on so many partitions are looked up without a turn for others."""
 _NO_ID = bytes(16)
 # Shared by all partitions of all responses: to make them costs more than the rest of a partition.
 _NOT_DIVERGING, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
@@ -107,7 +110,57 @@ async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchO
     """Return one answer for each partition of the op; without partitions, call no broker."""
     if not op.partitions:
         return []
+    if context.access is not None:
+        return await _read_allowed(op, context.access, context, span)
     return await context.tenant.reader.fetch(op, span.context)
+
+
+async def _read_allowed(
+    op: FetchOps, access: Access, context: RequestContext, span: Span
+) -> list[FetchOpResp]:
+    """Read from the topics that the client may read, as the rules are when the answer is made.
+
+    A fetch may be parked for a minute, and the right may be revoked meanwhile.
+    """
+    generation = access.generation
+    codes = await _refusals(op, access, context, span)
+    if not any(codes):
+        answers = await context.tenant.reader.fetch(op, span.context)
+    else:
+        wanted = zip(op.partitions, codes, strict=True)
+        good = replace(op, partitions=[part for part, code in wanted if not code])
+        read = context.tenant.reader.fetch
+        found = iter(await read(good, span.context) if good.partitions else ())
+        answers = [_refused(code) if code else next(found) for code in codes]
+    while generation != access.generation:
+        generation = access.generation
+        codes = await _refusals(op, access, context, span)
+        if codes:
+            pairs = zip(codes, answers, strict=True)
+            answers = [_refused(code) if code else answer for code, answer in pairs]
+    return answers
+
+
+async def _refusals(
+    op: FetchOps, access: Access, context: RequestContext, span: Span
+) -> Sequence[int]:
+    """The error code of each partition, as far as the client's rights are concerned."""
+    parts = op.partitions
+    if op.replica_id >= 0:
+        allowed = may_on_cluster(CLUSTER_ACTION, context)
+        return [0 if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(parts)
+    known = context.tenant.names.known
+    if len(parts) <= _FEW:
+        names = [part.topic or known(part.topic_id) for part in parts]
+        if None not in names and all(access.allows(READ_TOPIC, name or "") for name in names):
+            return ()
+    topics = ((part.topic, part.topic_id) for part in parts)
+    refused = await refusals(topics, READ_TOPIC, context, span.context)
+    return [refused.get((part.topic, part.topic_id), 0) for part in parts] if refused else ()
+
+
+def _refused(code: int) -> FetchOpResp:
+    return FetchOpResp([], -1, code)
 
 
 def _idle(
@@ -130,7 +183,10 @@ def _idle(
     if fetch.session is not None:
         session = SessionEpoch(context.tenant.fetch_sessions.table, fetch.session)
         response = FetchResponse(session_id=fetch.session.id)
-    return IdleFetch(reader.standing, op.partitions, keys, wait, session, response, context.version)
+    return IdleFetch(
+        reader.standing, op.partitions, keys, wait, session, response, context.version,
+        context.access,
+    )  # fmt: skip
 
 
 def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestContext) -> bool:

@@ -16,6 +16,7 @@ from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.response_length import names_few
 from quafka_gateway.security.authorizer import Right
+from quafka_gateway.tenant import Tenant
 from quafka_proto.message import Message, Versions
 
 Request = TypeVar("Request", bound=Message)
@@ -55,6 +56,8 @@ class Api(Generic[Request]):
             answered as version 0. None: an unknown version closes the connection.
         held: a request may be held for a moment, to leave with others for the broker.
         audited: an administrative act, which the audit log records.
+        is_unready: whether the handler of a request in a lane must wait before it sends its op, to
+            find out about the client's rights. Such a request is alone in its lane.
         quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
         name: Kafka's name of the API, from the schema.
         long_poll: whether a request may wait for data or for other clients, and its response may
@@ -74,6 +77,7 @@ class Api(Generic[Request]):
     held: bool = False
     quafka_only: bool = False
     audited: bool = False
+    is_unready: Callable[[Request, Tenant], bool] | None = None
     name: str = field(init=False)
     long_poll: bool = field(init=False)
     may_park: bool = field(init=False)

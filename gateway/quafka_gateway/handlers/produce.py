@@ -28,6 +28,7 @@ from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
 from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
+from quafka_gateway.tenant import Tenant
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -93,6 +94,14 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
     return ProduceResponse(responses=await listed(responses) if is_long else list(responses))
 
 
+def _is_unready(request: ProduceRequest, tenant: Tenant) -> bool:
+    """Whether the name of a topic must be looked up before the op is sent."""
+    known = tenant.names.known
+    return any(
+        topic.topic_id != _NO_ID and known(topic.topic_id) is None for topic in request.topic_data
+    )
+
+
 API = Api(
     key=0,
     versions=Versions(0, 13),
@@ -104,6 +113,7 @@ API = Api(
         writes=State.RECORDS | State.PRODUCERS | State.TRANSACTIONS,
         in_lane=True,
     ),
+    is_unready=_is_unready,
 )
 
 
@@ -171,14 +181,6 @@ def _known_refusals(
         allowed = access.allows(WRITE_TOPIC, name)
         codes.append(0 if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return codes
-
-
-def is_unready(request: ProduceRequest, context: RequestContext) -> bool:
-    """Whether the name of a topic must be looked up before the op is sent."""
-    known = context.tenant.names.known
-    return any(
-        topic.topic_id != _NO_ID and known(topic.topic_id) is None for topic in request.topic_data
-    )
 
 
 async def _append_but_zstd(

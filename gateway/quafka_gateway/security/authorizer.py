@@ -8,7 +8,8 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -18,8 +19,23 @@ from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_proto.acl_kinds import Operation, Resource
 
+_generations = count(1)
 _MOST_DECISIONS = 2_048
 """Decisions that one access remembers for each kind of resource; some 200 KB."""
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """Read Kafka's "User:alice;User:CN=bob,OU=x"; a name may have its org, "User:carol@acme".
+
+    Raises:
+        ValueError: a part is not a kind and a name.
+    """
+    users = [part.strip() for part in text.split(";") if part.strip()]
+    for user in users:
+        kind, _, name = user.partition(":")
+        if not kind or not name:
+            raise ValueError(user)
+    return frozenset(users)
 
 
 class Right(NamedTuple):
@@ -42,14 +58,13 @@ class Access:
     """What one principal may do from one host.
 
     Attributes:
-        generation: changes whenever earlier decisions may be wrong.
+        generation: changes whenever earlier decisions may be wrong; no two accesses share one.
         is_super: whether no rule restricts the principal in its org.
-        is_operator: whether it may also change what concerns all orgs.
     """
 
     __slots__ = (
         "__weakref__", "_any", "_authorizer", "_decided", "_host", "_rules", "_whose",
-        "generation", "is_operator", "is_super", "org_id", "principal",
+        "generation", "is_super", "org_id", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -57,15 +72,14 @@ class Access:
     ) -> None:
         self.principal = principal
         self.org_id = rules.org_id
-        self.generation = 0
+        self.generation = next(_generations)
         self._authorizer = authorizer
         self._rules = rules
         self._host = host
         self._whose = whose_rules(str(principal), host)
         self._decided: list[dict[str, int]] = [{} for _ in Resource]
         self._any: dict[Right, bool] = {}
-        self.is_super = self.is_operator = False
-        self._look_up_super()
+        self.is_super = authorizer.is_super(self.org_id, principal)
 
     def operations(self, kind: int, name: str) -> int:
         """The operations allowed on a resource, as bits."""
@@ -100,11 +114,11 @@ class Access:
 
     def forget(self) -> None:
         """The rules have changed."""
-        self.generation += 1
+        self.generation = next(_generations)
         for decided in self._decided:
             decided.clear()
         self._any.clear()
-        self._look_up_super()
+        self.is_super = self._authorizer.is_super(self.org_id, self.principal)
 
     def _decide_any(self, right: Right) -> bool:
         # A name that has no rules of its own, as Kafka asks for: it also finds super users.
@@ -113,10 +127,6 @@ class Access:
         if not self._authorizer.directory.complete:
             return False
         return self._rules.index.allows_any(self._whose, right.resource, right.operation)
-
-    def _look_up_super(self) -> None:
-        self.is_super = self._authorizer.is_super(self.org_id, self.principal)
-        self.is_operator = self.is_super and self.org_id == self._authorizer.own_org
 
 
 class OrgRules:
@@ -157,15 +167,15 @@ class Authorizer:
         self,
         directory: Directory,
         own_org: int,
-        super_users: Collection[str] = (),
+        super_users: str = "",
         *,
         allows_everyone: bool = False,
     ) -> None:
-        """`allows_everyone`: where a resource has no rules at all."""
+        """`super_users`: as the setting; `allows_everyone`: where a resource has no rules."""
         self.directory = directory
         self.own_org = own_org
         self.allows_everyone = allows_everyone
-        self._super_users = frozenset(super_users)
+        self._super_users = parse_super_users(super_users)
         self._orgs: dict[int, OrgRules] = {}
         directory.listen(self._changed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from quafka_gateway.security.authorizer import Access
+from quafka_gateway.security.authorizer import Access, Authorizer
 from quafka_gateway.security.principal import ANONYMOUS, Principal
 from quafka_gateway.tenant import Tenant
 
@@ -20,7 +20,7 @@ class ClientSession:
         listener: the name of the listener that the client came to.
         advertised: the host and port under which that listener's clients reach the gateway.
         mechanism: the SASL mechanism; "SSL" for a client certificate; "" for neither.
-        access: what the client may do, once it was asked for (`RequestContext.access`).
+        access: what the client may do, once it was asked for (`access_by`).
         expires_at: loop time at which the client must authenticate again (KIP-368).
     """
 
@@ -31,3 +31,10 @@ class ClientSession:
     mechanism: str = ""
     expires_at: float = inf
     access: Access | None = None
+
+    def access_by(self, authorizer: Authorizer, host: str) -> Access:
+        """What the client, at this address, may do."""
+        access, org_id = self.access, self.tenant.org_id
+        if access is None or access.principal is not self.principal or access.org_id != org_id:
+            access = self.access = authorizer.access(org_id, self.principal, host)
+        return access
