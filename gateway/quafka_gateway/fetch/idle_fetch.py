@@ -18,7 +18,6 @@ from quafka_gateway.fetch.standing_polls import (
     StandingPolls,
     TailWait,
 )
-from quafka_gateway.security.authorizer import Access
 from quafka_mesh_ops.ops.records import FetchOp
 from quafka_proto.headers import encode_response
 from quafka_proto.message import Buffer
@@ -66,7 +65,7 @@ class IdleFetch:
         wait_seconds: how long the client lets an answer without records wait.
         session: None if the fetch has no session: then the repetition has the same epoch.
         response: without records, and without news for a session.
-        access: what the client may do, where rules restrict it.
+        may_repeat: whether the client's rights are still those of the fetch; None: always.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class IdleFetch:
         session: SessionEpoch | None,
         response: FetchResponse,
         version: int,
-        access: Access | None = None,
+        may_repeat: Callable[[], bool] | None = None,
     ) -> None:
         self.session = session
         self._standing = standing
@@ -87,8 +86,7 @@ class IdleFetch:
         self._seconds = wait_seconds
         self._response: FetchResponse | bytes = response
         self._version = version
-        self._access = access
-        self._rights = 0 if access is None else access.generation
+        self._may_repeat = may_repeat
         self._poll: StandingPoll | None = None
 
     @property
@@ -102,8 +100,8 @@ class IdleFetch:
         `ended` is called with True if `response` is the answer, with False if the fetch must be
         served as any other; within this call if the client waits for no time at all.
         """
-        if self._access is not None and self._access.generation != self._rights:
-            return None  # the rules have changed: whether the client may still read is looked up
+        if self._may_repeat is not None and not self._may_repeat():
+            return None
         poll = self._poll
         if poll is None or not poll.alive:
             keep = self._seconds + LINGER_SECONDS

@@ -183,10 +183,10 @@ def _idle(
     if fetch.session is not None:
         session = SessionEpoch(context.tenant.fetch_sessions.table, fetch.session)
         response = FetchResponse(session_id=fetch.session.id)
+    unchanged = None if context.access is None else context.access.until_changed()
     return IdleFetch(
-        reader.standing, op.partitions, keys, wait, session, response, context.version,
-        context.access,
-    )  # fmt: skip
+        reader.standing, op.partitions, keys, wait, session, response, context.version, unchanged
+    )
 
 
 def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestContext) -> bool:

@@ -8,7 +8,7 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -111,6 +111,11 @@ class Access:
         if found is None:
             found = self._any[right] = self._decide_any(right)
         return found
+
+    def until_changed(self) -> Callable[[], bool]:
+        """Return what tells whether all decisions made by now still hold."""
+        generation = self.generation
+        return lambda: self.generation == generation
 
     def forget(self) -> None:
         """The rules have changed."""
