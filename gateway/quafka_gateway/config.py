@@ -24,7 +24,6 @@ from quafka_gateway.listeners import (
     parse_org,
     parse_protocol_map,
 )
-from quafka_gateway.security.authorizer import parse_super_users
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import OpsSettings, setting
@@ -66,6 +65,20 @@ def _address_limit(text: str) -> AddressLimit:
 def _audit_log(text: str) -> str:
     """Check auto, off, stderr or a path."""
     return text if text in ("auto", "off", "stderr") else str(settings.path(text))
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """Read Kafka's "User:alice;User:CN=bob,OU=x"; a name may have its org, "User:carol@acme".
+
+    Raises:
+        ValueError: a part is not a kind and a name.
+    """
+    users = [part.strip() for part in text.split(";") if part.strip()]
+    for user in users:
+        kind, _, name = user.partition(":")
+        if not kind or not name:
+            raise ValueError(user)
+    return frozenset(users)
 
 
 def _super_users(text: str) -> str:

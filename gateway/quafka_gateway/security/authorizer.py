@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from quafka_gateway.config import parse_super_users
 from quafka_gateway.security.acl_index import EVERY_OPERATION, AclIndex, whose_rules
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.principal import Principal
@@ -22,20 +23,6 @@ from quafka_proto.acl_kinds import Operation, Resource
 _generations = count(1)
 _MOST_DECISIONS = 2_048
 """Decisions that one access remembers for each kind of resource; some 200 KB."""
-
-
-def parse_super_users(text: str) -> frozenset[str]:
-    """Read Kafka's "User:alice;User:CN=bob,OU=x"; a name may have its org, "User:carol@acme".
-
-    Raises:
-        ValueError: a part is not a kind and a name.
-    """
-    users = [part.strip() for part in text.split(";") if part.strip()]
-    for user in users:
-        kind, _, name = user.partition(":")
-        if not kind or not name:
-            raise ValueError(user)
-    return frozenset(users)
 
 
 class Right(NamedTuple):
