@@ -80,7 +80,9 @@ class Broker:
         self._folder.hold()
         held = asyncio.get_running_loop().time()
         # Started first, to distinguish a long recovery from a broker that hangs.
-        self._operations_address = await self._operations.start(*split_address(config.ops_listen))
+        self._operations_address = await self._operations.start(
+            *split_address(config.ops_listen), config.page_files
+        )
         identity = self._identity = Identity.load_or_create(
             config.node_key or config.data / "node.key"
         )

@@ -96,8 +96,9 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
     if endpoint and TRACING not in gateway.ready:
         traces = "off (by an OTEL_ variable)"
     clients = "\n                  ".join(_clients(config, gateway.ready))
+    scheme = "http" if config.ops_ssl_keystore_location is None else "https"
     pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
-    status = "\n                  ".join(f"http://{at}/statusz ({name})" for at, name in pages)
+    status = "\n                  ".join(f"{scheme}://{at}/statusz ({name})" for at, name in pages)
     say(
         f"Quafka is up.\n"
         f"  Kafka clients   {clients}\n"

@@ -276,6 +276,11 @@ class EdgeSettings(OpsSettings):
             self.listeners or (first,), told, self.listener_security_protocol_map, self.listener_org
         )
 
+    audit_log: str = setting(
+        "auto", "where the audit log goes; auto: to stderr where any listener asks clients who "
+        "they are", _audit_log, "auto, off, stderr, or the path of a file",
+    )  # fmt: skip
+
     @property
     def sampling(self) -> EdgeSampling:
         """The settings about traces."""
@@ -312,10 +317,6 @@ class GatewayConfig(EdgeSettings):
         settings.path,
         "a path",
     )
-    audit_log: str = setting(
-        "auto", "where the audit log goes; auto: to stderr where any listener asks clients who "
-        "they are", _audit_log, "auto, off, stderr, or the path of a file",
-    )  # fmt: skip
     listen_shared: bool = setting(
         False, "whether other gateways on this host may use the same listen address",
         settings.boolean, "true, false",

@@ -84,7 +84,9 @@ class Gateway:
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
         self._tenants = self._make_tenants(table, self._clients, responses)
-        self._operations_address = await self._operations.start(*split_address(config.ops_listen))
+        self._operations_address = await self._operations.start(
+            *split_address(config.ops_listen), config.page_files
+        )
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._clients.enforce)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from quafka_mesh_ops.grants import parse_entries
 from quafka_mesh_ops.identity import NodeId, parse_node_id
+from quafka_telemetry.page_access import PageFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,26 @@ class OpsSettings(CommonSettings):
         "", "URL of a trace in a tracing UI, for links on /statusz", _trace_url,
         "http(s)://… with {trace_id} in it",
     )  # fmt: skip
+    ops_token_file: Path | None = setting(
+        None, "file of bearer tokens, one per line; only who has one may read the operations "
+        "pages", optional_path, "a path",
+    )  # fmt: skip
+    ops_ssl_keystore_location: Path | None = setting(
+        None, "PEM file of the key and the certificates of the operations pages; with it they are "
+        "HTTPS", optional_path, "a path",
+    )  # fmt: skip
+    ops_ssl_truststore_location: Path | None = setting(
+        None, "PEM file of authorities; only clients with a certificate of theirs, or a token, may "
+        "read the operations pages", optional_path, "a path",
+    )  # fmt: skip
     ops_slow_ms: int = setting(
         500, "requests that take this long, excluding parked time, are shown on /statusz",
         whole(1, 3_600_000), "1 to 3600000",
     )  # fmt: skip
+
+    @property
+    def page_files(self) -> PageFiles:
+        """The files that restrict the operations pages."""
+        return PageFiles(
+            self.ops_token_file, self.ops_ssl_keystore_location, self.ops_ssl_truststore_location
+        )

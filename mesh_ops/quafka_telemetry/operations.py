@@ -5,6 +5,9 @@
     /mesh     the counters of each peer of a gateway or broker (`counters.py`)
     /metrics  for Prometheus (`exposition.py`); /metrics/detail has figures by partition and group
 
+All but /livez and the status of /readyz may be restricted to holders of a token or a certificate
+(`page_access.py`).
+
 A connection serves one GET or HEAD request and is closed. A client can hold only little: a request
 head has 8 KiB at most and must arrive within five seconds, and the number of connections is
 bounded. A long answer is rendered while it is read: a few milliseconds of the loop at a time.
@@ -20,9 +23,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import h11
 
+from quafka_telemetry.page_access import PageAccess, PageFiles
 from quafka_telemetry.startup import StartupError
 
 logger = logging.getLogger("quafka.operations")
@@ -37,9 +42,15 @@ _SLICE_BYTES = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page. `accept`: the Accept header, "" without one."""
+    """A request for a page.
+
+    Attributes:
+        accept: the Accept header, "" without one.
+        allowed: whether the client may read every page.
+    """
 
     accept: str = ""
+    allowed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,10 @@ class Reply:
     body: bytes | Iterator[bytes]
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
+
+
+_FOR_PROBES = ("/livez", "/readyz")
+_UNAUTHORIZED = Reply(b"this page needs a token or a client certificate\n", status=401)
 
 
 Page = Callable[[PageRequest], Awaitable[Reply]]
@@ -61,6 +76,7 @@ class Operations:
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
+        self._access = PageAccess()
         self._pages: dict[str, Page] = {"/livez": _live, "/readyz": self._ready}
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -69,20 +85,32 @@ class Operations:
         """Serve another page."""
         self._pages[path] = page
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(
+        self,
+        host: str,
+        port: int,
+        files: PageFiles = PageFiles(),  # noqa: B008 - it is frozen
+    ) -> tuple[str, int]:
         """Listen; returns the bound address (port 0: any free one).
 
+        `files` restrict who may read the pages.
+
         Raises:
-            StartupError: the address cannot be bound.
+            StartupError: the address cannot be bound, or a file cannot be used.
         """
+        self._access = access = PageAccess(files)
         try:
             self._server = await asyncio.start_server(
-                self._accept, host, port, limit=_MAX_HEAD, backlog=_MAX_CONNECTIONS
-            )
+                self._accept, host, port, limit=_MAX_HEAD, backlog=_MAX_CONNECTIONS,
+                ssl=access.context,
+                ssl_handshake_timeout=_DEADLINE if access.encrypted else None,
+            )  # fmt: skip
         except OSError as e:
             reason = os.strerror(e.errno) if e.errno else str(e)
             raise StartupError(f"cannot listen on {host}:{port} (operations): {reason}") from e
         bound = self._server.sockets[0].getsockname()
+        if not ip_address(bound[0]).is_loopback:
+            _warn_of(bound[0], access)
         return bound[0], bound[1]
 
     async def close(self) -> None:
@@ -93,9 +121,11 @@ class Operations:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _ready(self, _asked: PageRequest) -> Reply:
+    async def _ready(self, asked: PageRequest) -> Reply:
         problems = dict(self._problems())
-        body = {"ready": not problems, "problems": problems}
+        body: dict[str, object] = {"ready": not problems}
+        if asked.allowed:
+            body["problems"] = problems
         status = 503 if problems else 200
         return Reply(json.dumps(body).encode() + b"\n", "application/json", status)
 
@@ -126,23 +156,28 @@ class Operations:
             if request is None:
                 return
             method = request.method
+            certified = bool(writer.get_extra_info("peercert"))
             async with asyncio.timeout(_ANSWER_DEADLINE):
-                reply = await self._reply(request)
+                reply = await self._reply(request, certified=certified)
         except h11.RemoteProtocolError as e:
             reply = Reply(f"{e}\n".encode(), status=e.error_status_hint)
         async with asyncio.timeout(_ANSWER_DEADLINE):
             await _send(connection, writer, reply, head_only=method == b"HEAD")
 
-    async def _reply(self, request: h11.Request) -> Reply:
+    async def _reply(self, request: h11.Request, *, certified: bool) -> Reply:
         if request.method not in (b"GET", b"HEAD"):
             return Reply(b"only GET and HEAD are supported\n", status=405)
         path = request.target.partition(b"?")[0].decode("latin-1")
+        header = _header(request, b"authorization").encode("latin-1")
+        allowed = self._access.allows(header, certified=certified)
+        if not allowed and path not in _FOR_PROBES:
+            return _UNAUTHORIZED
         page = self._pages.get(path)
         if page is None:
             known = " ".join(sorted(self._pages))
             return Reply(f"not found; the pages are: {known}\n".encode(), status=404)
         try:
-            return await page(PageRequest(_header(request, b"accept")))
+            return await page(PageRequest(_header(request, b"accept"), allowed))
         except Exception:
             logger.exception("the page %s failed", path)
             return Reply(b"the page failed; see the log\n", status=500)
@@ -153,6 +188,8 @@ async def _send(
 ) -> None:
     body = reply.body
     headers = [("content-type", reply.content_type), ("cache-control", "no-store")]
+    if reply.status == _UNAUTHORIZED.status:
+        headers.append(("www-authenticate", "Bearer"))
     if isinstance(body, bytes):
         headers.append(("content-length", str(len(body))))
         body = iter((body,))
@@ -166,6 +203,20 @@ async def _send(
             await asyncio.sleep(0)
     writer.write(connection.send(h11.EndOfMessage()) or b"")
     await writer.drain()
+
+
+def _warn_of(host: str, access: PageAccess) -> None:
+    """Log what others on the network could do."""
+    if not access.guarded:
+        logger.warning(
+            "everyone who reaches %s can read the operations pages: set ops.token.file or "
+            "ops.ssl.truststore.location, or a loopback address", host
+        )  # fmt: skip
+    elif not access.encrypted:
+        logger.warning(
+            "the token of the operations pages travels unencrypted to %s: set "
+            "ops.ssl.keystore.location", host
+        )  # fmt: skip
 
 
 def _slice(body: Iterator[bytes]) -> bytes:

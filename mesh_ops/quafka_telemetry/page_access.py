@@ -1,0 +1,154 @@
+"""Who may read the operations pages: everyone, or whoever has a token or a certificate.
+
+The file of tokens has one per line, so that a new one can be introduced before the old one goes; it
+and the certificates are read again when they have changed, at the next request.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from quafka_telemetry.startup import StartupError
+
+logger = logging.getLogger("quafka.operations")
+
+_SHORTEST_TOKEN = 16
+_MOST_TOKENS = 8
+_LONGEST_FILE = 64 << 10
+_SCHEME = b"bearer "
+
+Version = tuple[int, int, int]
+"""What tells that a file has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFiles:
+    """The files that restrict the pages; None: that way is not used.
+
+    Attributes:
+        token: bearer tokens.
+        certificate: key and certificates of the server, PEM; with it the pages are HTTPS.
+        authorities: who signs the certificates of clients that may read the pages, PEM.
+    """
+
+    token: Path | None = None
+    certificate: Path | None = None
+    authorities: Path | None = None
+
+
+class PageAccess:
+    """The rules of one operations port."""
+
+    def __init__(self, files: PageFiles = PageFiles()) -> None:
+        """Read the files.
+
+        Raises:
+            StartupError: one cannot be used.
+        """
+        if files.authorities is not None and files.certificate is None:
+            raise StartupError(
+                "ops.ssl.truststore.location needs ops.ssl.keystore.location: certificates are "
+                "shown over TLS only"
+            )
+        self._files = files
+        self._tokens: tuple[bytes, ...] = ()
+        self._versions: dict[Path, Version] = {}
+        self.context: ssl.SSLContext | None = None
+        """For the server; None: HTTP."""
+        if files.certificate is not None:
+            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if files.authorities is not None:
+                # Optional: probes have no certificate, and read /livez and /readyz only.
+                self.context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            self._read()
+        except (OSError, ValueError) as e:
+            raise StartupError(f"the operations pages: {_reason(e)}") from e
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the pages are not for everyone."""
+        return self._files.token is not None or self._files.authorities is not None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the pages are HTTPS."""
+        return self.context is not None
+
+    def allows(self, authorization: bytes, *, certified: bool) -> bool:
+        """Whether a request may read every page.
+
+        `authorization`: the header, b"" without one; `certified`: the client has shown a
+        certificate of `PageFiles.authorities`.
+        """
+        self._refresh()
+        if not self.guarded:
+            return True
+        token = authorization[len(_SCHEME) :].strip()
+        if authorization[: len(_SCHEME)].lower() != _SCHEME:
+            token = b""
+        # Every token is compared, and each in constant time: times tell nothing.
+        known = [hmac.compare_digest(token, each) for each in self._tokens]
+        return any(known) or (certified and self._files.authorities is not None)
+
+    # --- files ------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Read again what has changed; keep what is valid if that fails."""
+        try:
+            if any(_version(path) != known for path, known in self._versions.items()):
+                self._read()
+        except (OSError, ValueError) as e:
+            logger.warning("the last valid token and certificates stay in force: %s", _reason(e))
+
+    def _read(self) -> None:
+        files = self._files
+        paths = [each for each in (files.token, files.certificate, files.authorities) if each]
+        self._versions = {path: _version(path) for path in paths}
+        if files.token is not None:
+            self._tokens = _read_tokens(files.token)
+        if self.context is not None:
+            assert files.certificate is not None
+            _load(self.context, files.certificate, files.authorities)
+
+
+def _read_tokens(path: Path) -> tuple[bytes, ...]:
+    with path.open("rb") as file:
+        found = [line.strip() for line in file.read(_LONGEST_FILE).splitlines() if line.strip()]
+    if not 0 < len(found) <= _MOST_TOKENS:
+        raise ValueError(f"{path} must have 1 to {_MOST_TOKENS} tokens, one per line")
+    if any(len(token) < _SHORTEST_TOKEN for token in found):
+        raise ValueError(f"a token in {path} is shorter than {_SHORTEST_TOKEN} characters")
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        logger.warning("others may read the tokens in %s; chmod 600 it", path)
+    return tuple(found)
+
+
+def _load(context: ssl.SSLContext, certificate: Path, authorities: Path | None) -> None:
+    try:
+        # Without a password OpenSSL would ask on the terminal.
+        context.load_cert_chain(certificate, password=lambda: "")
+    except ssl.SSLError as e:
+        raise ValueError(f"{certificate} is not a PEM file with a key and its certificate") from e
+    if authorities is not None:
+        try:
+            context.load_verify_locations(authorities)
+        except ssl.SSLError as e:
+            raise ValueError(f"{authorities} is not a PEM file of certificates") from e
+
+
+def _version(path: Path) -> Version:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return str(error)
