@@ -24,6 +24,15 @@ from quafka_gateway.listeners import (
     parse_org,
     parse_protocol_map,
 )
+from quafka_gateway.sasl_settings import (
+    MECHANISMS,
+    SCRAM_256,
+    SCRAM_512,
+    parse_keys_url,
+    parse_mechanisms,
+    parse_word,
+    parse_words,
+)
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import OpsSettings, setting
@@ -217,6 +226,63 @@ class EdgeSettings(OpsSettings):
         10_000, "most users, client ids and addresses of one org whose quotas are measured one by "
         "one; all further ones share what one may have", settings.whole(1, 10_000_000),
         "1 to 10000000",
+    )  # fmt: skip
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        (SCRAM_256, SCRAM_512), "SASL mechanisms of the listeners with SASL",
+        parse_mechanisms, f"of {', '.join(MECHANISMS)}, separated by commas",
+    )  # fmt: skip
+    sasl_server_max_receive_size: int = setting(
+        65_536, "largest request of a client that has not authenticated, in bytes",
+        settings.whole(1_024, 524_288), "1024 to 524288",
+    )  # fmt: skip
+    connection_authentication_timeout_ms: int = setting(
+        10_000, "longest time for which a client may take to authenticate, in ms",
+        settings.whole(100, 600_000), "100 to 600000",
+    )  # fmt: skip
+    connection_failed_authentication_delay_ms: int = setting(
+        100, "how much later a failed authentication is answered, in ms", settings.whole(0, 10_000),
+        "0 to 10000",
+    )  # fmt: skip
+    connections_max_reauth_ms: int = setting(
+        0, "longest time until a client must authenticate again (KIP-368), in ms; 0: only when its "
+        "token expires", settings.whole(0, (1 << 31) - 1), "0 to 2147483647",
+    )  # fmt: skip
+    max_unauthenticated_connections: int = setting(
+        512, "most connections that have not authenticated yet; above it the oldest is closed",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
+    max_unauthenticated_connections_per_ip: int = setting(
+        128, "max.unauthenticated.connections from one address", settings.whole(1, 1_000_000),
+        "1 to 1000000",
+    )  # fmt: skip
+    max_failed_authentications_per_ip: int = setting(
+        300, "most failed authentications per minute from one address; above it its new "
+        "connections are refused; 0: no limit", settings.whole(0, 1_000_000), "0 to 1000000",
+    )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_url: str = setting(
+        "", "public keys of the issuer of tokens, in RFC 7517's form", parse_keys_url,
+        "file:///path or https://…",
+    )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        3_600_000, "time between two reads of these keys, in ms",
+        settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",
+    )  # fmt: skip
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        (), "audiences of which a token must name one", parse_words, "texts, separated by commas"
+    )
+    sasl_oauthbearer_expected_issuer: str = setting(
+        "", "issuer that a token must name; default: any", str, "a text"
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        30, "how much the issuer's clock may differ, in seconds", settings.whole(0, 3_600),
+        "0 to 3600",
+    )  # fmt: skip
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        "sub", "claim of a token with the client's name", parse_word, "a text"
+    )
+    sasl_oauthbearer_org_claim_name: str = setting(
+        "", "claim of a token with the name of the client's org; default: none, clients belong to "
+        "the listener's org, or org.id", str, "a text",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
         600_000, "a connection without a request for this long is closed, in ms",

@@ -20,6 +20,7 @@ from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.security.authorizer import Access, Authorizer, Right
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.sasl.service import SaslService
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
@@ -63,7 +64,9 @@ class Services:
         response_memory: bounds the response bytes that all connections hold.
         config: the gateway's settings.
         stats: counts connections and requests.
-        security_writer: changes orgs, users, ACLs and quotas.
+        sasl: authenticates clients; None where no listener asks for SASL.
+        sasl: SaslService | None = None
+    security_writer: changes orgs, users, ACLs and quotas.
         audit: records administrative acts and logins.
         authorizer: decides who may do what; None: everybody may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
@@ -80,6 +83,7 @@ class Services:
     response_memory: ResponseMemory
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
+    sasl: SaslService | None = None
     security_writer: SecurityWriter = field(default_factory=lambda: SecurityWriter(Directory()))
     audit: AuditLog = field(default_factory=AuditLog)
     authorizer: Authorizer | None = None

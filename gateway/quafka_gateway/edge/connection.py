@@ -1,6 +1,7 @@
 """One client's TCP connection: requests in, responses out, in the order of the requests.
 
-`RequestPipeline` has the requests; here are the socket's events, and when it is read.
+`RequestPipeline` has the requests; here are the socket's events, and when it is read. At a listener
+with SASL the bytes go to `FirstAuthentication` until the client has authenticated.
 
 Back-pressure is by not reading: a client with the most requests in flight, or that does not read
 its responses, is not read from, and no client is read from while the requests of all clients are
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from quafka_gateway.context import Services
+from quafka_gateway.edge.authentication import FirstAuthentication, SaslConnection, SessionGate
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.pipeline import PipelineEvents, RequestPipeline
 from quafka_gateway.edge.progress import Progress
@@ -25,6 +27,8 @@ from quafka_gateway.edge.throttling import Muting, peer_has_gone
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.security.principal import Principal
+from quafka_gateway.security.sasl.mechanism import Account
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
@@ -33,6 +37,8 @@ from quafka_proto.errors import Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
 _refusals = LimitedLog(log)
+
+_API_VERSIONS = 18
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -69,6 +75,8 @@ class KafkaConnection(asyncio.Protocol):
         self._draining = False
         self._refused = False  # to be closed when it is not muted any more
         self._last_active = 0.0  # loop time of the last byte received or response written
+        self._authentication: FirstAuthentication | None = None  # None: not asked for, or done
+        self._gate: SessionGate | None = None  # None: the client need not authenticate
 
     # --- asyncio.Protocol -------------------------------------------------------------------
 
@@ -80,13 +88,14 @@ class KafkaConnection(asyncio.Protocol):
         if not self._may_open(self):
             transport.abort()
             return
+        self._loop = asyncio.get_running_loop()
         tenant = self._enter(self._services.tenants)
         if tenant is None:
+            self._services.stats.refused += 1
             self._on_close(self)
             transport.abort()
             return
         self._transport = transport
-        self._loop = asyncio.get_running_loop()
         self._last_active = self._loop.time()
         self._muting = Muting(self._loop, self._unmuted)
         services, config = self._services, self._services.config
@@ -98,14 +107,15 @@ class KafkaConnection(asyncio.Protocol):
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
-        listener = self._listener
-        session = self._session = ClientSession(
-            tenant, listener=listener.name, advertised=listener.advertised
+        self._session = ClientSession(
+            tenant, listener=self._listener.name, advertised=self._listener.advertised
         )
-        self._tracing = ConnectionTracing(services, session, self._client)
+        self._tracing = ConnectionTracing(services, self._session, self._client)
+        if self._listener.protocol.sasl:
+            self._begin_authentication()
         self._pipeline = RequestPipeline(
             services,
-            session,
+            self._session,
             self._apis,
             self._client,
             self._tracing,
@@ -113,8 +123,10 @@ class KafkaConnection(asyncio.Protocol):
             self._intake.frames,
             self._writer,
             PipelineEvents(self._refuse, self.close, self._advanced, self._throttle),
+            self._gate,
         )
-        self._count_opening(session.tenant)
+        if self._authentication is None:
+            self._count_opening(self._session.tenant)
 
     def _count_opening(self, tenant: Tenant) -> None:
         """Mute a client that comes too soon after others; close one whose address has too many."""
@@ -126,18 +138,36 @@ class KafkaConnection(asyncio.Protocol):
             self._throttle(opening.seconds)
 
     def _enter(self, tenants: Tenants) -> Tenant | None:
-        """The tenant of the listener's org, or of the gateway's own; None: it takes no client."""
-        named = self._listener.org
+        """The tenant of the listener's org, or of the gateway's own; None: it takes no client.
+
+        At a listener with SASL a client enters an org when it has authenticated. Until then none of
+        its requests is served, and the own org is a mere place holder.
+        """
+        listener, sasl = self._listener, self._services.sasl
+        if listener.protocol.sasl:
+            assert sasl is not None, "a listener asks for it"
+            if not sasl.failures.bars(self.host, self._loop.time()):
+                return tenants.own
+            whose = f"clients at {self.host}"
+            _refusals.warning(whose, "refusing %s: too many have failed to authenticate", whose)
+            return None
         try:
-            return tenants.enter_named(named, self)
+            return tenants.enter_named(listener.org, self)
         except OrgRefusedError as e:
-            whose = f"org {named} of listener {self._listener.name}" if named else "the own org"
+            whose = (
+                f"org {listener.org} of listener {listener.name}" if listener.org else "the own org"
+            )
             _refusals.warning(whose, "refusing clients of %s: %s", whose, e)
-            self._services.stats.refused += 1
             return None
 
     def data_received(self, data: bytes) -> None:
         self._services.stats.received += len(data)
+        if self._authentication is not None:
+            self._authentication.feed(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         try:
             self._intake.feed(data, self._loop.time())
         except Malformed as e:
@@ -150,6 +180,8 @@ class KafkaConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writer.resume()
+        if self._authentication is not None:
+            self._authentication.run()
         self._pipeline.run()
 
     def _went_on(self) -> None:
@@ -162,10 +194,60 @@ class KafkaConnection(asyncio.Protocol):
         self._transport = None
         self._muting.end()
         self._writer.close()
+        if self._authentication is not None:
+            self._authentication.close()
+        if self._gate is not None:
+            self._gate.close()
         self._intake.connection_lost(self._loop.time())
         self._pipeline.connection_lost()
         self._services.tenants.leave(self._session.tenant, self)
         self._on_close(self)
+
+    # --- authentication ---------------------------------------------------------------------
+
+    def _begin_authentication(self) -> None:
+        services = self._services
+        assert services.sasl is not None, "a listener asks for it"
+        connection = SaslConnection(
+            services,
+            services.sasl,
+            self._apis[_API_VERSIONS],
+            self._listener,
+            self._client,
+            self._session,
+            self._writer,
+            self.close,
+            self._finish,
+        )
+        self._gate = SessionGate(connection, self._reauthenticated)
+        self._authentication = FirstAuthentication(
+            connection, self._held, self._admit, self._authenticated, self._balance_reading
+        )
+
+    def _admit(self, mechanism: str, account: Account, expires_at: float) -> str:
+        """The client has proven who it is: let it into its org, or return why not."""
+        try:
+            self._session.tenant = self._services.tenants.enter(account.org_id, self)
+        except OrgRefusedError as e:
+            return str(e)
+        self._session.principal = Principal("User", account.name)
+        self._count_opening(self._session.tenant)
+        assert self._gate is not None, "it was made with the authentication"
+        return self._gate.admit(mechanism, account, expires_at)
+
+    def _authenticated(self, rest: bytes) -> None:
+        """The client has its answer; `rest` came behind the exchange."""
+        self._authentication = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._take(rest)
+            self._balance_reading()
+
+    def _reauthenticated(self) -> None:
+        self._pipeline.run()
+
+    def _finish(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     # --- for the listener -------------------------------------------------------------------
 
@@ -182,6 +264,10 @@ class KafkaConnection(asyncio.Protocol):
     def stalled(self, now: float) -> bool:
         """Whether a request has begun to arrive, and has stopped or arrives too slowly."""
         return self._reading and self._intake.stalled(now)
+
+    def expired(self, now: float) -> bool:
+        """Whether the client's session has ended, and it has not authenticated again."""
+        return self._gate is not None and self._gate.expired(now)
 
     def idle_since(self, now: float) -> float:
         """Seconds since the last byte from or to the client; 0 while either waits for the other."""
@@ -227,7 +313,8 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.close()
 
     def _balance_reading(self) -> None:
-        full = bool(self._intake.frames) or self._held.full or self._muting.active
+        waits = self._authentication is not None and self._authentication.full
+        full = bool(self._intake.frames) or self._held.full or self._muting.active or waits
         if self._reading and not full:
             return
         if self._transport is None or self._draining or self._transport.is_closing():

@@ -66,7 +66,7 @@ class RequestFramer:
                     break
                 (want,) = _LENGTH.unpack_from(data, at)
                 if not 0 < want <= self._limit:
-                    raise _bad_length(data[at : at + _LENGTH_SIZE], self._limit)
+                    raise bad_length(data[at : at + _LENGTH_SIZE], self._limit)
                 at += _LENGTH_SIZE
             if end - at < want:
                 break
@@ -81,7 +81,7 @@ class RequestFramer:
         return frames
 
 
-def _bad_length(head: bytes, limit: int) -> Malformed:
+def bad_length(head: bytes, limit: int) -> Malformed:
     """Why no request begins with these four bytes."""
     if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
         return Malformed("an HTTP request: this port speaks the Kafka protocol")

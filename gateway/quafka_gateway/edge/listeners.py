@@ -18,7 +18,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.listeners import Listener, SecurityProtocol
+from quafka_gateway.listeners import Listener
 from quafka_mesh_ops.settings import join_address
 from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
@@ -69,8 +69,8 @@ class Listeners:
         return tuple([await self._bind(each, shared=shared) for each in listeners])
 
     async def _bind(self, listener: Listener, *, shared: bool) -> Listener:
-        if listener.protocol is not SecurityProtocol.PLAINTEXT:
-            raise StartupError(f"{listener.endpoint}: only PLAINTEXT is served")
+        if listener.protocol.tls:
+            raise StartupError(f"{listener.endpoint}: TLS is not served")
         loop = asyncio.get_running_loop()
         # The factory is called after `serve`; only then is the bound address known, too.
         bound = [listener]
@@ -151,6 +151,8 @@ class Listeners:
             for connection in list(self._connections):
                 if connection.stalled(now):
                     connection.close("a request stopped arriving midway or arrives too slowly")
+                elif connection.expired(now):
+                    connection.close("its session has ended: it has not authenticated again")
                 elif connection.unread(now)[1] == math.inf:
                     connection.close("the client does not read a response or reads it too slowly")
                 elif connection.left_muted:

@@ -22,6 +22,7 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from quafka_gateway.context import Services
+from quafka_gateway.edge.authentication import SessionGate
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
@@ -76,8 +77,12 @@ class RequestPipeline:
         frames: deque[bytes],
         writer: ResponseWriter,
         events: PipelineEvents,
+        gate: SessionGate | None = None,
     ) -> None:
-        """`frames` are whole and counted in `held`; call `run` when there are more of them."""
+        """`frames` are whole and counted in `held`; call `run` when there are more of them.
+
+        `gate`: decides which frames are requests, where the client's session may end.
+        """
         self._loop = asyncio.get_running_loop()
         self._apis = apis
         self._session = session
@@ -88,6 +93,7 @@ class RequestPipeline:
         self._frames = frames
         self._writer: ResponseWriter | None = writer  # None: the client is gone
         self._events = events
+        self._gate = gate
         self._in_flight: deque[InFlightRequest] = deque()  # decoded, not yet answered
         self._order = RequestOrder(self._in_flight)
         self._long_responses = LongResponses(services, self._in_flight, self._client_reads)
@@ -206,8 +212,15 @@ class RequestPipeline:
         """
         may_decode = self._decoding is None and not self._draining and not self.muted
         if self._frames and may_decode and len(self._in_flight) < _MAX_IN_FLIGHT:
-            self._begin(self._frames.popleft())
-            return True
+            gate = self._gate
+            if gate is None or gate.passes(self._frames[0], idle=not self._in_flight):
+                self._begin(self._frames.popleft())
+                return True
+            if gate.takes:
+                frame = self._frames.popleft()
+                self._held.release(len(frame), self._loop.time())
+                gate.take(frame)
+                return True
         if self._order.changed:
             ready = self._order.next_ready()
             if ready is not None:

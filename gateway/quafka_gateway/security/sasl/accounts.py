@@ -15,11 +15,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.org_of import OrgUser, org_by_text, org_of
 from quafka_gateway.security.sasl.passwords import HASHES
 from quafka_mesh_ops.ops.security import ScramCredential, SecurityChange
 
 ACTIVE = "active"
 _BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_NO_ORG = 0
 _SAMPLE = 1_000
 _MOST_SHAPES = 10_000
 
@@ -62,25 +64,19 @@ class Accounts:
         """Whether users can be known at all."""
         return self._directory.complete
 
-    def place(self, name: str, org: str = "") -> tuple[int, str]:
+    def place(self, name: str, org: str = "") -> OrgUser:
         """The org and the name in it. `org`: the id or name of the listener's, if it has one."""
-        if org:
-            return self.org_id(org), name
-        bare, _, org_name = name.rpartition("@")
-        record = self._directory.org_named(org_name) if bare else None
-        return (self.own_org, name) if record is None else (record.org_id, bare)
+        listener_org = (self.org_id(org) or _NO_ORG) if org else None
+        return org_of(self._directory, self.own_org, listener_org, name)
 
-    def org_id(self, org: str) -> int:
-        """The id of an org by its name or id; 0, which no org has, for an unknown name."""
-        record = self._directory.org_named(org)
-        if record is not None:
-            return record.org_id
-        return int(org) if org.isdecimal() else 0
+    def org_id(self, org: str) -> int | None:
+        """The id of an org by its name or id; None: there is none of this name."""
+        return org_by_text(self._directory, org)
 
     def active(self, org_id: int) -> bool:
-        """Whether members of the org may log in. The gateway's own org needs no record."""
+        """Whether members of the org may log in; an org without a record may be in the settings."""
         record = self._directory.org(org_id)
-        return org_id == self.own_org if record is None else record.state == ACTIVE
+        return record is None or record.state == ACTIVE
 
     def find(self, name: str, mechanisms: tuple[str, ...], org: str = "") -> Candidate:
         """The account of a name, with its credential for the first of these SCRAM mechanisms."""

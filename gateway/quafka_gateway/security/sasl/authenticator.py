@@ -65,12 +65,14 @@ class Step:
         account: set when the client has authenticated.
         lifetime: with the account: seconds for which it holds; None: for ever.
         failure: why the connection must be closed; "" if it goes on. It has no secret.
+        user: after a failure: the name that the client gave, if it has given one.
     """
 
     response: list[Buffer] = field(default_factory=list[Buffer])
     account: Account | None = None
     lifetime: float | None = None
     failure: str = ""
+    user: str = ""
 
 
 class Previous(NamedTuple):
@@ -112,7 +114,7 @@ class Authenticator:
         """Take a frame, without its length prefix.
 
         Raises:
-            BusyError: credentials cannot be checked now.
+            BusyError: no credentials can be checked now.
         """
         if self.state is State.BARE_TOKENS:
             step = await self._bare_token(frame)
@@ -176,7 +178,7 @@ class Authenticator:
                 error_message=e.told or f"{self.mechanism}: the credentials are not valid",
                 auth_bytes=b"",
             )
-            return _answer(header, refusal, str(e))
+            return _answer(header, refusal, str(e), e.user)
         response = SaslAuthenticateResponse(auth_bytes=token)
         lifetime = None if account is None else self._offer.lifetime(account)
         if lifetime is not None and header.api_version:
@@ -188,7 +190,7 @@ class Authenticator:
         try:
             token, account = await self._evaluate(frame)
         except AuthenticationError as e:
-            return Step(failure=str(e))
+            return Step(failure=str(e), user=e.user)
         lifetime = None if account is None else self._offer.lifetime(account)
         return Step([_SIZE.pack(len(token)) + token], account, lifetime)
 
@@ -206,6 +208,6 @@ class Authenticator:
         return reply.token, account
 
 
-def _answer(header: RequestHeader, response: Message, failure: str = "") -> Step:
+def _answer(header: RequestHeader, response: Message, failure: str = "", user: str = "") -> Step:
     encoded = encode_response(header.correlation_id, response, header.api_version)
-    return Step(encoded, failure=failure)
+    return Step(encoded, failure=failure, user=user)

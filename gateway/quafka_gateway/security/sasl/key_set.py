@@ -38,17 +38,6 @@ class KeySetError(Exception):
     """The keys cannot be read. The message is one sentence."""
 
 
-def check_url(url: str) -> str:
-    """Check the URL of a key set: a setting's parser. Raises ValueError."""
-    parts = urlsplit(url)
-    if url and not (
-        (parts.scheme == "https" and parts.hostname and not parts.username)
-        or (parts.scheme == "file" and not parts.netloc and parts.path)
-    ):
-        raise ValueError(url)
-    return url
-
-
 class KeySetSource:
     """Keeps an issuer's keys up to date: `start`, then `keys` at any time, at last `close`."""
 

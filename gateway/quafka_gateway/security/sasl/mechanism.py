@@ -17,10 +17,17 @@ Offload = Callable[[Callable[[], T]], Awaitable[T]]
 class AuthenticationError(Exception):
     """The client has not proven who it is. The message is for the log; it has no secret."""
 
-    def __init__(self, reason: str, told: str = "") -> None:
-        """`told`: what the client reads, if it may learn more than that it was refused."""
+    def __init__(self, reason: str, told: str = "", *, user: str = "") -> None:
+        """`told`: what the client reads, if it may learn more than that it was refused.
+
+        `user`: the name that it gave, if it has given one.
+        """
         super().__init__(reason)
         self.told = told
+        self.user = user
+
+
+WRONG_PASSWORD = "unknown user or wrong password"  # noqa: S105 - a sentence
 
 
 class BusyError(Exception):

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError, Reply
 
-NAME = "OAUTHBEARER"
 _SEPARATOR = "\x01"
 _AUTHZID = re.compile(r"n,(?:a=([^,]+))?,")
 _PAIR = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from quafka_gateway.sasl_settings import SCRAM_256, SCRAM_512
 from quafka_mesh_ops.ops.security import ScramCredential
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+HASHES = {SCRAM_256: "sha256", SCRAM_512: "sha512"}
 """The hash of each SCRAM mechanism, as hashlib names it."""
 
 

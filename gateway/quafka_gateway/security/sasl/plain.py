@@ -5,10 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from quafka_gateway.security.sasl.accounts import Accounts
-from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError, Offload, Reply
+from quafka_gateway.security.sasl.mechanism import (
+    WRONG_PASSWORD,
+    Account,
+    AuthenticationError,
+    Offload,
+    Reply,
+)
 from quafka_gateway.security.sasl.passwords import HASHES, has_password
 
-NAME = "PLAIN"
 _LONGEST = 4 << 10
 """Bytes of the message: the hash of a longer password would cost more."""
 
@@ -32,7 +37,7 @@ class PlainServer:
         # The record may have changed meanwhile.
         held = self._accounts.holds(found.org_id, found.name, found.credential)
         if not (proven and found.known and held):
-            raise AuthenticationError(f"{found.name!r}: unknown user or wrong password")
+            raise AuthenticationError(WRONG_PASSWORD, user=found.name)
         return Reply(b"", Account(found.org_id, found.name, found.credential))
 
 

@@ -12,7 +12,12 @@ import hmac
 import secrets
 
 from quafka_gateway.security.sasl.accounts import Accounts, Candidate
-from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError, Reply
+from quafka_gateway.security.sasl.mechanism import (
+    WRONG_PASSWORD,
+    Account,
+    AuthenticationError,
+    Reply,
+)
 from quafka_gateway.security.sasl.passwords import HASHES
 
 _LONGEST = 4 << 10
@@ -77,7 +82,7 @@ class ScramServer:
         answer = hmac.digest(credential.server_key, signed, self._hash)
         held = self._accounts.holds(candidate.org_id, candidate.name, credential)
         if not (proven and candidate.known and held):
-            raise AuthenticationError(f"{candidate.name!r}: unknown user or wrong password")
+            raise AuthenticationError(WRONG_PASSWORD, user=candidate.name)
         account = Account(candidate.org_id, candidate.name, credential)
         return Reply(b"v=" + base64.b64encode(answer), account)
 

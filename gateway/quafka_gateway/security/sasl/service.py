@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from quafka_gateway.sasl_settings import OAUTHBEARER, PLAIN
 from quafka_gateway.security.directory import Directory
-from quafka_gateway.security.sasl import oauthbearer, plain
 from quafka_gateway.security.sasl.accounts import Accounts
 from quafka_gateway.security.sasl.key_set import KeySetSource
 from quafka_gateway.security.sasl.limits import Failures, Unauthenticated
@@ -20,14 +20,12 @@ from quafka_gateway.security.sasl.mechanism import (
     MechanismServer,
 )
 from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer
-from quafka_gateway.security.sasl.passwords import HASHES
 from quafka_gateway.security.sasl.plain import PlainServer
 from quafka_gateway.security.sasl.scram import ScramServer
 from quafka_gateway.security.sasl.tokens import TokenClaims, TokenRules, UnknownKeyError
 from quafka_gateway.security.sasl.workers import Workers
 from quafka_telemetry.startup import StartupError
 
-MECHANISMS = (plain.NAME, *HASHES, oauthbearer.NAME)
 _KEY_SECONDS = 3.0
 """How long a token with an unknown key waits for newer keys."""
 
@@ -76,7 +74,7 @@ class SaslService:
         """Connections closed because their session ended."""
         self._workers = Workers()
         self._keys: KeySetSource | None = None
-        if oauthbearer.NAME in settings.mechanisms:
+        if OAUTHBEARER in settings.mechanisms:
             self._keys = KeySetSource(settings.jwks_url, settings.jwks_refresh)
 
     async def start(self) -> None:
@@ -109,9 +107,11 @@ class SaslService:
         return left if most is None else min(left, most)
 
     def _server(self, mechanism: str, org: str) -> MechanismServer:
-        if mechanism == plain.NAME:
+        if not self.accounts.ready:
+            raise BusyError("this gateway has not read the users yet")
+        if mechanism == PLAIN:
             return PlainServer(self.accounts, self._workers.run, org)
-        if mechanism == oauthbearer.NAME:
+        if mechanism == OAUTHBEARER:
             return OAuthBearerServer(partial(self._account_of, org))
         return ScramServer(mechanism, self.accounts, org)
 
@@ -125,13 +125,13 @@ class SaslService:
                 raise
             claims = await self._check(token)
         accounts = self.accounts
+        org_id = accounts.org_id(org) if org else accounts.own_org
         if claims.org:
-            org_id = accounts.org_id(claims.org)
-            if org and org_id != accounts.org_id(org):
+            named = accounts.org_id(claims.org)
+            if org and named != org_id:
                 raise AuthenticationError("the token is for another org than the listener")
-        else:
-            org_id = accounts.org_id(org) if org else accounts.own_org
-        if not accounts.active(org_id):
+            org_id = named
+        if org_id is None or not accounts.active(org_id):
             raise AuthenticationError("the token's org is not active")
         return Account(org_id, claims.name, expires_at=claims.expires_at)
 
@@ -140,14 +140,9 @@ class SaslService:
         check = partial(self.settings.tokens.check, token, self._keys.keys, time.time())
         return await self._workers.run(check)
 
-    def check_ready(self) -> None:
-        """Raise BusyError while no users are known: a client must come again."""
-        if not self.accounts.ready:
-            raise BusyError("this gateway has not read the users yet")
-
 
 def _check(settings: SaslSettings) -> None:
-    if oauthbearer.NAME not in settings.mechanisms:
+    if OAUTHBEARER not in settings.mechanisms:
         return
     if not settings.jwks_url:
         raise StartupError("OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url")

@@ -26,7 +26,7 @@ ALL = tuple(HASHES)
         ("alice@acme", "", (7, "alice")),
         ("alice@example.org@acme", "", (7, "alice@example.org")),
         ("alice@nobody", "", (1, "alice@nobody")),
-        ("@acme", "", (1, "@acme")),
+        ("@acme", "", (7, "")),
         ("alice@acme", "acme", (7, "alice@acme")),
         ("alice", "7", (7, "alice")),
         ("alice", "nobody", (0, "alice")),

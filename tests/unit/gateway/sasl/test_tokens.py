@@ -13,6 +13,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
+from quafka_gateway.sasl_settings import parse_keys_url
 from quafka_gateway.security.sasl import key_set
 from quafka_gateway.security.sasl.key_set import KeySetError, KeySetSource, parse_keys, read_keys
 from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError
@@ -135,7 +136,7 @@ def test_what_is_no_set_of_keys(data: bytes) -> None:
 )
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(ValueError):
-        key_set.check_url(url)
+        parse_keys_url(url)
 
 
 async def test_a_file_of_keys_is_read_again(
