@@ -23,6 +23,7 @@ class GatewayMetrics:
         """Yield all families."""
         yield from self._requests(self.services.stats)
         yield from self._clients(self.services.stats)
+        yield from self._sasl()
         yield from self._orgs()
         yield from self._fetches()
 
@@ -101,6 +102,31 @@ class GatewayMetrics:
             "Response bytes buffered",
             services.response_memory.held,
         )
+
+    def _sasl(self) -> Iterator[Family]:
+        sasl = self.services.sasl
+        if sasl is None:
+            return
+        yield Family(
+            "quafka_gateway_authentications", Kind.COUNTER,
+            "Authentications by mechanism (empty: none was chosen) and outcome",
+            sorted(sasl.counts.items()), ("mechanism", "outcome"),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_gateway_unauthenticated_connections",
+            "Connections that have not authenticated yet",
+            len(sasl.unauthenticated),
+        )
+        yield counter(
+            "quafka_gateway_evicted_unauthenticated_connections",
+            "Connections closed before they had authenticated, because there were too many",
+            sasl.unauthenticated.evicted,
+        )  # fmt: skip
+        yield counter(
+            "quafka_gateway_expired_sessions",
+            "Connections closed because they had not authenticated again",
+            sasl.expired,
+        )  # fmt: skip
 
     def _orgs(self) -> Iterator[Family]:
         traffic = list(self.services.tenants.traffic())

@@ -21,6 +21,7 @@ from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
 from quafka_gateway.security.authorizer import Authorizer
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.sasl.service import SaslService, settings_of
 from quafka_gateway.security.watch import SecurityWatch
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
@@ -60,6 +61,7 @@ class Gateway:
         self._services: Services | None = None
         self._audit = AuditLog()
         self._watch: SecurityWatch | None = None
+        self._sasl: SaslService | None = None
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
         self._draining = False
@@ -90,6 +92,12 @@ class Gateway:
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._clients.enforce)
+        if any(each.protocol.sasl for each in listeners):
+            secret = self._identity.secret("SASL: credentials of unknown users")
+            self._sasl = SaslService(
+                settings_of(config), self._tenants.directory, config.org_id, secret
+            )
+            await self._sasl.start()
         self._listeners = Listeners(_limits(config), config.connections_max_idle_ms / 1000)
         self._bound = await self._listeners.bind(listeners, shared=config.listen_shared)
         authenticates = any(each.authenticates for each in self._bound)
@@ -156,6 +164,7 @@ class Gateway:
             stats=GatewayStats(config.ops_slow_ms / 1000),
             security_writer=writer,
             audit=self._audit,
+            sasl=self._sasl,
             authorizer=self._make_authorizer(tenants.directory),
         )
 
@@ -197,6 +206,8 @@ class Gateway:
             await self._listeners.close(_DRAIN_SECONDS)
         if self._watch is not None:
             await self._watch.close()
+        if self._sasl is not None:
+            await self._sasl.close()
         if self._tenants is not None:
             await self._tenants.close()
         if self._allowed is not None:

@@ -307,7 +307,7 @@ class SessionGate:
         self.takes = False
         if now < expires_at:
             return True
-        self._expire()
+        self.expire()
         return False
 
     def take(self, frame: bytes) -> None:
@@ -337,6 +337,11 @@ class SessionGate:
         """Whether the session has ended some time ago."""
         return now > self._connection.session.expires_at + _EXPIRED_SECONDS
 
+    def expire(self) -> None:
+        """Close the connection: its session has ended."""
+        self._connection.sasl.expired += 1
+        self._connection.close("its session has ended: it has not authenticated again")
+
     def close(self) -> None:
         """The connection is gone."""
         self._forget()
@@ -346,10 +351,6 @@ class SessionGate:
     def _end(self) -> None:
         self._exchange = None
         self._proceed()
-
-    def _expire(self) -> None:
-        self._connection.sasl.expired += 1
-        self._connection.close("its session has ended: it has not authenticated again")
 
     def _forget(self) -> None:
         if self._login is not None:

@@ -269,6 +269,11 @@ class KafkaConnection(asyncio.Protocol):
         """Whether the client's session has ended, and it has not authenticated again."""
         return self._gate is not None and self._gate.expired(now)
 
+    def expire(self) -> None:
+        """Close the connection: its session has ended."""
+        assert self._gate is not None, "it has a session"
+        self._gate.expire()
+
     def idle_since(self, now: float) -> float:
         """Seconds since the last byte from or to the client; 0 while either waits for the other."""
         waits = not self._pipeline.idle or self._writer.unread or self._muting.active

@@ -152,7 +152,7 @@ class Listeners:
                 if connection.stalled(now):
                     connection.close("a request stopped arriving midway or arrives too slowly")
                 elif connection.expired(now):
-                    connection.close("its session has ended: it has not authenticated again")
+                    connection.expire()
                 elif connection.unread(now)[1] == math.inf:
                     connection.close("the client does not read a response or reads it too slowly")
                 elif connection.left_muted:

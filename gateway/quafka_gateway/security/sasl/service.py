@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from quafka_gateway.config import EdgeSettings
 from quafka_gateway.sasl_settings import OAUTHBEARER, PLAIN
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl.accounts import Accounts
@@ -139,6 +140,29 @@ class SaslService:
         assert self._keys is not None, "the mechanism is on"
         check = partial(self.settings.tokens.check, token, self._keys.keys, time.time())
         return await self._workers.run(check)
+
+
+def settings_of(config: EdgeSettings) -> SaslSettings:
+    """The settings about SASL."""
+    return SaslSettings(
+        mechanisms=config.sasl_enabled_mechanisms,
+        most=config.max_unauthenticated_connections,
+        most_per_address=config.max_unauthenticated_connections_per_ip,
+        failures_per_minute=config.max_failed_authentications_per_ip,
+        timeout=config.connection_authentication_timeout_ms / 1000,
+        delay=config.connection_failed_authentication_delay_ms / 1000,
+        max_reauth=config.connections_max_reauth_ms / 1000,
+        receive_bytes=config.sasl_server_max_receive_size,
+        jwks_url=config.sasl_oauthbearer_jwks_endpoint_url,
+        jwks_refresh=config.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000,
+        tokens=TokenRules(
+            config.sasl_oauthbearer_expected_audience,
+            config.sasl_oauthbearer_expected_issuer,
+            config.sasl_oauthbearer_clock_skew_seconds,
+            config.sasl_oauthbearer_sub_claim_name,
+            config.sasl_oauthbearer_org_claim_name,
+        ),
+    )
 
 
 def _check(settings: SaslSettings) -> None:
