@@ -94,7 +94,7 @@ class Failures:
         """Whether the address has failed so often that it must wait."""
         if not self._per_minute:
             return False
-        return self._left(network_of(host), now) >= self._per_minute
+        return self._left(network_of(host), now) > self._per_minute - 1
 
     def _left(self, address: str, now: float) -> float:
         spent, since = self._spent.get(address, (0.0, now))
