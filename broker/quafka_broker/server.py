@@ -13,6 +13,7 @@ from quafka_broker.mesh_peers import MeshPeers, grants_of
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.ops.table import handlers
+from quafka_broker.org_removal import run_org_removal
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.housekeeping import run_housekeeping
@@ -182,6 +183,8 @@ class Broker:
             asyncio.create_task(state.transactions.run()),
             asyncio.create_task(state.transactions.run_branches()),
             asyncio.create_task(state.security.run()),
+            asyncio.create_task(state.stored_bytes.run()),
+            asyncio.create_task(run_org_removal(state)),
         ]
         if state.kafka is not None:
             self._background.append(asyncio.create_task(state.kafka.run()))

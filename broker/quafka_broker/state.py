@@ -24,11 +24,13 @@ from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
 from quafka_broker.sources.sources import Sources
 from quafka_broker.sources.wal import WalSource
+from quafka_broker.stored_bytes import NO_LIMIT, StoredBytes
 from quafka_broker.topics.changes import TopicChanges
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.lost_events import repair_events
+from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
@@ -36,6 +38,7 @@ from quafka_broker.topics.topic import REDIS
 from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
+from quafka_mesh_ops.org_limits import LimitName
 from quafka_telemetry.tracing import ProducedBy
 
 
@@ -50,6 +53,8 @@ class BrokerState:
             wal, SecurityLimits.of(config), partial(self.journal.begin_journal_at, SECURITY)
         )
         self.security.ids_in_use = self.registry.highest_org
+        self.security.org_changed = self._org_changed
+        self.stored_bytes = StoredBytes(wal, self.registry)
         self.configs = EffectiveConfigs(config, self.registry, self.journal)
         self.leases = leases or Leases()
         self.parked_fetches = ParkedFetches()
@@ -77,6 +82,9 @@ class BrokerState:
             wal, GroupLimits.of(config), self.registry, self.sources,
             partial(self.journal.begin_journal_at, GROUPS),
         )  # fmt: skip
+        self.groups.most_groups = lambda org: self.security.limit(
+            org, LimitName.GROUPS, config.group_max_groups
+        )
         self.transactions = Transactions(
             wal, TransactionLimits.of(config), self.groups.offsets, self.producers,
             self.producer_ids.allocate, partial(self.journal.begin_journal_at, TRANSACTIONS),
@@ -84,11 +92,26 @@ class BrokerState:
         of_the_log.transactions = self.transactions.admission
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
-            self.parked_fetches, self.groups.offsets.drop_topics,
+            self.parked_fetches, self.groups.offsets.drop_topics, self.room,
         )  # fmt: skip
         self.compaction = Compactor(wal, self.registry, self.configs, self.leases, self.producers)
         self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
         self.produced_by = ProducedBy()
+
+    def room(self, org: int) -> OrgRoom:
+        """Most topics and partitions of an org."""
+        partitions = self.configs.broker.max_partitions_per_org
+        limit = self.security.limit
+        return OrgRoom(
+            limit(org, LimitName.PARTITIONS, partitions), limit(org, LimitName.TOPICS, partitions)
+        )
+
+    def _org_changed(self, org: int) -> None:
+        """Apply the limits of an org's record."""
+        limit = self.security.limit
+        most = limit(org, LimitName.PRODUCER_IDS, self.configs.broker.max_producers_per_org)
+        self.producers.limit_org(org, most)
+        self.stored_bytes.limit_org(org, limit(org, LimitName.STORED_BYTES, NO_LIMIT))
 
     async def replay_registry(self) -> None:
         """Rebuild the registry from the log; name the cluster if it is new.

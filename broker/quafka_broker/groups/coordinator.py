@@ -34,6 +34,7 @@ from quafka_mesh_ops.ops.groups import (
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
+    Leaver,
     SyncGroup,
     SyncGroupResp,
 )
@@ -70,6 +71,8 @@ class Coordinator:
         self.limits = limits
         self.now_ms = now_ms
         """The wall clock that dates commits."""
+        self.most_groups: Callable[[int], int] = lambda _org: limits.org_groups
+        """Returns the most groups of an org."""
         self._table = Table(self._new_group, registry.is_live, _now)
         self.journal = GroupJournal(wal, self._table, begin_at)
         self.lags = Lags(sources, registry.by_name)
@@ -139,7 +142,8 @@ class Coordinator:
         If not, drops the oldest group that has only pending member ids: a client with such an id
         gets UNKNOWN_MEMBER_ID and joins again.
         """
-        if self._table.usage(org).groups < self.limits.org_groups:
+        most = self.most_groups(org)
+        if self._table.usage(org).groups < most:
             return True
         only_pending = self._only_pending[org]
         while only_pending:
@@ -154,7 +158,7 @@ class Coordinator:
                 return True
         self._limited.warning(
             f"groups {org}", "org %d has %d groups (group.max.groups): it can have no new one",
-            org, self.limits.org_groups,
+            org, most,
         )  # fmt: skip
         return False
 
@@ -253,6 +257,13 @@ class Coordinator:
                 return ErrorCode.ILLEGAL_GENERATION
             return ErrorCode.NONE if self._may_make(org) else ErrorCode.POLICY_VIOLATION
         return entry.group.may_commit(generation, member_id, instance_id, _now())
+
+    def expel(self, org: int, name: str) -> None:
+        """Have all members leave a group, so that it can be deleted."""
+        entry = self._table.entries.get((org, name))
+        if entry is not None:
+            leavers = [Leaver(member_id) for member_id in entry.group.every_id()]
+            self.leave(org, LeaveGroup(name, leavers))
 
     async def delete_group(self, org: int, name: str) -> ErrorCode:
         """Delete a group that has no members, and its offsets; durable on return.

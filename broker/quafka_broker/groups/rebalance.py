@@ -67,6 +67,10 @@ class RebalancingGroup:
         """The members, by id."""
         return self._all.by_id
 
+    def every_id(self) -> list[str]:
+        """The ids of all members, and those that were given out and not used yet."""
+        return [*self.members, *self._all.pending]
+
     def has_pending_members(self) -> bool:
         """Whether a member id was given out that may yet be used."""
         return bool(self._all.pending)

@@ -73,5 +73,5 @@ def _grown(state: BrokerState, present: Topic, op: CreatePartitions) -> Topic:
     except BadSourceError as e:
         raise _RefusedError(str(e)) from e
     org = state.registry.org(present.org)
-    org.check_room(added, state.configs.broker.max_partitions_per_org)
+    org.check_room(added, state.room(present.org))
     return replace(present, partitions=op.count)

@@ -38,6 +38,7 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
 _PER_BATCH = 16  # the cost of a batch besides its records, in records
+_FULL = "the records of the org take as many bytes as its limit max.stored.bytes allows"
 
 
 @dataclass(slots=True, eq=False)
@@ -268,6 +269,8 @@ class _Request:
         if topic is None:
             return self._unknown(part)
         state = self._state
+        if not topic.source and state.stored_bytes.limit_reached(self._org, len(part.records)):
+            return _refusal(RefusedError(ErrorCode.POLICY_VIOLATION, _FULL))
         partition = state.sources.partition(topic, part.partition)
         if topic.source and verdict.header.attributes & TRANSACTIONAL:
             return _refusal(

@@ -131,7 +131,7 @@ def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> Create
     if state.registry.by_name(org, name) is not None:
         return _exists(name)
     try:
-        state.registry.org(org).check_room(partitions, state.configs.broker.max_partitions_per_org)
+        state.registry.org(org).check_room(partitions, state.room(org), topics=1)
     except OrgFullError as e:
         return _full(e)
     return None

@@ -78,6 +78,8 @@ class Producers:
         self._orgs: dict[int, OrgProducers] = {}
         self._ids: dict[PartitionId, set[int]] = {}
         self._limit = limit
+        self._limits: dict[int, int] = {}
+        """Of the orgs that have one of their own."""
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
         self._evicted_below = 0  # for orgs without an entry
@@ -105,6 +107,13 @@ class Producers:
 
     def _find(self, key: ProducerKey) -> Producer | None:
         return self._org(key[0]).known.get(key)
+
+    def limit_org(self, org: int, limit: int) -> None:
+        """Remember at most so many producers of an org, and at least one."""
+        if limit == self._limit:
+            self._limits.pop(org, None)
+        else:
+            self._limits[org] = max(1, limit)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -281,7 +290,10 @@ class Producers:
         org.known.pop(key, None)
         org.known[key] = producer
         self._ids.setdefault(key[0], set()).add(key[1])
-        while len(org.known) > self._limit:
+        limit = self._limit
+        if self._limits:
+            limit = self._limits.get(key[0].org_id, limit)
+        while len(org.known) > limit:
             self._make_room(org)
 
     # --- dropping ---------------------------------------------------------------------------

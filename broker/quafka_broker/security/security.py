@@ -53,6 +53,8 @@ class Security:
         self.journal = SecurityJournal(wal, self.table, begin_at, self.watchers.wake)
         self.ids_in_use: Callable[[], int] = lambda: 0
         """Returns the highest id of an org with topics: some orgs have no record."""
+        self.org_changed: Callable[[int], None] = lambda _org: None
+        """Called with an org whose record has changed."""
         self.deleting = asyncio.Event()
         """An org is to be deleted."""
 
@@ -66,6 +68,8 @@ class Security:
             ValueError, TypeError, IndexError: an event cannot be understood.
         """
         await self.journal.replay()
+        for org in self.table.orgs:
+            self.org_changed(org)
         if self.orgs_to_delete():
             self.deleting.set()
 
@@ -249,6 +253,7 @@ class Security:
             if record.state == DELETING and self._has_records(record.org_id):
                 made.append(OrgEmptied(record.org_id))
             await self._record(made)
+            self.org_changed(record.org_id)
             if record.state == DELETING:
                 self.deleting.set()
             return record
@@ -289,6 +294,7 @@ class Security:
         async def forget() -> None:
             if org in self.table.orgs:
                 await self._record([OrgGone(org)])
+                self.org_changed(org)
 
         await self.journal.in_turn(forget)
 

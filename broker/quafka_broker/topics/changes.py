@@ -18,6 +18,7 @@ from quafka_broker.topics.events import Event
 from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.lost_events import restored
+from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic, Unnamed
 from quafka_broker.wal.log import Log
@@ -52,8 +53,9 @@ class TopicChanges:
         producers: Producers,
         parked_fetches: ParkedFetches,
         drop_group_offsets: Callable[[Collection[Topic]], None],
+        room: Callable[[int], OrgRoom],
     ) -> None:
-        """`drop_group_offsets` is called with deleted topics."""
+        """`drop_group_offsets` is called with deleted topics; `room` gives an org's limits."""
         self._wal = wal
         self._journal = journal
         self._registry = registry
@@ -62,6 +64,7 @@ class TopicChanges:
         self._producers = producers
         self._parked_fetches = parked_fetches
         self._drop_group_offsets = drop_group_offsets
+        self._room = room
         self._next_deletion: _Deletion | None = None
         self._deleting = asyncio.Lock()
 
@@ -82,7 +85,7 @@ class TopicChanges:
             found = registry.by_name(org, name) or await self._name_again(org, name)
             if found is not None:
                 return found, False
-            registry.org(org).check_room(partitions, self._configs.broker.max_partitions_per_org)
+            registry.org(org).check_room(partitions, self._room(org), topics=1)
             topic = registry.plan_topic(org, name, partitions, new_topic_identity(), configs)
             await self._journal.record(events.topic_created(topic))
             return topic, True

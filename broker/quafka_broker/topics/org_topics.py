@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _RUN = os.urandom(8)
 """Makes versions of this run differ from those of any other run of the broker."""
@@ -19,7 +19,14 @@ class _Topic(Protocol):
 
 
 class OrgFullError(Exception):
-    """The org would have more partitions than `max.partitions.per.org`."""
+    """The org would have more topics or partitions than it may."""
+
+
+class OrgRoom(NamedTuple):
+    """Most topics and partitions of an org."""
+
+    partitions: int
+    topics: int
 
 
 class OrgTopics:
@@ -60,13 +67,15 @@ class OrgTopics:
         if self._sorted is not None:
             del self._sorted[bisect_left(self._sorted, topic.name)]
 
-    def check_room(self, more: int, limit: int) -> None:
-        """Raises OrgFullError if this many more partitions would exceed the limit."""
-        if self.partitions + more > limit:
+    def check_room(self, more: int, room: OrgRoom, topics: int = 0) -> None:
+        """Raises OrgFullError if so many more partitions and topics would exceed a limit."""
+        if self.partitions + more > room.partitions:
             raise OrgFullError(
                 f"{more} more partitions: the org has {self.partitions} of "
-                f"max.partitions.per.org={limit}"
+                f"max.partitions.per.org={room.partitions}"
             )
+        if topics and len(self) + topics > room.topics:
+            raise OrgFullError(f"the org has {len(self)} topics of max.topics={room.topics}")
 
     def after(self, name: str, most: int) -> tuple[Sequence[str], bool]:
         """Up to `most` names after this one in order, and whether more follow."""

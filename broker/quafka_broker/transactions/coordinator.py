@@ -397,14 +397,16 @@ class TransactionCoordinator:
 
     # --- expiry -----------------------------------------------------------------------------
 
-    async def forget(self, key: Key) -> None:
-        """Forget a transactional id that has expired."""
+    async def forget(self, key: Key, *, unused_ms: int = -1) -> None:
+        """Forget a transactional id that has been unused for so long; by default, expired."""
+        if unused_ms < 0:
+            unused_ms = self.limits.expiration_ms
 
         async def forget() -> None:
             found = self.table.entries.get(key)
             if found is None or found.start_ms >= 0 or found.in_flight or found.unfinished:
                 return
-            if found.used_ms <= self.now_ms() - self.limits.expiration_ms:
+            if found.used_ms <= self.now_ms() - unused_ms:
                 await self.journal.append([Forgotten(*key)])
 
         await self._turns.take(key, forget)

@@ -25,7 +25,7 @@ from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.adopted import adopted_generation, uuid_without_id
 from quafka_broker.topics.configs import ConfigError
 from quafka_broker.topics.identity import ulid
-from quafka_broker.topics.org_topics import OrgFullError
+from quafka_broker.topics.org_topics import OrgFullError, OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.slugs import slug_of
 from quafka_broker.topics.topic import Topic
@@ -105,7 +105,8 @@ class KafkaSource:
             )
         try:
             partitions = sum(topic.partitions for topic in topics)
-            self._registry.org(self.org).check_room(partitions, most_partitions)
+            room = OrgRoom(most_partitions, partitions)
+            self._registry.org(self.org).check_room(partitions, room)
             for topic in topics:
                 self._registry.adopt(topic)
         except (OrgFullError, ValueError) as e:

@@ -1,0 +1,86 @@
+"""Deletes what a broker has of deleted orgs, in the background: topics, groups, transactional ids.
+
+Users, rules and quotas go with the change that deletes the org. The org's record goes last: a
+restart finds it and goes on. The log's bytes are freed as after other deletions of topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import islice
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.state import BrokerState
+
+log = logging.getLogger("quafka.broker.security")
+
+_AT_ONCE = 200
+_RETRY_SECONDS = 1.0
+"""Until members that join again, and transactions that end, are gone as well."""
+
+
+async def run_org_removal(state: BrokerState) -> None:
+    """Delete orgs for ever."""
+    security = state.security
+    while True:
+        await security.deleting.wait()
+        security.deleting.clear()
+        for org in security.orgs_to_delete():
+            try:
+                if await remove_org(state, org):
+                    log.info("org %d is deleted", org)
+                    continue
+            except StorageError as e:
+                log.warning("org %d cannot be deleted now: %s", org, e)
+            security.deleting.set()
+        if security.deleting.is_set():
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def remove_org(state: BrokerState, org: int) -> bool:
+    """Delete what there is of an org; False where something is in use until later.
+
+    Raises:
+        StorageError: some of it is still there.
+    """
+    left = await _remove_topics(state, org)
+    left += await _remove_groups(state, org)
+    left += await _remove_transactions(state, org)
+    if not left:
+        await state.security.org_is_gone(org)
+    return not left
+
+
+async def _remove_topics(state: BrokerState, org: int) -> int:
+    """Delete topics; returns how many remain. Those of Kafka's folders are not the broker's."""
+    topics = [
+        topic
+        for topic in state.registry.topics(org)
+        if not state.sources.of(topic).unchangeable(topic)
+    ]
+    for at in range(0, len(topics), _AT_ONCE):
+        await asyncio.gather(*map(state.topics.delete, topics[at : at + _AT_ONCE]))
+    for unnamed in [each for each in state.registry.unnamed if each.org == org]:
+        await state.topics.drop_unnamed(unnamed)
+    return sum(state.registry.by_id(org, topic.uuid) is not None for topic in topics)
+
+
+async def _remove_groups(state: BrokerState, org: int) -> int:
+    """Delete groups, with their members and offsets; returns how many remain."""
+    names = iter([entry.group.name for entry in state.groups.groups(org)])
+    while some := list(islice(names, _AT_ONCE)):
+        for name in some:
+            state.groups.expel(org, name)
+        await asyncio.gather(*(state.groups.delete_group(org, name) for name in some))
+    return len(state.groups.groups(org))
+
+
+async def _remove_transactions(state: BrokerState, org: int) -> int:
+    """Abort open transactions and forget their ids; returns how many remain."""
+    coordinator, table = state.transactions.coordinator, state.transactions.table
+    keys = iter([key for key in table.entries if key[0] == org])
+    while some := list(islice(keys, _AT_ONCE)):
+        await asyncio.gather(*(coordinator.abort(key, lambda _: True) for key in some))
+        await asyncio.gather(*(coordinator.forget(key, unused_ms=0) for key in some))
+    return table.count(org)
