@@ -50,7 +50,7 @@ async def test_the_limits_of_a_record_are_those_of_the_org() -> None:
     async with running_state(disk) as state:
         await limit(state, max_topics=2, max_partitions=5, max_groups=1)
         assert [await create(state, name) for name in "abc"] == [0, 0, FULL]
-        grown = await create_partitions(state, context(), CreatePartitions("a", 5, -1))
+        grown = await create_partitions(state, context(), CreatePartitions("a", 5))
         assert grown.error_code == FULL
         assert await commit(state, "g", CommitOffset("a", 0, 1)) == [0]
         assert await commit(state, "h", CommitOffset("a", 0, 1)) == [FULL]
