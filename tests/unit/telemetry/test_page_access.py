@@ -20,7 +20,7 @@ TOKEN, NEXT = "first-token-0123456789", "second-token-0123456789"
 
 
 def token_file(folder: Path, *tokens: str) -> Path:
-    path = folder / "tokens"
+    path = folder / f"tokens-{len(tokens)}"
     path.write_text("\n".join(tokens) + "\n")
     path.chmod(0o600)
     return path
@@ -67,10 +67,10 @@ async def test_a_token(tmp_path: Path) -> None:
         assert await get(port, "/readyz") == (503, b'{"ready": false}\n')
         status, body = await get(port, "/readyz", f"Bearer {TOKEN}")
         assert (status, json.loads(body)["problems"]) == (503, {"log": "full"})
-        token_file(tmp_path, TOKEN, NEXT)
+        path.write_text(f"{TOKEN}\n\n{NEXT}\n")
         for token in (TOKEN, NEXT):
             assert (await get(port, "/metrics", f"Bearer {token}"))[0] == 200
-        token_file(tmp_path, NEXT)
+        path.write_text(NEXT)
         assert (await get(port, "/metrics", f"Bearer {TOKEN}"))[0] == 401
         path.unlink()
         assert (await get(port, "/metrics", f"Bearer {NEXT}"))[0] == 200, "the last valid one"
