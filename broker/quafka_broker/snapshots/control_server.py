@@ -10,6 +10,7 @@ import os
 import socket
 from pathlib import Path
 
+from quafka_broker.security.control import ALTER_USERS, alter_users
 from quafka_broker.snapshots.control_socket import MAX_LINE, PIN_REQUEST, SOCKET, short_path
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.state import BrokerState
@@ -94,6 +95,8 @@ class ControlServer:
             request = json.loads(line)
         except ValueError:
             return {"error": "the request is not JSON"}
+        if isinstance(request, dict) and request.get("do") == ALTER_USERS:
+            return await alter_users(self._state.security, request)
         if request != PIN_REQUEST:
             return {"error": "the request is not known to this version"}
         try:

@@ -3,7 +3,8 @@
 Its mode is 0600: only a user that may read the data folder's files as the broker does can use it.
 A connection carries one request, a JSON object on a line, and one answer.
 
-    {"do": "pin"}     takes a cut of the log and holds its files: {"pin": name}
+    {"do": "pin"}           takes a cut of the log and holds its files: {"pin": name}
+    {"do": "alter-users"}   sets and removes users: see security/control.py
 
 or {"error": one sentence}. `control_server` answers; this module has the client.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 SOCKET = "control.sock"
-MAX_LINE = 4096
+MAX_LINE = 16 << 10
 PIN_REQUEST = {"do": "pin"}
 _ANSWER_SECONDS = 60.0
 
@@ -39,6 +40,16 @@ def request_pin(data: Path) -> str:
         NoBrokerError: no broker runs there.
         ControlError: the broker did not answer, or could not take the cut.
     """
+    return str(request(data, PIN_REQUEST)["pin"])
+
+
+def request(data: Path, what: object) -> dict[str, Any]:
+    """Send a request to the broker that runs in a data folder; returns its answer. Blocks.
+
+    Raises:
+        NoBrokerError: no broker runs there.
+        ControlError: the broker did not answer, or could not do it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         try:
@@ -49,7 +60,7 @@ def request_pin(data: Path) -> str:
         except OSError as e:
             raise ControlError(f"cannot connect to the broker: {e.strerror or e}") from e
         try:
-            connection.sendall(json.dumps(PIN_REQUEST).encode() + b"\n")
+            connection.sendall(json.dumps(what).encode() + b"\n")
             with connection.makefile("rb") as answers:
                 line = answers.readline(MAX_LINE)
             answer = cast("dict[str, Any]", json.loads(line))
@@ -57,7 +68,7 @@ def request_pin(data: Path) -> str:
             raise ControlError(f"the broker did not answer: {e}") from e
     if "error" in answer:
         raise ControlError(str(answer["error"]))
-    return str(answer["pin"])
+    return answer
 
 
 @contextmanager

@@ -87,6 +87,13 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
+def stored_keys(mechanism: str, salted: bytes) -> tuple[bytes, bytes]:
+    """StoredKey and ServerKey of RFC 5802: what a server keeps."""
+    name = HASHES[mechanism]
+    client_key = hmac.digest(salted, b"Client Key", name)
+    return hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name)
+
+
 def new_salt() -> bytes:
     """A random salt."""
     return os.urandom(_SALT_BYTES)

@@ -45,9 +45,23 @@ def users(add: Actions) -> None:
         action.add_argument(
             "--password-file", type=Path, metavar="FILE", help="a file with the password in it"
         )
+        _broker_data(action)
     action = add("remove", "remove users; their connections end")
     action.add_argument("users", nargs="+", metavar="USER")
     _mechanisms(action, "remove only this credential; may be repeated")
+
+
+def _broker_data(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--broker-data", type=Path, metavar="FOLDER",
+        help="the data folder of the broker that runs on this machine: nobody needs to log in, so "
+        "this is the way to the first user",
+    )  # fmt: skip
+    action.add_argument(
+        "--org",
+        metavar="ORG",
+        help="with --broker-data: the user's org, by id or name (default: 1)",
+    )
 
 
 def _mechanisms(action: argparse.ArgumentParser, what: str) -> None:

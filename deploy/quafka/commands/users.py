@@ -16,16 +16,30 @@ from pathlib import Path
 
 from quafka.client import users
 from quafka.client.cluster import Cluster
+from quafka.client.credentials import stored_credential
 from quafka.client.errors import ClientError, RefusedError, about
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, table
-from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka.commands.run import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Work,
+    complain,
+    guarded,
+    with_cluster,
+)
 
 _LONGEST = 4_096
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the action; return the exit code."""
+    if getattr(options, "broker_data", None) is not None:
+        return guarded(lambda: _at_the_broker(options))
+    if getattr(options, "org", None) is not None:
+        complain("--org needs --broker-data; otherwise users are of the org that you log in to")
+        return EXIT_USAGE
     return with_cluster(options, _ACTIONS[options.action])
 
 
@@ -99,6 +113,30 @@ def _prompted(user: str) -> str:
     if getpass.getpass("again: ") != first:
         raise UsageError("the two passwords differ; nothing was changed")
     return first
+
+
+def _at_the_broker(options: argparse.Namespace) -> int:
+    """Set the password through the control socket of a broker on this machine."""
+    from quafka_broker.security.control import alter_users_request
+    from quafka_broker.snapshots.control_socket import ControlError, NoBrokerError, request
+
+    org = options.org or "1"
+    secret = password(options)
+    changes = [
+        stored_credential(options.user, secret, mechanism, options.iterations)
+        for mechanism in options.mechanism or users.NUMBERS
+    ]
+    new = options.action == "add"
+    what = alter_users_request(int(org) if org.isdecimal() else org, changes, new=new)
+    try:
+        request(options.broker_data, what)
+    except (NoBrokerError, FileNotFoundError, NotADirectoryError) as e:
+        raise ClientError(
+            f"no broker runs in {options.broker_data}; start it, or name its data folder"
+        ) from e
+    except (ControlError, OSError) as e:
+        raise ClientError(str(e)) from e
+    return report([Outcome(options.user, "added" if new else "changed", None)], options)
 
 
 # --- remove -----------------------------------------------------------------------------------

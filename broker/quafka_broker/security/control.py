@@ -1,0 +1,78 @@
+"""Users by the broker's control socket: how the first one comes about, and the way back in.
+
+    {"do": "alter-users", "org": 1 or "NAME", "new": true, "users": [
+        {"name": NAME, "mechanism": MECHANISM, "credential": null or
+            {"salt": HEX, "iterations": N, "stored_key": HEX, "server_key": HEX}}]}
+
+"new" refuses users that exist; a null credential is removed. Answers {"changed": "N"}. Whoever may
+use the socket may read the log's files, so no further right is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.security.security import Security
+from quafka_mesh_ops.ops.security import ScramCredential, UserChange
+
+ALTER_USERS = "alter-users"
+_SECRETS = ("salt", "stored_key", "server_key")
+
+
+def alter_users_request(org: int | str, changes: Sequence[UserChange], *, new: bool) -> Any:
+    """The request of a command."""
+    return {
+        "do": ALTER_USERS,
+        "org": org,
+        "new": new,
+        "users": [
+            {
+                "name": change.name,
+                "mechanism": change.mechanism,
+                "credential": change.credential
+                and {
+                    "iterations": change.credential.iterations,
+                    **{name: getattr(change.credential, name).hex() for name in _SECRETS},
+                },
+            }
+            for change in changes
+        ],
+    }
+
+
+async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, str]:
+    """Do what a request asks for; the answer has an "error" if it was not done."""
+    try:
+        changes = [_change(each) for each in request["users"]]
+        org: int | str = request["org"]
+        new = bool(request["new"])
+    except (KeyError, TypeError, ValueError):
+        return {"error": "the request is malformed"}
+    if isinstance(org, str):
+        named = security.table.org_named(org)
+        if named is None:
+            return {"error": f"there is no org {org!r}"}
+        org = named.org_id
+    for change in changes:
+        if new and change.name in security.table.of(org).users:
+            return {"error": f"user {change.name!r} exists already"}
+    try:
+        refused = await security.alter_users(org, changes)
+    except StorageError as e:
+        return {"error": str(e)}
+    for change, refusal in zip(changes, refused, strict=True):
+        if refusal is not None:
+            return {"error": f"user {change.name!r}: {refusal.message}"}
+    return {"changed": str(len(changes))}
+
+
+def _change(fields: dict[str, Any]) -> UserChange:
+    name, mechanism = str(fields["name"]), str(fields["mechanism"])
+    given = cast("dict[str, Any] | None", fields["credential"])
+    if given is None:
+        return UserChange(name, mechanism)
+    salt, stored_key, server_key = (bytes.fromhex(given[each]) for each in _SECRETS)
+    made = ScramCredential(mechanism, salt, int(given["iterations"]), stored_key, server_key)
+    return UserChange(name, mechanism, made)
