@@ -20,7 +20,9 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
+from quafka_gateway.security.writer import SecurityWriter
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops import branches
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
@@ -105,11 +107,14 @@ EFFECTS = {
     OpCode.WRITE_MARKERS: Order(reads=TOPICS, writes=TRANSACTIONS | RECORDS | PRODUCERS),
     OpCode.DESCRIBE_TRANSACTIONS: Order(reads=TRANSACTIONS),
     OpCode.LIST_TRANSACTIONS: Order(reads=TRANSACTIONS),
+    OpCode.ALTER_USERS: Order(writes=State.USERS),
+    OpCode.ALTER_QUOTAS: Order(writes=State.QUOTAS),
 }
 """The state that an op reads and writes, as far as clients can see."""
 
 _NO_API = {code for code in OpCode if code >> 4 == 5} | {op.code for op in branches.ALL}
-"""The ops about snapshots, and those between brokers: no Kafka API sends them."""
+_NO_API |= {OpCode.WATCH_SECURITY, OpCode.ALTER_ORG, OpCode.CREATE_ACLS, OpCode.DELETE_ACLS}
+"""The ops about snapshots and orgs, and those between brokers: no Kafka API sends them."""
 _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
@@ -387,6 +392,20 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         1,
     ),
     50: (scram.DescribeUserScramCredentialsRequest(users=None), 0),
+    51: (
+        scram.AlterUserScramCredentialsRequest(
+            upsertions=[
+                scram.ScramCredentialUpsertion(
+                    name="alice",
+                    mechanism=1,
+                    iterations=4_096,
+                    salt=b"salt",
+                    salted_password=bytes(32),
+                )
+            ]
+        ),
+        0,
+    ),
     55: (
         quorum.DescribeQuorumRequest(
             topics=[
@@ -447,8 +466,15 @@ class DirectClient:
         raise NotImplementedError
 
 
+class _NotWaitedFor(Directory):
+    """A copy that is not kept."""
+
+    async def includes(self, incarnation: bytes, version: int, seconds: float) -> bool:
+        return True
+
+
 @asynccontextmanager
-async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
+async def served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, _TOPIC, 1)
         client = DirectClient(state)
@@ -464,6 +490,7 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
             RequestMemory(1 << 20),
             responses,
             EdgeSettings(),
+            security_writer=SecurityWriter(_NotWaitedFor(), lambda broker, org: link),
         )
         try:
             yield (
@@ -483,7 +510,7 @@ async def _ops_of(key: int) -> list[AnyOp]:
 
 
 async def _ops_of_one(key: int, request: Message, version: int) -> list[AnyOp]:
-    async with _served() as (client, about):
+    async with served() as (client, about):
         handling = asyncio.ensure_future(APIS[key].handle(request, replace(about, version=version)))
         with suppress(TimeoutError, NotImplementedError):
             # A JoinGroup is parked until its group is complete; its op is sent before.

@@ -14,6 +14,8 @@ from quafka_mesh_ops.ops.security import ScramCredential
 
 HASHES = {SCRAM_256: "sha256", SCRAM_512: "sha512"}
 """The hash of each SCRAM mechanism, as hashlib names it."""
+KEY_BYTES = {mechanism: hashlib.new(name).digest_size for mechanism, name in HASHES.items()}
+"""The length of its keys and salted passwords."""
 
 
 def credential_of(
