@@ -74,6 +74,10 @@ class Tenants:
         """Whether it is of the gateway's own org, whose super users are the cluster's operators."""
         return tenant.org_id == self.own_id
 
+    def is_named(self, org: int) -> bool:
+        """Whether the settings name an org by its id."""
+        return org in self._named
+
     def named_by_settings(self, text: str) -> int | None:
         """The org that a setting names by its id or its name; None: there is none of this name.
 

@@ -30,6 +30,7 @@ class State(IntFlag):
     ACLS = auto()
     QUOTAS = auto()
     USERS = auto()
+    ORGS = auto()
     ALL = (
         RECORDS
         | TOPICS
@@ -43,6 +44,7 @@ class State(IntFlag):
         | ACLS
         | QUOTAS
         | USERS
+        | ORGS
     )
 
 

@@ -42,7 +42,7 @@ MODULES: dict[str, tuple[int, ...]] = {
     "share_fetch": (78, 79),
     "streams_groups": (88, 89),
     "share_group_offsets": (90, 91, 92),
-    "quafka": (20550, 20551, 20552),
+    "quafka": (20550, 20551, 20552, 20553, 20554),
 }
 """The modules of this package, with the API keys of their schemas."""
 

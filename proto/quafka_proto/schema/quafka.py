@@ -1,5 +1,5 @@
 """Our own APIs, for tools that connect as Kafka clients: DescribeGroupLag (key 20550),
-DescribeGateway (20551), DescribeCompaction (20552).
+DescribeGateway (20551), DescribeCompaction (20552), DescribeOrgs (20553), AlterOrg (20554).
 
 The keys are far above Kafka's. ApiVersions lists them only for a client with the software name
 `CLIENT_SOFTWARE`: other clients have no use for them, and some fail on unknown keys.
@@ -13,10 +13,12 @@ from quafka_proto.message import (
     Struct,
     array,
     boolean,
+    float64,
     int16,
     int32,
     int64,
     string,
+    struct,
 )
 
 CLIENT_SOFTWARE = "quafka"
@@ -159,3 +161,66 @@ class DescribeCompactionResponse(Response, key=20552, versions="0", flexible="0+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     partitions: list[PartitionCompaction] = array(PartitionCompaction)
+
+
+class DescribeOrgsRequest(Request, key=20553, versions="0", flexible="0+"):
+    """`orgs`: by their names or ids; null: all of them."""
+
+    orgs: list[str] | None = array(string(), nullable="0+")
+
+
+class OrgLimit(Struct):
+    name: str = string()
+    value: float = float64()
+
+
+class Org(Struct):
+    """An org.
+
+    `state`: "active", "suspended" or "deleting". `connections`, `requests`, `received_bytes` and
+    `sent_bytes` are of this gateway process, since the org's clients came to it.
+    """
+
+    org_id: int = int64()
+    name: str = string()
+    state: str = string()
+    limits: list[OrgLimit] = array(OrgLimit)
+    connections: int = int32()
+    requests: int = int64()
+    received_bytes: int = int64()
+    sent_bytes: int = int64()
+
+
+class DescribeOrgsResponse(Response, key=20553, versions="0", flexible="0+"):
+    """Orgs that do not exist are left out."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(default=None, nullable="0+")
+    orgs: list[Org] = array(Org)
+
+
+class AlterOrgRequest(Request, key=20554, versions="0", flexible="0+"):
+    """Create an org, or change one.
+
+    `org`: its name or its id. `create`: it must not exist; `org_id` 0 takes a free id. Otherwise it
+    must exist, and `new_name` and `state` are as before where they are empty. `limits` are set and
+    `removed_limits` removed; other limits stay.
+    """
+
+    org: str = string()
+    create: bool = boolean()
+    org_id: int = int64()
+    new_name: str = string()
+    state: str = string()
+    limits: list[OrgLimit] = array(OrgLimit)
+    removed_limits: list[str] = array(string())
+
+
+class AlterOrgResponse(Response, key=20554, versions="0", flexible="0+"):
+    """The org as it is now, if there is no error."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(default=None, nullable="0+")
+    org: Org | None = struct(Org, default=None, nullable="0+")

@@ -438,6 +438,8 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
     20551: (quafka.DescribeGatewayRequest(), 0),
     20552: (quafka.DescribeCompactionRequest(topic=_TOPIC), 0),
+    20553: (quafka.DescribeOrgsRequest(orgs=None), 0),
+    20554: (quafka.AlterOrgRequest(org="acme", create=True), 0),
 }
 """For each API a request, with its version, that makes the handler send all its ops."""
 

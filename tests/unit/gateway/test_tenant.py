@@ -26,6 +26,8 @@ _KNOW_ORGS = {
     "cluster/broker_link.py",  # sends it with each op, for its tenant
     "edge/authentication.py",  # the user's record has it
     "edge/connection.py",  # from there to the tenants
+    "handlers/describe_orgs.py",  # for operators
+    "handlers/alter_org.py",
     "edge/request_trace.py",  # reads it from the tenant
 }
 
