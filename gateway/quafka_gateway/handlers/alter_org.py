@@ -49,6 +49,7 @@ API = Api(
     versions=Versions(0, 0),
     request=AlterOrgRequest,
     handle=handle,
+    access=(),  # operators only
     order=Order(writes=State.ORGS),
     audited=True,
     quafka_only=True,

@@ -76,6 +76,7 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeOrgsRequest,
     handle=handle,
+    access=(),  # operators only
     order=Order(reads=State.ORGS),
     response_length=ResponseLength.LONG,
     quafka_only=True,

@@ -108,13 +108,14 @@ EFFECTS = {
     OpCode.DESCRIBE_TRANSACTIONS: Order(reads=TRANSACTIONS),
     OpCode.LIST_TRANSACTIONS: Order(reads=TRANSACTIONS),
     OpCode.ALTER_USERS: Order(writes=State.USERS),
+    OpCode.ALTER_ORG: Order(writes=State.ORGS),
     OpCode.ALTER_QUOTAS: Order(writes=State.QUOTAS),
 }
 """The state that an op reads and writes, as far as clients can see."""
 
 _NO_API = {code for code in OpCode if code >> 4 == 5} | {op.code for op in branches.ALL}
-_NO_API |= {OpCode.WATCH_SECURITY, OpCode.ALTER_ORG, OpCode.CREATE_ACLS, OpCode.DELETE_ACLS}
-"""The ops about snapshots and orgs, and those between brokers: no Kafka API sends them."""
+_NO_API |= {OpCode.WATCH_SECURITY, OpCode.CREATE_ACLS, OpCode.DELETE_ACLS}
+"""The ops about snapshots, rules and news, and those between brokers: no Kafka API sends them."""
 _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
