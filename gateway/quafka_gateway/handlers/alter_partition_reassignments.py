@@ -30,9 +30,11 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Compare each assignment with the only one possible."""
     allowed = may_on_cluster(ALTER_CLUSTER, context)
-    names = (topic.name for topic in request.topics if allowed)
-    with context.child("gateway.kafka.alter_partition_reassignments") as span:
-        counts = await replicas.partition_counts(names, context, span.context)
+    counts: dict[str, int] = {}
+    if allowed:
+        names = (topic.name for topic in request.topics)
+        with context.child("gateway.kafka.alter_partition_reassignments") as span:
+            counts = await replicas.partition_counts(names, context, span.context)
     code: int
     message: str | None
     responses: list[ReassignableTopicResponse] = []

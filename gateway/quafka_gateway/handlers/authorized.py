@@ -90,11 +90,10 @@ async def visible(
     access = context.access
     if access is None:
         return topics
-    kind, _, bit = DESCRIBE_TOPIC
     found: list[TopicDescription] = []
     slices = Slices(_NAMES_PER_SLICE)
     for topic in topics:
-        if access.decide(kind, topic.topic) & bit:
+        if access.allows_once(DESCRIBE_TOPIC, topic.topic):
             found.append(topic)
         await slices.done()
     return found

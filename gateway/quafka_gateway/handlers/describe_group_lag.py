@@ -31,6 +31,8 @@ async def handle(
     names = [name for name in request.groups if name not in hidden]
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     refused = [quafka.GroupLag(error_code=code, group_id=name) for name in hidden]
+    if hidden and not names:
+        return DescribeGroupLagResponse(groups=refused)
     with context.child("gateway.kafka.describe_group_lag") as span:
         try:
             answer = await context.tenant.groups.group_lag(GroupLag(names), span.context)

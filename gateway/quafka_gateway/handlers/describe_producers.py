@@ -34,7 +34,8 @@ async def handle(
         for index in each.partitions
     ]
     with context.child("gateway.kafka.describe_producers") as span:
-        answers = iter(await context.tenant.admin.describe_producers(asked, span.context))
+        ask = context.tenant.admin.describe_producers
+        answers = iter(await ask(asked, span.context) if asked or not hidden else ())
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

@@ -43,7 +43,8 @@ async def handle(
         ]
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
-        answers = iter(await context.tenant.topics.list_offsets(op, span.context))
+        ask = context.tenant.topics.list_offsets
+        answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

@@ -46,7 +46,8 @@ async def handle(
         )
     )
     with context.child("gateway.kafka.offset_for_leader_epoch") as span:
-        answers = iter(await context.tenant.topics.epoch_ends(op, span.context))
+        ask = context.tenant.topics.epoch_ends
+        answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
     return await in_slices(_response(request, answers, hidden))
 
 

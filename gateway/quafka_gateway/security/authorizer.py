@@ -79,7 +79,7 @@ class Access:
         return found
 
     def decide(self, kind: int, name: str) -> int:
-        """As `operations`, without keeping the decision: for long lists of resources."""
+        """As `operations`, without keeping the decision."""
         if self.is_super:
             return EVERY_OPERATION
         authorizer = self._authorizer
@@ -91,6 +91,10 @@ class Access:
     def allows(self, right: Right, name: str) -> bool:
         """Whether the right is given on the resource with this name."""
         return self.operations(right.resource, name) & right.bit != 0
+
+    def allows_once(self, right: Right, name: str) -> bool:
+        """As `allows`, without keeping the decision: for long lists of resources."""
+        return self.decide(right.resource, name) & right.bit != 0
 
     def allows_any(self, right: Right) -> bool:
         """Whether the right is given on any resource that may exist."""
