@@ -120,16 +120,16 @@ _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
 
-_TOPIC, _GROUP = "t", "g"
+TOPIC, _GROUP = "t", "g"
 
 
 def _offsets(part: Any) -> list[Any]:
-    return [offsets.OffsetCommitRequestTopic(name=_TOPIC, partitions=[part])]
+    return [offsets.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])]
 
 
 def _reassigned() -> list[replicas.ReassignableTopic]:
     part = replicas.ReassignablePartition(partition_index=0, replicas=[0])
-    return [replicas.ReassignableTopic(name=_TOPIC, partitions=[part])]
+    return [replicas.ReassignableTopic(name=TOPIC, partitions=[part])]
 
 
 SAMPLES: dict[int, tuple[Message, int]] = {
@@ -139,7 +139,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             timeout_ms=1_000,
             topic_data=[
                 produce.TopicProduceData(
-                    name=_TOPIC,
+                    name=TOPIC,
                     partition_data=[produce.PartitionProduceData(index=0, records=batch_of(b"v"))],
                 )
             ],
@@ -151,7 +151,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             max_bytes=1 << 20,
             topics=[
                 fetch.FetchTopic(
-                    topic=_TOPIC,
+                    topic=TOPIC,
                     partitions=[fetch.FetchPartition(partition=0, partition_max_bytes=1 << 20)],
                 )
             ],
@@ -162,7 +162,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         list_offsets.ListOffsetsRequest(
             topics=[
                 list_offsets.ListOffsetsTopic(
-                    name=_TOPIC,
+                    name=TOPIC,
                     partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)],
                 )
             ]
@@ -218,12 +218,12 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         ),
         7,
     ),
-    20: (topics.DeleteTopicsRequest(topic_names=[_TOPIC]), 5),
+    20: (topics.DeleteTopicsRequest(topic_names=[TOPIC]), 5),
     21: (
         partitions.DeleteRecordsRequest(
             topics=[
                 partitions.DeleteRecordsTopic(
-                    name=_TOPIC,
+                    name=TOPIC,
                     partitions=[partitions.DeleteRecordsPartition(partition_index=0, offset=0)],
                 )
             ]
@@ -235,7 +235,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         leader_epochs.OffsetForLeaderEpochRequest(
             topics=[
                 leader_epochs.OffsetForLeaderTopic(
-                    topic=_TOPIC,
+                    topic=TOPIC,
                     partitions=[
                         leader_epochs.OffsetForLeaderPartition(partition=0, leader_epoch=0)
                     ],
@@ -247,7 +247,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     24: (
         transactions.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x",
-            v3_and_below_topics=[transactions.AddPartitionsToTxnTopic(name=_TOPIC, partitions=[0])],
+            v3_and_below_topics=[transactions.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
         ),
         3,
     ),
@@ -257,7 +257,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         transactions.WriteTxnMarkersRequest(
             markers=[
                 transactions.WritableTxnMarker(
-                    topics=[transactions.WritableTxnMarkerTopic(name=_TOPIC, partition_indexes=[0])]
+                    topics=[transactions.WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])]
                 )
             ]
         ),
@@ -269,7 +269,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             group_id=_GROUP,
             topics=[
                 transactions.TxnOffsetCommitRequestTopic(
-                    name=_TOPIC,
+                    name=TOPIC,
                     partitions=[
                         transactions.TxnOffsetCommitRequestPartition(
                             committed_offset=1, committed_metadata=None
@@ -289,7 +289,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
                 configs.DescribeConfigsResource(
                     resource_type=kind, resource_name=name, configuration_keys=None
                 )
-                for kind, name in ((ResourceType.TOPIC, _TOPIC), (ResourceType.BROKER, "0"))
+                for kind, name in ((ResourceType.TOPIC, TOPIC), (ResourceType.BROKER, "0"))
             ]
         ),
         4,
@@ -299,7 +299,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             resources=[
                 configs.AlterConfigsResource(
                     resource_type=ResourceType.TOPIC,
-                    resource_name=_TOPIC,
+                    resource_name=TOPIC,
                     configs=[configs.AlterableConfig(name="retention.ms", value="1000")],
                 ),
                 configs.AlterConfigsResource(
@@ -316,7 +316,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             dirs=[
                 log_dirs.AlterReplicaLogDir(
                     path="/elsewhere",
-                    topics=[log_dirs.AlterReplicaLogDirTopic(name=_TOPIC, partitions=[0])],
+                    topics=[log_dirs.AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])],
                 )
             ]
         ),
@@ -326,14 +326,14 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     36: (sasl.SaslAuthenticateRequest(auth_bytes=b""), 2),
     37: (
         partitions.CreatePartitionsRequest(
-            topics=[partitions.CreatePartitionsTopic(name=_TOPIC, count=2, assignments=None)]
+            topics=[partitions.CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)]
         ),
         3,
     ),
     42: (group_admin.DeleteGroupsRequest(groups_names=[_GROUP]), 2),
     43: (
         replicas.ElectLeadersRequest(
-            topic_partitions=[replicas.TopicPartitions(topic=_TOPIC, partitions=[0])]
+            topic_partitions=[replicas.TopicPartitions(topic=TOPIC, partitions=[0])]
         ),
         2,
     ),
@@ -342,7 +342,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             resources=[
                 configs.IncrementalAlterConfigsResource(
                     resource_type=ResourceType.TOPIC,
-                    resource_name=_TOPIC,
+                    resource_name=TOPIC,
                     configs=[
                         configs.IncrementalAlterableConfig(
                             name="retention.ms",
@@ -373,7 +373,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             group_id=_GROUP,
             topics=[
                 offsets.OffsetDeleteRequestTopic(
-                    name=_TOPIC,
+                    name=TOPIC,
                     partitions=[offsets.OffsetDeleteRequestPartition(partition_index=0)],
                 )
             ],
@@ -422,7 +422,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     60: (cluster.DescribeClusterRequest(), 1),
     61: (
         transaction_admin.DescribeProducersRequest(
-            topics=[transaction_admin.TopicRequest(name=_TOPIC, partition_indexes=[0])]
+            topics=[transaction_admin.TopicRequest(name=TOPIC, partition_indexes=[0])]
         ),
         0,
     ),
@@ -432,13 +432,13 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     74: (configs.ListConfigResourcesRequest(), 1),
     75: (
         partitions.DescribeTopicPartitionsRequest(
-            topics=[partitions.TopicRequest(name=_TOPIC)], response_partition_limit=10
+            topics=[partitions.TopicRequest(name=TOPIC)], response_partition_limit=10
         ),
         0,
     ),
     20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
     20551: (quafka.DescribeGatewayRequest(), 0),
-    20552: (quafka.DescribeCompactionRequest(topic=_TOPIC), 0),
+    20552: (quafka.DescribeCompactionRequest(topic=TOPIC), 0),
     20553: (quafka.DescribeOrgsRequest(orgs=None), 0),
     20554: (quafka.AlterOrgRequest(org="acme", create=True), 0),
 }
@@ -479,7 +479,7 @@ class _NotWaitedFor(Directory):
 @asynccontextmanager
 async def served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
     async with running_state(MemoryDisk()) as state:
-        await state.topics.create(ORG, _TOPIC, 1)
+        await state.topics.create(ORG, TOPIC, 1)
         client = DirectClient(state)
         link = BrokerLink(cast(MeshClient, client), ORG)
         responses = ResponseMemory(1 << 20)
