@@ -137,6 +137,7 @@ class BrokerMetrics:
         yield from self._wal()
         yield from self._places()
         yield from self._transactions()
+        yield from self._security()
         yield from self.compaction.collect()
         yield from source_families(self.state)
         if self.state.snapshots.interval_ms:
@@ -205,6 +206,28 @@ class BrokerMetrics:
             "Requests and batches that were refused because a later session has begun",
             transactions.fenced,
         )  # fmt: skip
+
+    def _security(self) -> Iterator[Family]:
+        security = self.state.security
+        orgs, users, acls, quotas = security.table.counts()
+        yield Family(
+            "quafka_security_records", Kind.GAUGE, "Orgs, users, ACLs and quota entities",
+            [
+                (("org",), orgs), (("user",), users), (("acl",), acls), (("quota",), quotas),
+            ], ("kind",),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_security_watchers", "Gateway processes that wait for changes of these records",
+            security.watchers.parked,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_security_incomplete",
+            "1 while damage hides changes of these records: no gateway gets any",
+            int(bool(security.journal.incomplete)),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_orgs_deleting", "Orgs that are being deleted", len(security.orgs_to_delete())
+        )
 
     def _snapshots(self) -> Iterator[Family]:
         status = self.state.snapshots

@@ -14,7 +14,7 @@ from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100
 """The number of slow ops that are remembered."""
-_ALL_WAITING = OpCode.HOLD_LEASE
+_ALL_WAITING = frozenset({OpCode.HOLD_LEASE, OpCode.WATCH_SECURITY})
 
 
 class SlowOp(NamedTuple):
@@ -87,4 +87,4 @@ class BrokerStats:
 def _parked(code: OpCode, answer: WireStruct, seconds: float) -> float:
     if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp)):
         return answer.parked_us / 1e6
-    return seconds if code is _ALL_WAITING else 0.0
+    return seconds if code in _ALL_WAITING else 0.0

@@ -9,6 +9,7 @@ from operator import attrgetter
 from quafka_broker.compaction_metrics import CompactionMetrics
 from quafka_broker.metrics import BrokerMetrics, GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
+from quafka_broker.security.security import Security
 from quafka_broker.sources.kafka.source import KafkaSource
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS, Topic
@@ -54,6 +55,8 @@ def sections(
         yield _open_transactions(state.transactions)
         if state.transactions.table.unfinished:
             yield _unfinished(state.transactions)
+    if len(state.security.table) or state.security.journal.incomplete:
+        yield _security(state.security)
     if state.redis.servers:
         yield _redis(state)
     if state.kafka is not None:
@@ -88,6 +91,23 @@ def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
             ("fsync, 99 %", duration(stats.fsync.quantile(0.99))),
             ("age of the last checkpoint", duration(figures.checkpoint_age)),
             ("bytes since then", size(now.unsaved_bytes)),
+        ],
+    )
+
+
+def _security(security: Security) -> Facts:
+    orgs, users, acls, quotas = security.table.counts()
+    problem = security.journal.incomplete
+    return Facts(
+        "Orgs, users and ACLs",
+        [
+            ("state", text(problem or "complete", bad=bool(problem))),
+            ("orgs", count(orgs)),
+            ("orgs being deleted", count(len(security.orgs_to_delete()))),
+            ("users", count(users)),
+            ("ACLs", count(acls)),
+            ("users, client ids and addresses with quotas", count(quotas)),
+            ("gateways that wait for changes", count(security.watchers.parked)),
         ],
     )
 

@@ -232,6 +232,13 @@ class BrokerSession:
 
     # --- liveness ---------------------------------------------------------------------------
 
+    def _is_waited_for(self) -> bool:
+        """Whether a client waits for the broker's answer."""
+        for call in self.pending.values():  # noqa: SIM110 - nearly always the first or second
+            if not call.op.waits_for_news:
+                return True
+        return False
+
     def _ping(self) -> None:
         now = self._loop.time()
         self._pings += 1
@@ -257,7 +264,7 @@ class BrokerSession:
             if silent >= SILENT_SECONDS and self._unanswered >= SILENT_SECONDS / 2:
                 # The path may be broken in one direction only, so the close is sent, too.
                 self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
-        elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
+        elif now >= self._next_ping or (now >= heard + _TICK and self._is_waited_for()):
             # With ops in flight ping more often: the port of a dead peer on this host refuses at
             # once.
             self._ping()

@@ -140,7 +140,7 @@ class GatewaySession:
         self._server.sessions.add(self)
         self._server.connections[peer] += 1
         self.connection.when_progress(self._ops.progress)
-        self._liveness = Liveness(self.connection, lambda: bool(self._ops.running))
+        self._liveness = Liveness(self.connection, lambda: self._ops.is_waited_for)
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # the node may have been revoked during the handshake
 

@@ -96,6 +96,14 @@ class OpRunner:
         """Whether an op is unanswered or a bulk reply not yet acknowledged."""
         return bool(self.running or self.waiting or self._replies.backlog)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a client waits for the answer to a running op."""
+        for running in self.running.values():  # noqa: SIM110 - nearly always the first or second
+            if not running.op_type.waits_for_news:
+                return True
+        return False
+
     # --- starting and ending ----------------------------------------------------------------
 
     def receive(

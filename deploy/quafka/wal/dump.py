@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES, TRANSACTIONS
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, TRANSACTIONS
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.transactions import events
+from quafka_broker.security import events as security_events
+from quafka_broker.transactions import events as transaction_events
 from quafka_broker.wal.disk import File, RealDisk
 from quafka_broker.wal.scan import Bad, Torn
 from quafka_broker.wal.segment import log_name
@@ -92,8 +93,9 @@ def _entry(row: IndexRow, file: File) -> dict[str, Any]:
         about["journal"] = INTERNAL_NAMES[partition]
     if group_size(row):
         about["group"] = group_size(row)
-    if partition == TRANSACTIONS:
-        about["events"] = _events(file.read(row.position + ENTRY_HEADER_SIZE, row.length))
+    decode = _DECODERS.get(partition)
+    if decode is not None:
+        about["events"] = _events(file.read(row.position + ENTRY_HEADER_SIZE, row.length), decode)
     return about
 
 
@@ -104,18 +106,32 @@ def _role(flags: int) -> str:
     return "abort" if flags & ROW_ABORT else "commit"
 
 
-def _events(batch: bytes) -> list[dict[str, Any]]:
-    """The events of the transactions' journal in a batch."""
+def _events(batch: bytes, decode: Callable[[bytes], Any]) -> list[dict[str, Any]]:
+    """The events of a journal in a batch."""
     found: list[dict[str, Any]] = []
     for record in iter_records(batch):
         try:
-            event = events.decode(record.value or b"")
+            event = decode(record.value or b"")
         except (ValueError, LookupError, TypeError) as e:
             found.append({"unreadable": str(e)})
             continue
         values = {name: _plain(value) for name, value in event._asdict().items()}
         found.append({"event": type(event).__name__, **values})
     return found
+
+
+def _decode_security(value: bytes) -> security_events.Event:
+    """An event without the keys of credentials: a dump may be shown to others."""
+    event = security_events.decode(value)
+    if isinstance(event, security_events.UserSet):
+        shown = [(mechanism, b"", count, b"", b"") for mechanism, _, count, *_ in event.credentials]
+        return event._replace(credentials=shown)
+    return event
+
+
+_DECODERS: dict[PartitionId, Callable[[bytes], Any]] = {
+    TRANSACTIONS: transaction_events.decode, SECURITY: _decode_security,
+}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

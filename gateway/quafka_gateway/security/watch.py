@@ -16,7 +16,7 @@ from quafka_mesh_ops.ops.security import WatchSecurity
 
 log = logging.getLogger("quafka.gateway.security")
 
-PARKED_SECONDS = 10.0
+PARKED_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 """How long an answer may take beyond the time for which the broker parks the op."""
 _RETRY_SECONDS = 0.2, 1.0

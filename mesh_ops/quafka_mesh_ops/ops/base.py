@@ -132,12 +132,15 @@ class Op(WireStruct, Generic[R]):
         code: selects the broker's handler.
         response: `R`, at run time.
         reads: the op changes nothing, so it can be sent again if its answer was lost.
+        waits_for_news: an idle gateway has one, too; no client waits for its answer, so the peers
+            do not look for each other more often because of it.
     """
 
     __slots__ = ()
     code: ClassVar[OpCode]
     response: type[R]
     reads: ClassVar[bool] = False
+    waits_for_news: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

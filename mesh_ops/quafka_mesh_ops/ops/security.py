@@ -134,6 +134,7 @@ class WatchSecurity(Op[WatchSecurityResp]):
 
     code = OpCode.WATCH_SECURITY
     reads = True
+    waits_for_news = True
     incarnation: bytes
     version: int
     max_wait_ms: int
