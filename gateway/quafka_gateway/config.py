@@ -9,21 +9,7 @@ from typing import NamedTuple
 
 from quafka_gateway.cluster import routes
 from quafka_gateway.cluster.routes import Route
-from quafka_gateway.listeners import (
-    BY_LISTENER,
-    DEFAULT_MAP,
-    ENDPOINTS,
-    PROTOCOL_MAP,
-    ByListener,
-    Endpoint,
-    Listener,
-    MappedProtocol,
-    by_listener,
-    listener_table,
-    parse_endpoints,
-    parse_org,
-    parse_protocol_map,
-)
+from quafka_gateway.listener_settings import ListenerSettings
 from quafka_gateway.sasl_settings import (
     MECHANISMS,
     SCRAM_256,
@@ -35,13 +21,11 @@ from quafka_gateway.sasl_settings import (
 )
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_mesh_ops.settings import setting
 from quafka_telemetry import sampling
 from quafka_telemetry.sampling import EdgeSampling, OrgRatio
-from quafka_telemetry.startup import StartupError
 
 AUTHORIZER_NONE, AUTHORIZER_ACL = "none", "acl"
-_LISTEN = "127.0.0.1:9092"
 
 
 class AddressLimit(NamedTuple):
@@ -97,35 +81,9 @@ def _super_users(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeSettings(OpsSettings):
+class EdgeSettings(ListenerSettings):
     """The settings that Kafka clients notice; DescribeConfigs lists them."""
 
-    listen: str = setting(
-        _LISTEN, "TCP address for Kafka clients where listeners is not set: one listener, "
-        "PLAINTEXT; port 0 takes a free one", settings.address, settings.ADDRESS,
-    )  # fmt: skip
-    listeners: tuple[Endpoint, ...] = setting(
-        (), "TCP addresses for Kafka clients, in place of listen; without a host: all interfaces; "
-        "port 0 takes a free one", parse_endpoints, ENDPOINTS,
-    )  # fmt: skip
-    advertised_listener: str = setting(
-        "", "address that clients connect to, as Metadata returns it; default: the listen "
-        "address, or this host's name where the listen address is all interfaces",
-        settings.optional_address, settings.ADDRESS,
-    )  # fmt: skip
-    advertised_listeners: tuple[Endpoint, ...] = setting(
-        (), "advertised.listener of each of listeners", parse_endpoints,
-        ENDPOINTS,
-    )  # fmt: skip
-    listener_security_protocol_map: tuple[MappedProtocol, ...] = setting(
-        DEFAULT_MAP, "protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or "
-        "SASL_SSL; a listener named as a protocol needs no entry",
-        parse_protocol_map, PROTOCOL_MAP,
-    )  # fmt: skip
-    listener_org: tuple[ByListener[str], ...] = setting(
-        (), "org of all clients of a listener, by id or name",
-        by_listener(parse_org), BY_LISTENER,
-    )  # fmt: skip
     node_id: int = setting(
         0, "broker id that clients see; gateways with the same advertised address need the same id",
         settings.whole(0, (1 << 31) - 1), "0 to 2147483647",
@@ -320,27 +278,6 @@ class EdgeSettings(OpsSettings):
         True, "trace a request that was not sampled if its response has an error",
         settings.boolean, "true, false",
     )  # fmt: skip
-
-    def listener_table(self) -> tuple[Listener, ...]:
-        """The listeners, none of which has a bound address yet.
-
-        Raises:
-            StartupError: the settings about listeners contradict one another.
-        """
-        if self.advertised_listener and (self.listeners or self.advertised_listeners):
-            raise StartupError(
-                "advertised.listener belongs to listen: with listeners set advertised.listeners"
-            )
-        if self.listeners and self.listen != _LISTEN:
-            raise StartupError("listen and listeners are both set; exactly one is needed")
-        first = Endpoint("PLAINTEXT", *settings.split_address(self.listen))
-        told = self.advertised_listeners
-        if self.advertised_listener:
-            at = settings.split_address(self.advertised_listener)
-            told = (Endpoint("PLAINTEXT", *at),)
-        return listener_table(
-            self.listeners or (first,), told, self.listener_security_protocol_map, self.listener_org
-        )
 
     audit_log: str = setting(
         "auto", "where the audit log goes; auto: to stderr where any listener asks clients who "

@@ -11,13 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
+from quafka_gateway.principal_rules import DEFAULT, PrincipalRule
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_telemetry.startup import StartupError
 
 T = TypeVar("T")
+D = TypeVar("D")
 
+CLIENT_AUTH = ("none", "requested", "required")
+"""Whether a TLS client presents a certificate: never, if it likes, or always."""
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
@@ -72,6 +78,28 @@ class ByListener(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The TLS of one listener.
+
+    Attributes:
+        certificate, key: PEM files, which may be the same.
+        authorities: PEM file of the authorities of clients' certificates.
+        client_auth: one of `CLIENT_AUTH`.
+        versions: some of `TLS_VERSIONS`.
+        ciphers: of TLS 1.2, by OpenSSL's names.
+        rules: make clients' names from their certificates'.
+    """
+
+    certificate: Path
+    key: Path
+    authorities: Path | None = None
+    client_auth: str = "none"
+    versions: tuple[str, ...] = TLS_VERSIONS
+    ciphers: str = ""
+    rules: tuple[PrincipalRule, ...] = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """One address for Kafka clients.
 
@@ -81,6 +109,7 @@ class Listener:
         host, port: where it listens; port 0 until a free one is bound. host "": all interfaces.
         advertised: the host and port under which its clients reach the gateway.
         org: the org of all its clients, by id or name; "" where the client's name decides.
+        tls: how its connections are encrypted; None: they are not.
     """
 
     name: str
@@ -89,6 +118,7 @@ class Listener:
     port: int
     advertised: tuple[str, int] = ("", 0)
     org: str = ""
+    tls: TlsSettings | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -115,8 +145,8 @@ class Listener:
 
     @property
     def authenticates(self) -> bool:
-        """Whether every client at it has proven who it is."""
-        return self.protocol.sasl
+        """Whether it asks clients who they are."""
+        return self.protocol.sasl or (self.tls is not None and self.tls.client_auth != "none")
 
     @property
     def loopback(self) -> bool:
@@ -205,9 +235,17 @@ def parse_org(text: str) -> str:
     return text
 
 
-def value_for(values: Sequence[ByListener[T]], name: str, default: T) -> T:
+def parse_tls_versions(text: str) -> tuple[str, ...]:
+    """Read versions of TLS, separated by commas. Raises ValueError."""
+    found = set(_parts(text))
+    if not found or not found <= set(TLS_VERSIONS):
+        raise ValueError(text)
+    return tuple(each for each in TLS_VERSIONS if each in found)
+
+
+def value_for(values: Sequence[ByListener[T]], name: str, default: D) -> T | D:
     """A listener's value: its own, that of all, or the default."""
-    table = {each.name: each.value for each in values}
+    table: dict[str, T | D] = {each.name: each.value for each in values}
     return table.get(name, table.get("", default))
 
 
@@ -234,8 +272,9 @@ def listener_table(
     advertised: Sequence[Endpoint],
     protocols: Sequence[MappedProtocol],
     orgs: Sequence[ByListener[str]],
+    tls: Callable[[str, SecurityProtocol], TlsSettings | None] = lambda name, protocol: None,
 ) -> tuple[Listener, ...]:
-    """The listeners that the settings describe.
+    """The listeners that the settings describe. `tls` gives each its TLS, by name and protocol.
 
     Raises:
         StartupError: the settings contradict one another.
@@ -262,8 +301,9 @@ def listener_table(
                 "and listener.security.protocol.map has no entry for it"
             )
         org = value_for(orgs, each.name, "")
-        at = told.get(each.name, ("", 0))
-        found.append(Listener(each.name, known[each.name], each.host, each.port, at, org))
+        protocol, at = known[each.name], told.get(each.name, ("", 0))
+        its_tls = tls(each.name, protocol)
+        found.append(Listener(each.name, protocol, each.host, each.port, at, org, its_tls))
     return tuple(found)
 
 

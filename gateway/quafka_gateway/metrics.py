@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.listeners import Listeners
+from quafka_gateway.edge.tls.handshake import FAILURES
+from quafka_gateway.listeners import TLS_VERSIONS
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
@@ -23,6 +25,8 @@ class GatewayMetrics:
         """Yield all families."""
         yield from self._requests(self.services.stats)
         yield from self._clients(self.services.stats)
+        yield from self._unauthenticated()
+        yield from self._tls()
         yield from self._sasl()
         yield from self._orgs()
         yield from self._fetches()
@@ -103,6 +107,39 @@ class GatewayMetrics:
             services.response_memory.held,
         )
 
+    def _unauthenticated(self) -> Iterator[Family]:
+        unauthenticated = self.listeners.handshakes.unauthenticated
+        yield gauge(
+            "quafka_gateway_unauthenticated_connections",
+            "Connections in a TLS handshake, or that have not authenticated yet",
+            len(unauthenticated),
+        )
+        yield counter(
+            "quafka_gateway_evicted_unauthenticated_connections",
+            "Connections closed before they had authenticated, because there were too many",
+            unauthenticated.evicted,
+        )  # fmt: skip
+
+    def _tls(self) -> Iterator[Family]:
+        if not self.listeners.tls:
+            return
+        handshakes = self.listeners.handshakes
+        yield Family(
+            "quafka_gateway_tls_handshakes", Kind.COUNTER, "TLS handshakes with clients",
+            [((each,), handshakes.finished[each]) for each in TLS_VERSIONS], ("version",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_failed_tls_handshakes", Kind.COUNTER,
+            "Connections closed in their TLS handshake",
+            [((each,), handshakes.failed[each]) for each in FAILURES], ("reason",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_certificate_expires_seconds", Kind.GAUGE,
+            "When the certificate of a listener ends, as Unix time",
+            [((name,), tls.expires.timestamp()) for name, tls in self.listeners.tls.items()],
+            ("listener",),
+        )  # fmt: skip
+
     def _sasl(self) -> Iterator[Family]:
         sasl = self.services.sasl
         if sasl is None:
@@ -111,16 +148,6 @@ class GatewayMetrics:
             "quafka_gateway_authentications", Kind.COUNTER,
             "Authentications by mechanism (empty: none was chosen) and outcome",
             sorted(sasl.counts.items()), ("mechanism", "outcome"),
-        )  # fmt: skip
-        yield gauge(
-            "quafka_gateway_unauthenticated_connections",
-            "Connections that have not authenticated yet",
-            len(sasl.unauthenticated),
-        )
-        yield counter(
-            "quafka_gateway_evicted_unauthenticated_connections",
-            "Connections closed before they had authenticated, because there were too many",
-            sasl.unauthenticated.evicted,
         )  # fmt: skip
         yield counter(
             "quafka_gateway_expired_sessions",

@@ -15,12 +15,14 @@ from quafka_gateway.config import AUTHORIZER_NONE, GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.edge.listeners import Listeners
+from quafka_gateway.edge.tls.handshake import Handshakes
 from quafka_gateway.listeners import Endpoint, Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
 from quafka_gateway.security.authorizer import Authorizer
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.sasl.limits import Unauthenticated
 from quafka_gateway.security.sasl.service import SaslService, settings_of
 from quafka_gateway.security.watch import SecurityWatch
 from quafka_gateway.security.writer import SecurityWriter
@@ -98,7 +100,8 @@ class Gateway:
                 settings_of(config), self._tenants.directory, config.org_id, secret
             )
             await self._sasl.start()
-        self._listeners = Listeners(_limits(config), config.connections_max_idle_ms / 1000)
+        idle = config.connections_max_idle_ms / 1000
+        self._listeners = Listeners(_limits(config), idle, _handshakes(config, self._sasl))
         self._bound = await self._listeners.bind(listeners, shared=config.listen_shared)
         authenticates = any(each.authenticates for each in self._bound)
         self._audit = open_audit_log(config.audit_log, authenticates=authenticates)
@@ -257,6 +260,17 @@ def _limits(config: GatewayConfig) -> ConnectionLimits:
         config.max_connections,
         config.max_connections_per_ip,
         config.max_connections_per_ip_overrides,
+    )
+
+
+def _handshakes(config: GatewayConfig, sasl: SaslService | None) -> Handshakes:
+    """With SASL, both phases count the same connections."""
+    unauthenticated = Unauthenticated(
+        config.max_unauthenticated_connections, config.max_unauthenticated_connections_per_ip
+    )
+    return Handshakes(
+        unauthenticated if sasl is None else sasl.unauthenticated,
+        config.connection_authentication_timeout_ms / 1000,
     )
 
 

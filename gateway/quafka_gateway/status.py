@@ -51,6 +51,8 @@ def _clients(services: Services, listeners: Listeners) -> Facts:
             ("connections", count(listeners.connections)),
             ("connection limit", count(listeners.max_connections)),
             ("refused above the limit", count(stats.refused, bad=stats.refused > 0)),
+            ("unauthenticated", count(len(listeners.handshakes.unauthenticated))),
+            *_tls(listeners),
             ("protocol errors", count(stats.malformed)),
             ("bytes received", size(stats.received)),
             ("bytes sent", size(stats.sent)),
@@ -58,6 +60,15 @@ def _clients(services: Services, listeners: Listeners) -> Facts:
             ("response bytes buffered", size(services.response_memory.held)),
         ],
     )
+
+
+def _tls(listeners: Listeners) -> Iterator[tuple[str, Cell]]:
+    """The facts about TLS, if any listener has it."""
+    if listeners.tls:
+        yield "TLS handshakes", count(listeners.handshakes.finished.total())
+        yield "failed TLS handshakes", count(listeners.handshakes.failed.total())
+    for name, tls in listeners.tls.items():
+        yield f"certificate of {name} ends", moment(tls.expires.timestamp())
 
 
 def _orgs(services: Services) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from itertools import count
 from typing import Self, TypeVar, cast
 
@@ -17,10 +18,20 @@ class RawClient:
     """One connection. Requests can be sent without waiting for their answers."""
 
     def __init__(
-        self, address: tuple[str, int], timeout: float = 10.0, client_id: str = "raw-client"
+        self,
+        address: tuple[str, int],
+        timeout: float = 10.0,
+        client_id: str = "raw-client",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._client_id = client_id
         self.socket = socket.create_connection(address, timeout)
+        if tls is not None:
+            try:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
+            except OSError:
+                self.socket.close()
+                raise
         self._correlation_ids = count(1)
 
     def __enter__(self) -> Self:

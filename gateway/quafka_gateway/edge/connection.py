@@ -27,9 +27,10 @@ from quafka_gateway.edge.throttling import Muting, peer_has_gone
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.quotas.kinds import Kind
-from quafka_gateway.security.principal import Principal
+from quafka_gateway.security.org_of import org_of
+from quafka_gateway.security.principal import ANONYMOUS, Principal
 from quafka_gateway.security.sasl.mechanism import Account
-from quafka_gateway.security.session import ClientSession
+from quafka_gateway.security.session import SSL, ClientSession
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -61,15 +62,18 @@ class KafkaConnection(asyncio.Protocol):
         serial: int,
         on_close: Callable[[KafkaConnection], None],
         may_open: Callable[[KafkaConnection], bool] = lambda _: True,
+        certificate_name: str = "",
     ) -> None:
         """`listener` is the one that the client came to. `may_open` is called once the client's
-        address is known; False refuses the client."""
+        address is known; False refuses the client. `certificate_name`: the name that the client
+        has proven by its certificate."""
         self._services = services
         self._apis = apis
         self._listener = listener
         self._client = ConnectedClient("?", 0, serial)
         self._on_close = on_close
         self._may_open = may_open
+        self._certificate_name = certificate_name
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._draining = False
@@ -107,8 +111,14 @@ class KafkaConnection(asyncio.Protocol):
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
+        listener = self._listener
+        name = self._certificate_name
         self._session = ClientSession(
-            tenant, listener=self._listener.name, advertised=self._listener.advertised
+            tenant,
+            Principal("User", name) if name else ANONYMOUS,
+            listener.name,
+            listener.advertised,
+            mechanism=SSL if name else "",
         )
         self._tracing = ConnectionTracing(services, self._session, self._client)
         if self._listener.protocol.sasl:
@@ -138,7 +148,8 @@ class KafkaConnection(asyncio.Protocol):
             self._throttle(opening.seconds)
 
     def _enter(self, tenants: Tenants) -> Tenant | None:
-        """The tenant of the listener's org, or of the gateway's own; None: it takes no client.
+        """The tenant of the listener's org, of the one that the client's name ends with, or of the
+        gateway's own; None: it takes no client.
 
         At a listener with SASL a client enters an org when it has authenticated. Until then none of
         its requests is served, and the own org is a mere place holder.
@@ -152,6 +163,8 @@ class KafkaConnection(asyncio.Protocol):
             _refusals.warning(whose, "refusing %s: too many have failed to authenticate", whose)
             return None
         try:
+            if self._certificate_name and not listener.org:
+                return self._enter_by_name(tenants)
             return tenants.enter_named(listener.org, self)
         except OrgRefusedError as e:
             whose = (
@@ -159,6 +172,14 @@ class KafkaConnection(asyncio.Protocol):
             )
             _refusals.warning(whose, "refusing clients of %s: %s", whose, e)
             return None
+
+    def _enter_by_name(self, tenants: Tenants) -> Tenant:
+        """Enter the org of the certificate's name. Raises OrgRefusedError."""
+        if not tenants.directory.complete:
+            raise OrgRefusedError("the orgs are not known yet")
+        user = org_of(tenants.directory, tenants.own_id, None, self._certificate_name)
+        self._certificate_name = user.name
+        return tenants.enter(user.org_id, self)
 
     def data_received(self, data: bytes) -> None:
         self._services.stats.received += len(data)

@@ -17,6 +17,8 @@ from itertools import count
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_gateway.edge.tls.contexts import TlsContext
+from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_mesh_ops.settings import join_address
@@ -33,9 +35,15 @@ _BACKLOG = 1024
 class Listeners:
     """Accepts Kafka clients on all addresses: call `bind`, then `serve`, at last `close`."""
 
-    def __init__(self, limits: ConnectionLimits, idle_seconds: float) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, idle_seconds: float, handshakes: Handshakes
+    ) -> None:
         """Connections without a request for `idle_seconds` are closed."""
         self._limits = limits
+        self.handshakes = handshakes
+        self.tls: dict[str, TlsContext] = {}
+        """The TLS of each listener that has one, by its name."""
+        self._watches: list[asyncio.Task[None]] = []
         self._idle_seconds = idle_seconds
         self._heap = Heap()
         self._services: Services | None = None
@@ -69,8 +77,8 @@ class Listeners:
         return tuple([await self._bind(each, shared=shared) for each in listeners])
 
     async def _bind(self, listener: Listener, *, shared: bool) -> Listener:
-        if listener.protocol.tls:
-            raise StartupError(f"{listener.endpoint}: TLS is not served")
+        if listener.tls is not None:
+            self.tls[listener.name] = TlsContext(listener, listener.tls)
         loop = asyncio.get_running_loop()
         # The factory is called after `serve`; only then is the bound address known, too.
         bound = [listener]
@@ -98,7 +106,9 @@ class Listeners:
         assert self._servers, "bind() comes first"
         self._services = services
         self._apis = apis
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.create_task(self._sweep())
+        self._watches = [loop.create_task(each.watch()) for each in self.tls.values()]
         for server in self._servers:
             await server.start_serving()
 
@@ -106,8 +116,10 @@ class Listeners:
         """Accept no client; answer the requests in flight within `drain` seconds; close."""
         for server in self._servers:
             server.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self.handshakes.close()
+        for task in (self._sweeper, *self._watches):
+            if task is not None:
+                task.cancel()
         open_now = list(self._connections)
         for connection in open_now:
             connection.drain()
@@ -119,10 +131,23 @@ class Listeners:
         for connection in list(self._connections):
             connection.close("the gateway stops")
 
-    def _accept(self, bound: Sequence[Listener]) -> asyncio.Protocol:
+    def _accept(self, bound: Sequence[Listener]) -> asyncio.BaseProtocol:
+        listener = bound[0]
+        tls = self.tls.get(listener.name)
+        if tls is None:
+            return self._make_connection(listener)
+        return TlsHandshake(self.handshakes, tls, partial(self._make_connection, listener))
+
+    def _make_connection(self, listener: Listener, certificate_name: str = "") -> KafkaConnection:
         assert self._services is not None, "serve() comes first"
         return KafkaConnection(
-            self._services, self._apis, bound[0], next(self._serials), self._closed, self._may_open
+            self._services,
+            self._apis,
+            listener,
+            next(self._serials),
+            self._closed,
+            self._may_open,
+            "" if listener.protocol.sasl else certificate_name,
         )
 
     def _may_open(self, connection: KafkaConnection) -> bool:

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from quafka_gateway.edge.file_sender import FileSender
+from quafka_gateway.edge.file_sender import FileSender, file_sender
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
 from quafka_gateway.memory import ResponseMemory
@@ -110,7 +110,7 @@ class ResponseWriter:
         in_files = file_bytes(response)
         if in_files and not self._transport.is_closing():
             self._in_files += in_files
-            self._files = self._files or FileSender(self._transport, self._go_on)
+            self._files = self._files or file_sender(self._transport, self._go_on)
             self._files.begin()
         self._size += size
         self._total += size

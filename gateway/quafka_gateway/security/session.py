@@ -9,6 +9,9 @@ from quafka_gateway.security.authorizer import Access, Authorizer
 from quafka_gateway.security.principal import ANONYMOUS, Principal
 from quafka_gateway.tenant import Tenant
 
+SSL = "SSL"
+"""The mechanism of a client that has proven its name by a certificate."""
+
 
 @dataclass(slots=True)
 class ClientSession:

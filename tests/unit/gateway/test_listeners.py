@@ -91,6 +91,7 @@ def test_listeners_have_protocols_and_advertised_addresses_of_their_own() -> Non
         advertised_listeners="sasl_ssl://far:3",
         listener_security_protocol_map="INSIDE:PLAINTEXT",
         listener_org="INSIDE:acme",
+        ssl_certfile="server.pem",
     ).listener_table()
     assert (inside.protocol, outside.protocol) == ("PLAINTEXT", "SASL_SSL")
     assert (inside.protocol.tls, inside.protocol.sasl) == (False, False)

@@ -1,0 +1,1 @@
+"""TLS at the listeners, over OpenSSL without its sockets."""

@@ -1,0 +1,286 @@
+"""Listeners with TLS: versions, certificates of both sides, their exchange, and bad handshakes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+from tests.support.certificates import Authority
+from tests.support.cluster import Cluster
+from tests.support.kafka_calls import create_topic, fetch, metadata, produce, values
+from tests.support.prometheus import Scrape
+from tests.support.raw_client import RawClient
+
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,ASKING://127.0.0.1:0"
+RULES = r"RULE:^O=Acme\\, Inc\.,CN=([^,]*)$/$1/L,DEFAULT"
+TIMEOUT = 1.0
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Site:
+    """A cluster with TLS listeners and the authority of all certificates."""
+
+    cluster: Cluster
+    ca: Authority
+    folder: Path
+
+    def connect(self, listener: str, tls: ssl.SSLContext | None = None) -> RawClient:
+        return RawClient(self.cluster.address_of(listener), tls=tls or self.trusting())
+
+    def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
+        """A client that trusts the authority; with `certificate`, one that presents it."""
+        context = ssl.create_default_context(cafile=self.ca.file)
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        return context
+
+    def raw(self, listener: str = "SSL") -> socket.socket:
+        return socket.create_connection(self.cluster.address_of(listener), 10)
+
+    @property
+    def log(self) -> str:
+        return (self.cluster.folder / "gateway.log").read_text()
+
+    def wait_for(self, true: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 15
+        while not true():
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("tls")
+    ca = Authority(folder)
+    server = ca.issue("server", (HOST,))
+    args = (
+        *("--listener-security-protocol-map", "MUTUAL:SSL,ASKING:SSL"),
+        *("--ssl-certfile", str(server), "--ssl-ca-file", str(ca.file)),
+        *("--ssl-client-auth", "none,MUTUAL:required,ASKING:requested"),
+        *("--ssl-principal-mapping-rules", RULES),
+        *("--connection-authentication-timeout-ms", str(int(TIMEOUT * 1000))),
+        *("--audit-log", "stderr", "--authorizer", "none"),
+    )
+    with Cluster(folder, gateway_args=args, listeners=LISTENERS) as cluster:
+        yield Site(cluster, ca, folder)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_clients_produce_and_fetch_over_tls(site: Site, version: ssl.TLSVersion) -> None:
+    tls = site.trusting()
+    tls.minimum_version = tls.maximum_version = version
+    topic = f"t-{version.name}"
+    sizes = (1, 16_000, 70_000, 900_000)
+    with site.connect("SSL", tls) as client, site.connect("SSL", tls) as reader:
+        assert isinstance(client.socket, ssl.SSLSocket)
+        assert client.socket.version() == version.name.replace("_", ".")
+        (broker,) = metadata(client, topic).brokers
+        assert (broker.host, broker.port) == site.cluster.address_of("SSL")
+        for size in sizes:
+            produce(client, topic, bytes([size % 251]) * size)
+        data = fetch(reader, topic, 0, max_bytes=4 << 20)
+        again = fetch(client, topic, 0, max_bytes=4 << 20)
+    expected = [bytes([size % 251]) * size for size in sizes]
+    assert values(data) == expected
+    assert values(again) == expected
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_older_versions_are_refused(site: Site, version: ssl.TLSVersion) -> None:
+    tls = site.trusting()
+    tls.set_ciphers("ALL:@SECLEVEL=0")
+    tls.minimum_version = tls.maximum_version = version
+    with pytest.raises(ssl.SSLError, match="alert protocol version"):
+        site.connect("SSL", tls)
+
+
+def test_weak_ciphers_are_refused(site: Site) -> None:
+    tls = site.trusting()
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2
+    tls.set_ciphers("AES128-SHA:ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError):
+        site.connect("SSL", tls)
+
+
+def test_a_client_that_trusts_another_authority_does_not_connect(site: Site) -> None:
+    other = Authority(site.folder / "other")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        site.connect("SSL", ssl.create_default_context(cafile=other.file))
+
+
+def principal_of(site: Site, client: RawClient, topic: str) -> str:
+    """Who the gateway takes a client for: it says so in the audit log."""
+    create_topic(client, topic)
+
+    def lines() -> list[str]:
+        return [line for line in site.log.splitlines() if f'"{topic}"' in line]
+
+    site.wait_for(lambda: bool(lines()))
+    found: str = json.loads(lines()[0])["principal"]
+    return found
+
+
+def test_a_certificate_gives_a_client_its_name(site: Site) -> None:
+    alice = site.ca.issue("Alice", attributes=((NameOID.ORGANIZATION_NAME, "Acme, Inc."),))
+    bob = site.ca.issue("bob")
+    for listener in ("MUTUAL", "ASKING"):
+        with site.connect(listener, site.trusting(alice)) as client:
+            assert principal_of(site, client, f"of-alice-{listener}") == "User:alice"
+        with site.connect(listener, site.trusting(bob)) as client:
+            assert principal_of(site, client, f"of-bob-{listener}") == "User:CN=bob"
+    for listener in ("ASKING", "SSL", "PLAINTEXT"):
+        tls = None if listener == "PLAINTEXT" else site.trusting()
+        with RawClient(site.cluster.address_of(listener), tls=tls) as client:
+            assert principal_of(site, client, f"of-nobody-{listener}") == "User:ANONYMOUS"
+
+
+def refused(site: Site, listener: str, certificate: Path | None) -> bool:
+    """Whether a client is closed before it gets an answer. In TLS 1.3 it learns that late."""
+    try:
+        with site.connect(listener, site.trusting(certificate)) as client:
+            metadata(client, "t")
+    except (ssl.SSLError, ConnectionError):
+        return True
+    return False
+
+
+def test_certificates_that_do_not_count_are_refused(site: Site) -> None:
+    stranger = Authority(site.folder / "strangers", "another CA").issue("stranger")
+    expired = site.ca.issue("expired", days=-1)
+    server = site.ca.issue("for servers", ("localhost",))
+    assert refused(site, "MUTUAL", None)
+    for certificate in (stranger, expired, server):
+        assert refused(site, "MUTUAL", certificate), certificate
+        assert refused(site, "ASKING", certificate), certificate
+    assert not refused(site, "ASKING", None)
+    assert "certificate has expired" in site.log
+    figures = Scrape(site.cluster.gateway.ready["operations"])
+    assert figures("quafka_gateway_failed_tls_handshakes_total", reason="certificate") >= 5
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (struct.pack(">ihhih", 20, 3, 9, 1, -1), "a request without TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"\x80\x2e\x01\x03\x01", "not a TLS handshake"),
+        (b"\x16\x03\x01\xff\xff" + bytes(100), "not TLS records"),
+        (b"\x16\x03\x01\x00\x40" + bytes(64), "the TLS handshake failed"),
+    ],
+)
+def test_what_is_no_handshake_is_closed_at_once(site: Site, sent: bytes, reason: str) -> None:
+    with site.raw() as client:
+        client.sendall(sent)
+        try:
+            while client.recv(100):
+                pass
+        except ConnectionResetError:
+            pass
+        port = client.getsockname()[1]
+    site.wait_for(lambda: f":{port}: " in site.log)
+    (line,) = [line for line in site.log.splitlines() if f":{port}: " in line]
+    assert reason in line
+
+
+def test_a_tls_client_at_a_plain_listener_is_closed(site: Site) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        site.connect("PLAINTEXT", site.trusting())
+
+
+def test_a_handshake_has_a_deadline(site: Site) -> None:
+    began = time.monotonic()
+    with site.raw() as silent, site.raw() as slow:
+        for byte in client_hello():
+            slow.sendall(bytes([byte]))
+            if time.monotonic() - began > 0.5:
+                break
+            time.sleep(0.01)
+        for client in (silent, slow):
+            assert closed(client)
+    assert TIMEOUT - 0.1 <= time.monotonic() - began < TIMEOUT + 5
+    assert not refused(site, "SSL", None)
+
+
+def closed(client: socket.socket) -> bool:
+    """Wait until the gateway closes, in order or not."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def client_hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="h")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+def test_bytes_that_come_one_by_one_are_a_handshake_and_requests(site: Site) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = site.trusting().wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with site.raw() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                for byte in outgoing.read():
+                    client.sendall(bytes([byte]))
+                incoming.write(client.recv(1 << 16))
+        tls.write(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        for byte in outgoing.read():
+            client.sendall(bytes([byte]))
+        incoming.write(client.recv(1 << 16))
+        assert tls.read()[4:8] == struct.pack(">i", 7)
+
+
+def test_a_client_that_says_farewell_hears_one(site: Site) -> None:
+    with site.connect("SSL") as client:
+        metadata(client, "t")
+        assert isinstance(client.socket, ssl.SSLSocket)
+        client.socket.unwrap()  # fails without the gateway's close_notify
+
+
+def serial(site: Site) -> str:
+    with site.connect("SSL") as client:
+        assert isinstance(client.socket, ssl.SSLSocket)
+        found = client.socket.getpeercert()
+        assert found is not None
+        return str(found["serialNumber"])
+
+
+def replace(target: Path, content: bytes) -> None:
+    new = target.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(target)
+
+
+def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
+    server = site.folder / "server.pem"
+    before = serial(site)
+    with site.connect("SSL") as open_before:
+        metadata(open_before, "t")
+        replace(server, b"not a certificate")
+        site.wait_for(lambda: "SSL keeps its certificate" in site.log)
+        assert serial(site) == before
+        replace(server, site.ca.issue("renewed", (HOST,)).read_bytes())
+        site.wait_for(lambda: serial(site) != before)
+        metadata(open_before, "t")  # goes on as it is
+    figures = Scrape(site.cluster.gateway.ready["operations"])
+    for listener in ("SSL", "MUTUAL", "ASKING"):
+        ends = figures("quafka_gateway_certificate_expires_seconds", listener=listener)
+        assert 29 < (ends - time.time()) / 86_400 <= 30
