@@ -27,6 +27,7 @@ from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import Tenants
 from quafka_proto.message import Versions
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
 
@@ -70,6 +71,7 @@ class Services:
         audit: records administrative acts and logins.
         authorizer: decides who may do what; None: everybody may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
+        turns: shares the event loop between the orgs.
         long_responses: bounds how many long responses are made at a time.
         quotas: what clients and orgs may take, and what they have taken.
     """
@@ -88,6 +90,7 @@ class Services:
     audit: AuditLog = field(default_factory=AuditLog)
     authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))
+    turns: FairTurns = field(default_factory=FairTurns)
     long_responses: LongResponseLimiter = field(init=False)
     quotas: Quotas = field(init=False)
 

@@ -70,6 +70,11 @@ class Tenants:
         """The tenant of the gateway's own org."""
         return self._tenants.get(self.own_id) or self._begin(self.own_id)
 
+    @property
+    def several(self) -> bool:
+        """Whether there are tenants of more than one org."""
+        return len(self._tenants) > 1
+
     def is_own(self, tenant: Tenant) -> bool:
         """Whether it is of the gateway's own org, whose super users are the cluster's operators."""
         return tenant.org_id == self.own_id

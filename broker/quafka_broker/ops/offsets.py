@@ -42,7 +42,7 @@ _FEW = 20
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
     """Commit every partition's offset; answered when they are durable."""
-    if not state.log.has_room:
+    if not state.log.has_room():
         await state.log.wait_for_room()
     with context.tracer.start(semconv.COMMIT, context.trace):
         begun = _begin_now(state, context.org_id, op)

@@ -64,8 +64,8 @@ _Begun = _Write | ProduceOpResp
 
 async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
     """Append every partition's batch."""
-    if not state.log.has_room:
-        await state.log.wait_for_room()
+    if not state.log.has_room(context.org_id):
+        await state.log.wait_for_room(context.org_id)
     if context.trace is not None:
         return await _handle_traced(state, context, op)
     request = _Request(state, context.org_id, op, None)

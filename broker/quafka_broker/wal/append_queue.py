@@ -17,10 +17,26 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
+_SHARE_BYTES = 1 << 20
+"""What an org may have pending while others append, too: they wait for the write of so much."""
+_SHARED_SECONDS = 10.0
+"""How long an org is taken to append after its last append."""
+_NO_ORG = 0
+
+
+class _Gate:
+    """The callers of one org that wait for room, in the order of their calls."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiters = 0
 
 
 class AppendQueue:
     """Appends in the order of their calls, with a bound on their bytes. For one event loop.
+
+    While several orgs append, each of them may have a small share pending. What is beyond that has
+    not been called yet, so the order of appends needs no exception.
 
     Attributes:
         waiting: the appends that no commit group has taken yet.
@@ -37,31 +53,44 @@ class AppendQueue:
         self._idle: DirectFuture[None] | None = None  # the writer waits for work
         self._waking = False
         self._room = asyncio.Event()
-        self._room_gate = asyncio.Lock()
-        self._room_waiters = 0
+        self._gates: dict[int, _Gate] = {}
+        self._bytes_of: dict[int, int] = {}
+        self._last_org = _NO_ORG
+        self._shared_until = 0.0
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the first call, kept: Python 3.11 makes a system call to find it."""
         return asyncio.get_running_loop()
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, org: int = _NO_ORG) -> bool:
         """See `Log.has_room`."""
-        return not self._room_waiters and self.bytes < _MAX_PENDING_BYTES
+        return org not in self._gates and self._fits(org)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, org: int = _NO_ORG) -> None:
         """See `Log.wait_for_room`."""
-        if self.has_room:
+        if self.has_room(org):
             return
-        self._room_waiters += 1
+        gate = self._gates.get(org)
+        if gate is None:
+            gate = self._gates[org] = _Gate()
+        gate.waiters += 1
         try:
-            async with self._room_gate:
-                while self.bytes >= _MAX_PENDING_BYTES:
+            async with gate.lock:
+                while not self._fits(org):
                     self._room.clear()
                     await self._room.wait()
         finally:
-            self._room_waiters -= 1
+            gate.waiters -= 1
+            if not gate.waiters:
+                del self._gates[org]
+
+    def _fits(self, org: int) -> bool:
+        if self.bytes >= _MAX_PENDING_BYTES:
+            return False
+        if org == _NO_ORG or self._bytes_of.get(org, 0) < _SHARE_BYTES:
+            return True
+        return self._loop.time() >= self._shared_until
 
     def check_room(self) -> None:
         """Wake a caller of `wait_for_room`: appends have been answered."""
@@ -90,9 +119,28 @@ class AppendQueue:
             return done
         self.waiting.append(append)
         self.bytes += size
+        org = partition.id.org_id
+        if org:
+            self._bytes_of[org] = self._bytes_of.get(org, 0) + size
+            if org != self._last_org:
+                if self._last_org:
+                    self._shared_until = self._loop.time() + _SHARED_SECONDS
+                self._last_org = org
         if self._idle is not None:
             self.wake()
         return done
+
+    def written(self, appends: Sequence[Append]) -> None:
+        """These are pending no more."""
+        for append in appends:
+            self.bytes -= append.size
+            org = append.partition.id.org_id
+            if org:
+                left = self._bytes_of[org] - append.size
+                if left:
+                    self._bytes_of[org] = left
+                else:
+                    del self._bytes_of[org]
 
     # --- the writer's side ------------------------------------------------------------------
 
@@ -139,6 +187,11 @@ class AppendQueue:
         self.waiting.clear()
         self.waiting.extend(appends)
         self.bytes = sum(append.size for append in appends)
+        self._bytes_of.clear()
+        for append in appends:
+            org = append.partition.id.org_id
+            if org:
+                self._bytes_of[org] = self._bytes_of.get(org, 0) + append.size
 
     def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
         """Settle and answer appends that failed."""

@@ -366,17 +366,17 @@ class Log:
 
     # --- append -----------------------------------------------------------------------------
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, org: int = 0) -> bool:
         """Whether `wait_for_room` would not wait."""
-        return self._open_writer.queue.has_room
+        return self._open_writer.queue.has_room(org)
 
-    async def wait_for_room(self) -> None:
-        """Wait while too many bytes are pending. Callers continue in the order of their calls.
+    async def wait_for_room(self, org: int = 0) -> None:
+        """Wait while too many bytes are pending: of all, or of the org while others append, too.
 
-        Does not suspend if there is room, so that the order of calls is the order of appends.
+        Callers of an org continue in the order of their calls. Does not suspend if there is room,
+        so that the order of calls is the order of appends. Org 0: the broker itself.
         """
-        await self._open_writer.queue.wait_for_room()
+        await self._open_writer.queue.wait_for_room(org)
 
     def append(
         self,

@@ -344,7 +344,7 @@ class Writer:
         first_id = self._contents.next_id
         self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
         self._contents.next_id = group.next_id
-        queue.bytes -= group.size
+        queue.written(group.appends)
         self._count(group)
         group.report_times()
         grown: set[PartitionId] = set()

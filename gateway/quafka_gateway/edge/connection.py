@@ -195,6 +195,8 @@ class KafkaConnection(asyncio.Protocol):
             self._refuse(str(e))
         else:
             self._pipeline.run()
+            if self._intake.frames:  # also where the pipeline waits for its org's turn
+                self._balance_reading()
 
     def pause_writing(self) -> None:
         self._writer.pause()

@@ -85,6 +85,8 @@ class RequestPipeline:
         """
         self._loop = asyncio.get_running_loop()
         self._apis = apis
+        self._tenants = services.tenants
+        self._turns = services.turns
         self._session = session
         self._restricts = services.authorizer is not None
         self._client = client
@@ -138,7 +140,10 @@ class RequestPipeline:
         """
         if not self._running:
             self._running = True
-            self._slice()
+            if self._tenants.several:
+                self._turns.run(self._session.tenant, self._slice)
+            else:
+                self._slice()
 
     def drain(self) -> None:
         """Begin no request that is not in flight. The caller has dropped the frames."""
@@ -190,7 +195,7 @@ class RequestPipeline:
                 now = time.perf_counter()
                 until = until or now + SLICE_SECONDS
                 if now >= until:
-                    self._loop.call_soon(self._slice)
+                    self._go_on()
                     break
             else:
                 self._running = False
@@ -203,6 +208,13 @@ class RequestPipeline:
             self._events.failed("internal error")
         self._long_responses.admit_next()
         self._events.advanced()
+
+    def _go_on(self) -> None:
+        """Have the next slice, of this connection or of others, in a later turn of the loop."""
+        if self._tenants.several:
+            self._turns.defer(self._session.tenant, self._slice)
+        else:
+            self._loop.call_soon(self._slice)
 
     # --- requests ---------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.disk import File, RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.opening import _has_freed
@@ -254,6 +255,39 @@ async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -
 
         assert await asyncio.gather(*[send(b"%d" % n) for n in range(20)]) == list(range(20))
         assert await values_of(log, "a") == [b"%d" % n for n in range(20)]
+
+
+async def test_orgs_that_append_at_once_wait_for_a_share_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("quafka_broker.wal.append_queue._SHARE_BYTES", 1)
+    async with open_log(MemoryDisk()) as log:
+        flooding = log.partition(topic_id("a")._replace(org_id=7))
+        modest = log.partition(topic_id("b")._replace(org_id=8))
+        order: list[str] = []
+
+        async def send(partition: Partition, name: str) -> None:
+            org = partition.id.org_id
+            await log.wait_for_room(org)
+            await log.append(partition, checked(b"x"))
+            order.append(name)
+
+        alone = [asyncio.create_task(send(flooding, "early")) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert log.has_room(7)  # one org alone may fill the queue
+        await asyncio.gather(*alone, send(modest, "begins"))
+        tasks = [asyncio.create_task(send(flooding, f"flood {n}")) for n in range(20)]
+        await asyncio.sleep(0)
+        assert not log.has_room(7)
+        assert log.has_room(8)
+        assert log.has_room()  # the broker's own appends wait for nobody
+        await send(modest, "modest")
+        assert "flood 3" not in order
+        await asyncio.gather(*tasks)
+        floods = [name for name in order if name.startswith("flood")]
+        assert floods == [f"flood {n}" for n in range(20)]
+        assert log.figures().pending_bytes == 0
+        assert log.has_room(7)
 
 
 async def test_only_requested_bytes_are_read() -> None:

@@ -1,0 +1,78 @@
+"""Parties that all have more to do than there is time share the turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from quafka_telemetry.fair_turns import QUANTUM_SECONDS, FairTurns
+
+
+def busy(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def test_a_party_with_little_to_do_waits_for_one_quantum() -> None:
+    turns, done = FairTurns(), [0, 0]
+
+    def flood() -> None:
+        done[0] += 1
+        busy(QUANTUM_SECONDS / 4)
+
+    def modest() -> None:
+        done[1] += 1
+
+    for _ in range(400):
+        turns.run("flood", flood)
+    assert done[0] < 20
+    before = done[0]
+    assert turns.run("modest", modest)
+    await asyncio.sleep(0)
+    assert turns.run("modest", modest)
+    assert done[1] == 2
+    assert done[0] - before <= 5
+    async with asyncio.timeout(10):
+        while done[0] < 400:
+            await asyncio.sleep(0)
+    assert turns.deferred >= 380
+
+
+async def test_work_of_a_party_keeps_its_order() -> None:
+    turns, done = FairTurns(), list[int]()
+
+    def work(number: int) -> None:
+        done.append(number)
+        busy(QUANTUM_SECONDS / 2)
+        if number == 3:
+            turns.run("a", lambda: done.append(99))
+
+    for number in range(10):
+        turns.run("a", lambda number=number: work(number))  # type: ignore[misc]
+    async with asyncio.timeout(10):
+        while len(done) < 11:
+            await asyncio.sleep(0)
+    assert done == [*range(10), 99]
+
+
+async def test_all_who_wait_have_the_same_time() -> None:
+    turns = FairTurns()
+    used = dict.fromkeys("abc", 0)
+    stop = False
+
+    def again(party: str) -> None:
+        busy(QUANTUM_SECONDS / 10)
+        used[party] += 1
+        if not stop:
+            turns.defer(party, lambda: again(party))
+
+    for party in used:
+        turns.defer(party, lambda party=party: again(party))  # type: ignore[misc]
+    until = time.perf_counter() + 0.3
+    while time.perf_counter() < until:
+        await asyncio.sleep(0)
+    stop = True
+    while turns._waiting:
+        await asyncio.sleep(0)
+    assert max(used.values()) < 3 * min(used.values())
