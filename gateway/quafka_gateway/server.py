@@ -134,6 +134,9 @@ class Gateway:
 
         tenants = Tenants(make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs)
         _ = tenants.own  # its brokers are connected to before clients come
+        for listener in config.listener_table():
+            if listener.org:
+                tenants.named_by_settings(listener.org)
         return tenants
 
     @staticmethod

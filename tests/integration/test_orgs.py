@@ -19,6 +19,7 @@ import pytest
 
 from quafka_gateway.api import APIS
 from quafka_proto.codec import decode
+from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_response_header
 from quafka_proto.message import RESPONSES, Message
 from quafka_proto.schema import (
@@ -29,6 +30,7 @@ from quafka_proto.schema import (
     metadata,
     offsets,
     producer_id,
+    quafka,
     topics,
     transaction_admin,
     transactions,
@@ -49,13 +51,13 @@ TAKEN, NOBODYS = "tak-", "non-"
 NAMES = ("t", "g", "x", "joined", "made", "made-by-metadata")
 """The topics, groups and transactional ids of the samples."""
 OPEN_OFFSET = 77_771
-LISTENERS = ",".join(f"{name}://127.0.0.1:0" for name in ("ONE", "TWO", "THREE", "OWN"))
+LISTENERS = ",".join(f"{name}://127.0.0.1:0" for name in ("ONE", "TWO", "THREE", "ACME", "OWN"))
 ARGS = (
     *(
         "--listener-security-protocol-map",
-        "ONE:PLAINTEXT,TWO:PLAINTEXT,THREE:PLAINTEXT,OWN:PLAINTEXT",
+        "ONE:PLAINTEXT,TWO:PLAINTEXT,THREE:PLAINTEXT,ACME:PLAINTEXT,OWN:PLAINTEXT",
     ),
-    *("--listener-org", "ONE:101,TWO:102,THREE:103"),
+    *("--listener-org", "ONE:101,TWO:102,THREE:103,ACME:acme"),
 )
 _VARYING = re.compile(r"time|member_id|producer_id|leader$|epoch$|session_id|_us$|packets_")
 """Fields whose values are random, of the clock, or count up."""
@@ -446,3 +448,103 @@ def test_metrics_and_the_status_page_are_by_org(cluster: Cluster) -> None:
         assert scrape("quafka_gateway_org_received_bytes_total", org="1") > 0
         assert scrape("quafka_gateway_org_sent_bytes_total", org="1") > 0
         assert scrape("quafka_gateway_orgs") >= 2
+
+
+def _alter(client: RawClient, org: str, **changes: Any) -> quafka.Org:
+    request = quafka.AlterOrgRequest(org=org, **changes)
+    answer = client.call(request, quafka.AlterOrgResponse, 0)
+    assert answer.error_code == 0, answer.error_message
+    assert answer.org is not None
+    return answer.org
+
+
+def _described(client: RawClient, *orgs: str) -> list[quafka.Org]:
+    request = quafka.DescribeOrgsRequest(orgs=list(orgs) or None)
+    answer = client.call(request, quafka.DescribeOrgsResponse, 0)
+    assert answer.error_code == 0
+    return answer.orgs
+
+
+@pytest.fixture
+def operator(cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(cluster.address_of("OWN")) as client:
+        yield client
+
+
+def _refused(address: tuple[str, int]) -> bool:
+    with RawClient(address) as client:
+        return client.closed_by_peer()
+
+
+def test_an_org_is_created_limited_suspended_and_deleted(
+    cluster: Cluster, operator: RawClient
+) -> None:
+    made_later = cluster.address_of("ACME")
+    assert _refused(made_later)
+    acme = _alter(operator, "acme", create=True, limits=[quafka.OrgLimit("max.connections", 2)])
+    with RawClient(made_later) as one:
+        create_topic(one, "of-acme")
+        produced(one, "of-acme", b"v")
+        with RawClient(made_later) as two:
+            metadata_of(two)
+            assert _refused(made_later)  # two are open
+        (found,) = _described(operator, "acme")
+        assert (found.name, found.state, found.org_id) == ("acme", "active", acme.org_id)
+        assert found.limits == [quafka.OrgLimit("max.connections", 2.0)]
+        assert found.requests >= 3
+        assert found.received_bytes > 0
+        _alter(operator, "acme", state="suspended", removed_limits=["max.connections"])
+        one.socket.settimeout(1.0)
+        assert one.closed_by_peer()
+    assert _refused(made_later)
+    assert _alter(operator, "acme", state="active", new_name="acme").limits == []
+    with RawClient(made_later) as client:
+        assert values(fetched(client, "of-acme", 0)) == [b"v"]
+        _alter(operator, "acme", state="deleting")
+        client.socket.settimeout(1.0)
+        assert client.closed_by_peer()
+    until = time.monotonic() + 15
+    while _described(operator, "acme"):
+        assert time.monotonic() < until, "the deleted org is still there"
+        time.sleep(0.1)
+    again = _alter(operator, "acme", create=True)
+    assert again.org_id > acme.org_id
+    with RawClient(made_later) as client:
+        assert metadata_of(client) == []
+
+
+def metadata_of(client: RawClient) -> list[str | None]:
+    """The topics that a client can list."""
+    described = client.call(metadata.MetadataRequest(topics=None), metadata.MetadataResponse, 12)
+    return [topic.name for topic in described.topics]
+
+
+def test_orgs_are_the_business_of_operators(cluster: Cluster, operator: RawClient) -> None:
+    with RawClient(cluster.address_of("ONE")) as one:
+        listed = one.call(quafka.DescribeOrgsRequest(orgs=None), quafka.DescribeOrgsResponse, 0)
+        created = one.call(
+            quafka.AlterOrgRequest(org="mine", create=True), quafka.AlterOrgResponse, 0
+        )
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (listed.error_code, listed.orgs, created.error_code) == (denied, [], denied)
+    for request, code in (
+        (quafka.AlterOrgRequest(org="nobody", state="suspended"), ErrorCode.RESOURCE_NOT_FOUND),
+        (quafka.AlterOrgRequest(org="1", state="suspended"), ErrorCode.INVALID_REQUEST),
+        (
+            quafka.AlterOrgRequest(org="x", create=True, limits=[quafka.OrgLimit("y", 1)]),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (quafka.AlterOrgRequest(org="x", create=True, org_id=1 << 40), ErrorCode.INVALID_REQUEST),
+    ):
+        assert operator.call(request, quafka.AlterOrgResponse, 0).error_code == code
+
+
+def test_an_org_that_the_settings_name_gets_a_record_when_it_is_limited(
+    cluster: Cluster, operator: RawClient
+) -> None:
+    limit = quafka.OrgLimit("max.topics", 1_000)
+    assert _alter(operator, "102", new_name="two", limits=[limit]).org_id == 102
+    (found,) = _described(operator, "two")
+    assert (found.org_id, found.state, found.limits) == (102, "active", [limit])
+    with RawClient(cluster.address_of("TWO")) as two:
+        assert f"{TAKEN}t" in metadata_of(two)

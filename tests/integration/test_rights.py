@@ -14,18 +14,27 @@ from confluent_kafka.cimpl import NewTopic
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.server import Broker
+from quafka_gateway.api import APIS
+from quafka_gateway.responses.error_codes import error_codes
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.snapshots import PinSnapshot
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
+from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import RESPONSES
 from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
+from tests.support.kafka_calls import create_topic, produce
+from tests.support.raw_client import RawClient
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.tools import batch_of
+from tests.unit.gateway.test_declared_order import SAMPLES
+from tests.unit.mesh_ops.op_fillers import least
 
 
 def error_of(future: object) -> object:
@@ -106,9 +115,44 @@ async def test_a_broker_serves_each_node_its_orgs_and_nothing_of_others(tmp_path
                 await client.call(op, org_id=org, deadline=5)
             assert caught.value.error_code == code
         assert (await second.call(DescribeTopics(), org_id=2, deadline=5)).topics == []
+        for kind in Op.__subclasses__():
+            if kind.code in FOR_EVERY_NODE:
+                continue
+            with pytest.raises(OpFailedError) as caught:
+                await first.call(least(kind), org_id=2, deadline=5)
+            assert caught.value.error_code == NEEDS[kind.code].refusal, kind
     finally:
         await asyncio.gather(*(client.close() for client in clients))
         await broker.close()
+
+
+def test_an_org_that_the_gateway_may_not_speak_for_gets_errors_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """A listener names the org; the broker's allow-list does not give it to the gateway."""
+    gateway = Identity.load_or_create(tmp_path / "gateway.key").node_id
+    allowed = ("--mesh-allow", f"{gateway} orgs=1")
+    args = (
+        *("--listener-security-protocol-map", "ONE:PLAINTEXT,TWO:PLAINTEXT"),
+        *("--listener-org", "TWO:2"),
+    )
+    listeners = "ONE://127.0.0.1:0,TWO://127.0.0.1:0"
+    with Cluster(tmp_path, allowed, args, listeners=listeners) as cluster:
+        with RawClient(cluster.address_of("ONE")) as one:
+            create_topic(one, "t")
+            produce(one, "t", b"of org 1")
+        refused: dict[str, set[int]] = {}
+        for key, (request, version) in SAMPLES.items():
+            with RawClient(cluster.address_of("TWO")) as two:
+                answer = two.call(request, RESPONSES[key], version)
+                refused[APIS[key].name] = set(error_codes(answer))
+        for name in ("Produce", "Fetch", "ListOffsets", "Metadata", "CreateTopics", "DeleteTopics"):
+            assert refused[name] == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}, name
+        for name in ("OffsetCommit", "JoinGroup", "Heartbeat", "DescribeGroups", "DeleteGroups"):
+            assert refused[name] == {ErrorCode.GROUP_AUTHORIZATION_FAILED}, name
+        for name in ("InitProducerId", "AlterClientQuotas", "AlterUserScramCredentials"):
+            assert refused[name] == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}, name
+        assert "Traceback" not in cluster.logs
 
 
 async def test_a_node_snapshots_the_orgs_that_it_may_and_no_other(

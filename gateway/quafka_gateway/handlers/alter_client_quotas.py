@@ -55,7 +55,7 @@ async def handle(
                     )
                 except UnavailableError as e:
                     for at in good[first:]:
-                        outcomes[at] = (ErrorCode.REQUEST_TIMED_OUT, str(e))
+                        outcomes[at] = (e.code_or(ErrorCode.REQUEST_TIMED_OUT), str(e))
                     break
                 messages = answer.messages or [""] * len(some)
                 for at, code, message in zip(some, answer.error_codes, messages, strict=True):

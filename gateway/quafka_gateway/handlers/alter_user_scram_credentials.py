@@ -70,7 +70,7 @@ async def _alter(
             answer = await users.alter(writer, context.tenant, changes, span.context)
         except UnavailableError as e:
             for each in some:
-                outcomes[each.name] = (ErrorCode.REQUEST_TIMED_OUT, str(e))
+                outcomes[each.name] = (e.code_or(ErrorCode.REQUEST_TIMED_OUT), str(e))
             return
     messages = answer.messages or [""] * len(some)
     for each, code, message in zip(some, answer.error_codes, messages, strict=True):
