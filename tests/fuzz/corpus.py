@@ -57,6 +57,7 @@ from quafka_proto.kafka_metadata_records import (
 from quafka_proto.message import Message, Request
 from quafka_proto.message_sets import encode_message
 from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from tests.fuzz.sasl import sasl_seeds
 from tests.property.proto.messages import CASES, random_message
 
 SMALL = 300
@@ -84,12 +85,12 @@ def seeds(target: str) -> list[bytes]:
         return _wrapped_sets() + [encode_message(RECORDS[1], magic) for magic in (0, 1)]
     if target == "fetched":
         return [bytes([magic]) + batch for magic in (0, 1) for batch in _batches()]
-    if target == "mesh_stream":
-        return _mesh_streams()
-    if target == "mesh_envelope":
-        return _mesh_envelopes()
+    if target.startswith("mesh_"):
+        return _mesh_streams() if target == "mesh_stream" else _mesh_envelopes()
     if target.startswith("kafka_"):
         return _kafka(target)
+    if target == "sasl":
+        return sasl_seeds()
     return _compressed()
 
 

@@ -44,6 +44,7 @@ from quafka_proto.records import (
     split_batches,
 )
 from quafka_proto.schema import response_type
+from tests.fuzz.sasl import sasl
 
 REFUSED = (Malformed, BatchError, UnsupportedVersion, ProtocolError)
 LIMIT = 1 << 20
@@ -275,5 +276,6 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
         kafka_groups,
         kafka_indexes,
         kafka_segment,
+        sasl,
     )
 }

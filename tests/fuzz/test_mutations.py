@@ -19,7 +19,7 @@ from tests.fuzz.targets import LIMIT, TARGETS
 
 SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
 RUNS = {
-    "header": 212_000,
+    "header": 192_000,
     "request": 270_000,
     "response": 140_000,
     "batches": 70_000,
@@ -34,6 +34,7 @@ RUNS = {
     "kafka_groups": 20_000,
     "kafka_indexes": 10_000,
     "kafka_segment": 3_000,
+    "sasl": 20_000,
 }
 """How many mutations of each target: a million in all."""
 MEASURED = 1_000
@@ -59,9 +60,10 @@ def test_every_seed_is_accepted(target: str) -> None:
 
 _MESSAGES = {
     "header", "request", "response", "mesh_stream", "mesh_envelope", "kafka_metadata",
-    "kafka_groups", "kafka_indexes",
+    "kafka_groups", "kafka_indexes", "sasl",
 }  # fmt: skip
-_REFUSING = {"batches", "sealed_batch", "fetched"}  # control and zstd batches are among the seeds
+_REFUSING = {"batches", "sealed_batch", "fetched", "sasl"}
+"""Control and zstd batches are among the seeds, and a token with a forged signature."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
