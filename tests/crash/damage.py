@@ -31,7 +31,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES, TRANSACTIONS
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, TRANSACTIONS
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, partition_of, topic_hash
 from quafka_broker.partitions.producer_state import SequenceError
@@ -46,11 +46,13 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.runs import Room
 from quafka_broker.wal.verify import entries
+from quafka_mesh_ops.ops.security import UserChange
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
+from tests.unit.broker.test_security import SHA256, rule, user
 from tests.unit.broker.tools import ORG, batch_of
 from tests.unit.broker.transactional import Sender
 
@@ -201,6 +203,8 @@ class World:
     gone: tuple[str, ...] = ("gone",)
     ends: dict[tuple[str, int, int], TransactionEnd] = field(default_factory=dict)
     producer_id: int = 0
+    security: frozenset[str] = frozenset()
+    """What `security_of` shows."""
 
     def hit(self, path: str, damage: Damage) -> set[tuple[PartitionId, int]]:
         """The records whose entries a damage touches."""
@@ -229,6 +233,7 @@ async def opened(folder: Path) -> AsyncGenerator[BrokerState]:
     log.start()
     try:
         await state.replay_registry()
+        await state.replay_security()
         await state.start_groups()
         yield state
     finally:
@@ -269,6 +274,7 @@ async def _fill(state: BrokerState, world: World) -> None:
         await _transact(state, world, senders[turn % 2], made["tx"], turn)
         await _commit(state, world, "readers", made["a"], turn)
         await _commit(state, world, f"once {turn % 3}", made["b"], turn)
+        await _change_security(state, turn)
         if turn == 8:
             assert not await state.groups.delete_group(ORG, "once 2")
             await state.log.checkpoint()
@@ -283,6 +289,26 @@ async def _fill(state: BrokerState, world: World) -> None:
             made["late"], _ = await state.topics.create(ORG, "late", 1)
             await state.topics.change(made["b"], lambda topic: topic)
     await _retain(state, world, made["old"], 40)
+    world.security = security_of(state) or frozenset()
+
+
+async def _change_security(state: BrokerState, turn: int) -> None:
+    """Add users and rules; some are removed later, which damage must not undo."""
+    names = [f"user {turn}"] if turn % 2 else [f"user {turn - 1}"]
+    if turn % 4 == 2:
+        gone = UserChange(names[0], SHA256)
+        assert await state.security.alter_users(ORG, [gone]) == [None]
+    elif turn % 2:
+        assert await state.security.alter_users(ORG, [user(names[0])]) == [None]
+        assert await state.security.create_acls(ORG, [rule(f"topic {turn}")]) == [None]
+
+
+def security_of(state: BrokerState) -> frozenset[str] | None:
+    """The names of users, and the resources of rules; None if no gateway would get any."""
+    if state.security.journal.incomplete:
+        return None
+    its = state.security.table.of(ORG)
+    return frozenset([*its.users, *(acl.resource_name for acl in its.rules)])
 
 
 async def _retain(state: BrokerState, world: World, topic: Topic, start: int) -> None:
@@ -362,6 +388,7 @@ class Served(NamedTuple):
         damages: the number of quarantined places.
         aborted: topic, partition and offset of each record that read_committed consumers skip.
         held_back: the partitions whose last stable offset is not the high watermark.
+        security: users and rules; None: the start hands out none.
     """
 
     records: dict[tuple[str, int], dict[int, bytes | None]]
@@ -373,6 +400,7 @@ class Served(NamedTuple):
     forgotten: list[tuple[str, int]]
     aborted: set[tuple[str, int, int]]
     held_back: list[PartitionId]
+    security: frozenset[str] | None
 
 
 async def serve(world: World, folder: Path) -> Served:
@@ -412,6 +440,7 @@ async def serve(world: World, folder: Path) -> Served:
                 for found in [state.log.partition(id_)]
                 if found.last_stable_offset != found.high_watermark
             ],
+            security_of(state),
         )
 
 
@@ -594,6 +623,10 @@ class Case:
                 (place in served.aborted) is not end.commit or (taken and end.commit),
                 f"{place}: {'committed' if end.commit else 'aborted'}, and taken for the opposite",
             )
+        refused = served.security is None and any(id_ == SECURITY for id_, _ in hit)
+        self._expect(
+            served.security == world.security or refused, f"users and rules: {served.security}"
+        )
         if not hit:
             self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
 
@@ -614,7 +647,10 @@ class Case:
         }
         for key, found in served.records.items():
             self._expect(found.keys() <= world.records[key].keys(), f"{key}: other offsets")
-        self._check(world, served._replace(records=empty, damages=1), hit)
+        self._expect(served.security is not None, "users and rules are refused after the repair")
+        given_up = world.security if any(id_ == SECURITY for id_, _ in hit) else served.security
+        served = served._replace(records=empty, damages=1, security=given_up)
+        self._check(world, served, hit)
 
 
 def command(*arguments: str) -> tuple[int, str]:

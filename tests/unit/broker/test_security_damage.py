@@ -1,0 +1,97 @@
+"""Damage to the journal of users and rules: a copy covers it, or nobody gets any record."""
+
+from __future__ import annotations
+
+import pytest
+
+from quafka_broker.journals.internal_topics import SECURITY
+from quafka_broker.ops import security as ops
+from quafka_broker.security.journal import SECTION
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.ops.security import AlterUsers
+from quafka_proto.errors import ErrorCode
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.test_security import (
+    ANY,
+    FILLED,
+    alter_org,
+    alter_users,
+    create_acls,
+    delete_acls,
+    fill,
+    rule,
+    shown,
+    user,
+    watch,
+)
+from tests.unit.broker.test_transactions_recovery import damage, rows_of
+from tests.unit.broker.tools import context, running_state
+
+STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def is_closed(state: BrokerState) -> bool:
+    """Whether the broker hands out no records, and takes none."""
+    if not state.security.journal.incomplete:
+        return False
+    with pytest.raises(OpFailedError, match="56"):
+        await watch(state)
+    assert await alter_users(state, user("x")) == [STORAGE]
+    assert await create_acls(state, rule("x")) == [STORAGE]
+    assert (await alter_org(state, 9, "x", create=True)).error_code == STORAGE
+    answer = await ops.alter_users(state, context(), AlterUsers([user("x")]))
+    assert "events" in answer.messages[0]
+    assert await delete_acls(state, ANY) == [[]]
+    assert state.security.orgs_to_delete() == []
+    return True
+
+
+async def test_a_lost_event_closes_the_records_until_it_is_back() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        await fill(state)
+        left = disk.crashed()
+    hurt, row = left.copy(), rows_of(left, SECURITY)[3]
+    damage(hurt, row)
+    async with running_state(hurt) as state:
+        assert await is_closed(state)
+        await state.topics.create(1, "t", 1)  # everything else goes on
+        await state.log.checkpoint()
+        await state.security.journal.shorten()
+    async with running_state(hurt) as state:
+        assert await is_closed(state)
+    damage(hurt, row)  # back as it was
+    async with running_state(hurt) as state:
+        assert not await is_closed(state)
+        assert sorted(shown((await watch(state)).changes)) == FILLED
+
+
+async def test_damage_that_a_checkpoint_covers_costs_nothing() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        await fill(state)
+        await state.log.checkpoint()
+        assert await create_acls(state, rule("after")) == [0]
+        left = disk.copy()
+    for row in rows_of(left, SECURITY)[:3]:
+        damage(left, row)
+    async with running_state(left) as state:
+        assert sorted(shown((await watch(state)).changes)) == ["acl 1 after", *FILLED]
+        await state.security.journal.shorten()
+        assert not state.log.is_damaged(SECURITY)
+        assert len(state.log.kept_section(SECTION)) > 1
+
+
+async def test_an_event_that_no_version_has_written_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    monkeypatch.setattr("quafka_broker.security.events._VERSION", b"\x02")
+    async with running_state(disk) as state:
+        await alter_users(state, user("alice"))
+        left = disk.crashed()
+    monkeypatch.undo()
+    with pytest.raises(Exception, match="version 02"):
+        async with running_state(left):
+            pass
