@@ -31,6 +31,7 @@ class Attack:
         loop_seconds: the longest turn allowed; None: not judged (say why).
         growth_mib: the growth of resident memory allowed, per process.
         broker, gateway: further arguments of the two programs; `{folder}` is the stage's folder.
+        listeners: the gateway's, the bystander's first; "": one.
         prepare: makes in that folder what the arguments name, before the programs start.
         why: the reason for limits other than the usual.
     """
@@ -43,6 +44,7 @@ class Attack:
     growth_mib: int
     broker: tuple[str, ...]
     gateway: tuple[str, ...]
+    listeners: str
     prepare: Callable[[Path], None] | None
     why: str
 
@@ -59,6 +61,7 @@ def attack(
     growth_mib: int = GROWTH_MIB,
     broker: tuple[str, ...] = (),
     gateway: tuple[str, ...] = (),
+    listeners: str = "",
     prepare: Callable[[Path], None] | None = None,
     why: str = "",
 ) -> Callable[[Run], Run]:
@@ -77,6 +80,7 @@ def attack(
             growth_mib,
             broker,
             gateway,
+            listeners,
             prepare,
             why,
         )
@@ -90,4 +94,4 @@ def load() -> list[Attack]:
     for module in pkgutil.iter_modules(tests.hostile.__path__):
         if module.name.startswith("attacks_"):
             importlib.import_module(f"tests.hostile.{module.name}")
-    return sorted(CATALOGUE.values(), key=lambda one: (one.broker, one.gateway))
+    return sorted(CATALOGUE.values(), key=lambda one: (one.broker, one.gateway, one.listeners))

@@ -70,7 +70,7 @@ class Stage:
     """
 
     def __init__(self, attack: Attack, code: Path | None = None) -> None:
-        self.arguments = (attack.broker, attack.gateway)
+        self.arguments = (attack.broker, attack.gateway, attack.listeners)
         self._prepare = attack.prepare
         self._code = code
         self._open = ExitStack()
@@ -84,9 +84,15 @@ class Stage:
             if self._prepare is not None:
                 self._prepare(folder)
             broker, gateway = (
-                tuple(each.format(folder=folder) for each in some) for some in self.arguments
+                tuple(each.format(folder=folder) for each in some) for some in self.arguments[:2]
             )
-            cluster = Cluster(folder, _AT_ONCE + broker, gateway, env=_environment(self._code))
+            cluster = Cluster(
+                folder,
+                _AT_ONCE + broker,
+                gateway,
+                env=_environment(self._code),
+                listeners=self.arguments[2],
+            )
             opening.enter_context(_killed(cluster))
             cluster.start_broker()
             cluster.start_gateway()
@@ -200,7 +206,7 @@ class Stages:
     def play(self, attack: Attack) -> Row:
         """Play it on the stage that there is, or on a new one."""
         stage = self._stage
-        arguments = (attack.broker, attack.gateway)
+        arguments = (attack.broker, attack.gateway, attack.listeners)
         if stage is None or stage.arguments != arguments or not stage.usable:
             self.close()
             stage = self._stage = Stage(attack, self._code).__enter__()
