@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
@@ -66,8 +66,8 @@ class Services:
         config: the gateway's settings.
         stats: counts connections and requests.
         sasl: authenticates clients; None where no listener asks for SASL.
-        sasl: SaslService | None = None
-    security_writer: changes orgs, users, ACLs and quotas.
+        security_writer: changes orgs, users, ACLs and quotas.
+        security_problem: returns why news of users, ACLs and quotas do not arrive; "" if they do.
         audit: records administrative acts and logins.
         authorizer: decides who may do what; None: everybody may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
@@ -87,6 +87,7 @@ class Services:
     stats: GatewayStats = field(default_factory=GatewayStats)
     sasl: SaslService | None = None
     security_writer: SecurityWriter = field(default_factory=lambda: SecurityWriter(Directory()))
+    security_problem: Callable[[], str] = str
     audit: AuditLog = field(default_factory=AuditLog)
     authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))

@@ -169,6 +169,7 @@ class Gateway:
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
             security_writer=writer,
+            security_problem=self._security_problem,
             audit=self._audit,
             sasl=self._sasl,
             authorizer=self._make_authorizer(tenants.directory),
@@ -222,6 +223,12 @@ class Gateway:
             await self._clients.close()
         await self._operations.close()
         await asyncio.to_thread(self._audit.close)
+
+    def _security_problem(self) -> str:
+        if self._watch is None or self._watch.problem:
+            return "" if self._watch is None else self._watch.problem
+        complete = self._tenants is not None and self._tenants.directory.complete
+        return "" if complete else "users and rules have not been read yet"
 
     def _problems(self) -> dict[str, str]:
         if self._draining:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security.security import Security
+from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.ops.security import ScramCredential, UserChange
 
 ALTER_USERS = "alter-users"
@@ -46,15 +47,12 @@ async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, 
     """Do what a request asks for; the answer has an "error" if it was not done."""
     try:
         changes = [_change(each) for each in request["users"]]
-        org: int | str = request["org"]
+        org = _org(security, request["org"])
         new = bool(request["new"])
     except (KeyError, TypeError, ValueError):
         return {"error": "the request is malformed"}
-    if isinstance(org, str):
-        named = security.table.org_named(org)
-        if named is None:
-            return {"error": f"there is no org {org!r}"}
-        org = named.org_id
+    if org is None:
+        return {"error": f"there is no org {request['org']!r}"}
     for change in changes:
         if new and change.name in security.table.of(org).users:
             return {"error": f"user {change.name!r} exists already"}
@@ -66,6 +64,16 @@ async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, 
         if refusal is not None:
             return {"error": f"user {change.name!r}: {refusal.message}"}
     return {"changed": str(len(changes))}
+
+
+def _org(security: Security, given: object) -> int | None:
+    """An org's id, from its id or its name; None: there is no org of that name."""
+    if isinstance(given, str):
+        named = security.table.org_named(given)
+        return None if named is None else named.org_id
+    if not isinstance(given, int) or not 1 <= given <= LAST_ORG:
+        raise ValueError(given)
+    return given
 
 
 def _change(fields: dict[str, Any]) -> UserChange:

@@ -11,7 +11,7 @@ from quafka.commands import declare_access as access
 from quafka.commands import options as flags
 
 CLIENTS = (
-    "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "produce", "consume",
+    "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce", "consume",
     "doctor",
 )  # fmt: skip
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -29,6 +29,7 @@ def add_commands(commands: Any) -> None:
         ("users", "show and change users and their passwords", access.users),
         ("acls", "show and change who may do what", access.acls),
         ("quotas", "show and change what users and clients may use", access.quotas),
+        ("orgs", "show and change the orgs of a Quafka cluster, for its operators", access.orgs),
     ):
         command = commands.add_parser(name, help=what, description=what)
         add(_actions(command))

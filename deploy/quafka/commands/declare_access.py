@@ -1,4 +1,4 @@
-"""The flags of `quafka users`, `acls` and `quotas`: who may do what, and how much of it."""
+"""The flags of `quafka users`, `acls`, `quotas` and `orgs`: who may do what, and how much of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quafka.client.scram import HASHES, LEAST_ITERATIONS
 from quafka.commands import options as flags
+from quafka_mesh_ops.org_limits import LimitName
 from quafka_proto.acl_kinds import Operation, Pattern
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
@@ -187,3 +188,42 @@ def _dry_run(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--dry-run", action="store_true", help="change nothing, only check the request"
     )
+
+
+# --- orgs -------------------------------------------------------------------------------------
+
+
+def orgs(add: Actions) -> None:
+    """Declare `quafka orgs`."""
+    names = ", ".join(LimitName)
+    add("list", "all orgs")
+    action = add("show", "the state and limits of orgs, and what their clients do at this gateway")
+    action.add_argument("orgs", nargs="+", metavar="ORG", help="its name or its id")
+    action = add("create", "create an org")
+    action.add_argument("org", metavar="NAME")
+    action.add_argument(
+        "--id", type=flags.count, default=0, metavar="N", help="default: a free one"
+    )
+    action.add_argument(
+        "--limit", type=flags.limit, action="append", default=[], metavar="NAME=VALUE",
+        help=f"{names}; may be repeated",
+    )  # fmt: skip
+    action = _org(add, "limit", "set and remove limits of an org; others stay as they are")
+    action.add_argument(
+        "limits", nargs="*", type=flags.limit, metavar="NAME=VALUE", help=names
+    )
+    action.add_argument(
+        "--remove", action="append", default=[], metavar="NAME",
+        help="a limit that returns to the default of broker and gateway; may be repeated",
+    )  # fmt: skip
+    action = _org(add, "rename", "give an org another name")
+    action.add_argument("name", metavar="NEW_NAME")
+    _org(add, "suspend", "end the connections of an org's clients, and let none log in")
+    _org(add, "resume", "let the clients of a suspended org log in again")
+    _org(add, "delete", "delete an org with all of its topics, groups, users and rules")
+
+
+def _org(add: Actions, name: str, what: str) -> argparse.ArgumentParser:
+    action = add(name, what)
+    action.add_argument("org", metavar="ORG", help="its name or its id")
+    return action

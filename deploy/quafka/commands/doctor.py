@@ -12,14 +12,14 @@ import asyncio
 import ipaddress
 import socket
 import time
-from dataclasses import dataclass, field
-from typing import Literal
 
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, LoginError
 from quafka.client.records import there_and_back
 from quafka.client.security import NONE, Security
+from quafka.commands.doctor_security import check_certificate, check_security
+from quafka.commands.findings import Report
 from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded, security
@@ -43,44 +43,6 @@ _SKEW_FAILURE = 300.0
 _OLD_SNAPSHOT = 2.0  # intervals
 _OVERDUE_MS = 5_000  # the broker aborts a transaction within a second of its timeout
 _ETHERNET = 1_452  # the largest datagram on plain Ethernet; larger ones are faster
-
-Status = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `fix`: what to do if the status is not ok."""
-
-    check: str
-    status: Status
-    message: str
-    fix: str | None = None
-
-
-@dataclass(slots=True)
-class Report:
-    """The findings so far."""
-
-    findings: list[Finding] = field(default_factory=list[Finding])
-
-    def ok(self, check: str, message: str) -> None:
-        """Add a finding without a problem."""
-        self.findings.append(Finding(check, "ok", message))
-
-    def warn(self, check: str, message: str, fix: str) -> None:
-        """Add a finding that does not keep clients from working."""
-        self.findings.append(Finding(check, "warn", message, fix))
-
-    def fail(self, check: str, message: str, fix: str | None = None) -> None:
-        """Add a failure. Without `fix`, it is the part of the message after the first "; "."""
-        if fix is None:
-            message, _, fix = message.partition("; ")
-        self.findings.append(Finding(check, "fail", message, fix or None))
-
-    @property
-    def healthy(self) -> bool:
-        """Whether no check has failed."""
-        return all(each.status != "fail" for each in self.findings)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -131,6 +93,7 @@ async def _bootstrap(
     try:
         took = f"in {connection.connect_seconds * 1e3:.1f} ms"
         report.ok("connect", f"{connection.address} ({', '.join(found)}) {took}")
+        check_certificate(report, connection)
         return await _server(report, connection)
     except ClientError as e:
         report.fail("kafka", str(e))
@@ -230,6 +193,8 @@ async def _advertised(
         )
         return True
     report.ok("advertised", f"{address} answers and is the same cluster")
+    if (address != bootstrap_.address) and connection.certificate_ends is not None:
+        check_certificate(report, connection)
     return True
 
 
@@ -244,6 +209,13 @@ async def _gateway(report: Report, connection: Connection) -> None:
     answer = await connection.call(DescribeGatewayRequest(), DescribeGatewayResponse)
     local = time.time()
     mine = version()
+    if answer.error_code:
+        report.warn(
+            "gateway",
+            "this client may not see how the gateway and its brokers are",
+            "log in as a super user, or allow Describe on the cluster (`quafka acls add`)",
+        )
+        return
     if answer.version == mine:
         report.ok("version", f"the gateway and this command have version {mine}")
     else:
@@ -256,6 +228,8 @@ async def _gateway(report: Report, connection: Connection) -> None:
     _clock(report, "gateway", answer.server_time_ms, local, connection.last_seconds)
     for broker in answer.brokers:
         _broker(report, broker, answer)
+    if answer.listeners:
+        check_security(report, answer)
 
 
 def _clock(report: Report, whose: str, time_ms: int, local: float, doubt: float) -> None:

@@ -134,13 +134,21 @@ def timestamp(text: str) -> int:
 
 def quota(text: str) -> tuple[str, float]:
     """Parse a quota's key and its value, a number above 0."""
+    name, number = limit(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return name, number
+
+
+def limit(text: str) -> tuple[str, float]:
+    """Parse a limit's name and its value, a number of 0 or more."""
     name, value = pair(text)
     try:
         number = float(value.replace("_", ""))
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number") from e
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number above 0")
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of 0 or more")
     return name, number
 
 

@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, Quafka's own), versions 0-5: this gateway and its brokers."""
+"""DescribeGateway (key 20551, Quafka's own), versions 0-6: this gateway and its brokers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import time
 from contextlib import suppress
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.config import parse_super_users
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.listeners import Listener
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
+from quafka_mesh_ops.settings import join_address
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
     DescribeGatewayResponse,
     GatewayBroker,
+    GatewayListener,
     GatewayServer,
 )
 from quafka_telemetry.tracing import TraceContext
@@ -38,20 +42,37 @@ async def handle(_: DescribeGatewayRequest, context: RequestContext) -> Describe
             *(_broker(link, span.context) for link in context.tenant.cluster.links)
         )
     runs = await asyncio.to_thread(version)
-    return DescribeGatewayResponse(
+    answer = DescribeGatewayResponse(
         server_time_ms=time.time_ns() // 1_000_000, version=runs, brokers=brokers
     )
+    if context.is_operator:
+        services = context.services
+        answer.listeners = [_listener(each) for each in services.listeners]
+        answer.authorizer = services.authorizer is not None
+        answer.super_users = len(parse_super_users(services.config.super_users))
+        answer.security_problem = services.security_problem()
+    return answer
 
 
 API = Api(
     key=20551,
-    versions=Versions(0, 5),
+    versions=Versions(0, 6),
     request=DescribeGatewayRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.ALL),
     quafka_only=True,
 )
+
+
+def _listener(listener: Listener) -> GatewayListener:
+    return GatewayListener(
+        name=listener.name,
+        protocol=listener.protocol,
+        address=join_address(listener.host, listener.port),
+        open=not listener.authenticates,
+        loopback=listener.loopback,
+    )
 
 
 async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:

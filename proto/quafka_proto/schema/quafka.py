@@ -74,7 +74,7 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     groups: list[GroupLag] = array(GroupLag)
 
 
-class DescribeGatewayRequest(Request, key=20551, versions="0-5", flexible="0+"):
+class DescribeGatewayRequest(Request, key=20551, versions="0-6", flexible="0+"):
     pass
 
 
@@ -126,12 +126,31 @@ class GatewayBroker(Struct):
     unfinished_transaction_ms: int = int64("4+")
 
 
-class DescribeGatewayResponse(Response, key=20551, versions="0-5", flexible="0+"):
+class GatewayListener(Struct):
+    """A listener. `open`: clients need no name; `loopback`: only the gateway's host reaches it."""
+
+    name: str = string("6+")
+    protocol: str = string("6+")
+    address: str = string("6+")
+    open: bool = boolean("6+")
+    loopback: bool = boolean("6+")
+
+
+class DescribeGatewayResponse(Response, key=20551, versions="0-6", flexible="0+"):
+    """`authorizer`: whether ACLs are enforced. `super_users`: their number. `security_problem`: why
+    news of users, ACLs and quotas do not arrive; empty if they do. From `listeners` on, only the
+    cluster's operators get values.
+    """
+
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
     version: str = string()
     brokers: list[GatewayBroker] = array(GatewayBroker)
     error_code: int = int16("5+")
+    listeners: list[GatewayListener] = array(GatewayListener, "6+")
+    authorizer: bool = boolean("6+")
+    super_users: int = int32("6+")
+    security_problem: str = string("6+")
 
 
 class DescribeCompactionRequest(Request, key=20552, versions="0", flexible="0+"):

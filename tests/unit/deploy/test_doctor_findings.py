@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer
 
+from quafka.client.connection import Connection
 from quafka.commands import consume
-from quafka.commands.doctor import Report, _bootstrap, _broker, _clock
+from quafka.commands.doctor import _bootstrap, _broker, _clock
+from quafka.commands.doctor_security import check_certificate, check_security
+from quafka.commands.findings import Report
 from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseBroker
-from quafka_proto.schema.quafka import DescribeGatewayResponse, GatewayBroker, GatewayServer
+from quafka_proto.schema.quafka import (
+    DescribeGatewayResponse,
+    GatewayBroker,
+    GatewayListener,
+    GatewayServer,
+)
 from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, serving
 
 NOW_MS = 1_700_000_000_000
@@ -160,3 +169,44 @@ def test_a_consumer_does_not_wait_for_a_broker_that_is_gone(
     consume._leave(cast(Consumer, Stuck()))
     over.set()
     assert "may not be committed" in capsys.readouterr().err
+
+
+# --- security ---------------------------------------------------------------------------------
+
+
+def listener(name: str, **more: bool) -> GatewayListener:
+    return GatewayListener(name=name, protocol=name, address=f"0.0.0.0:{len(name)}", **more)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "found"),
+    [
+        ([listener("SASL_SSL")], {"authorizer": True, "super_users": 1}, {"security": "ok"}),
+        ([listener("PLAINTEXT", open=True, loopback=True)], {}, {}),
+        ([listener("PLAINTEXT", open=True)], {}, {"listeners": "warn"}),
+        ([listener("SSL")], {}, {"authorizer": "warn", "security": "ok"}),
+        ([listener("SSL")], {"authorizer": True}, {"authorizer": "warn", "security": "ok"}),
+        (
+            [listener("SSL"), listener("PLAINTEXT", open=True)],
+            {"authorizer": True, "super_users": 2, "security_problem": "it is away"},
+            {"listeners": "warn", "users": "warn"},
+        ),
+    ],
+)
+def test_security(
+    listeners: list[GatewayListener], more: dict[str, Any], found: dict[str, str]
+) -> None:
+    report = Report()
+    check_security(report, DescribeGatewayResponse(listeners=listeners, **more))
+    assert {each.check: each.status for each in report.findings} == found
+    assert all(bool(each.fix) == (each.status != "ok") for each in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("days", "status"), [(None, None), (300, "ok"), (13, "warn"), (-1, "warn")]
+)
+def test_certificates(days: float | None, status: str | None) -> None:
+    connection, report = Connection(HOST, 1, SECONDS), Report()
+    connection.certificate_ends = None if days is None else time.time() + days * 86_400
+    check_certificate(report, connection)
+    assert [each.status for each in report.findings] == ([status] if status else [])
