@@ -10,6 +10,7 @@ use the socket may read the log's files, so no further right is asked for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security.security import Security
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.ops.security import ScramCredential, UserChange
+
+log = logging.getLogger("quafka.broker.security")
 
 ALTER_USERS = "alter-users"
 _SECRETS = ("salt", "stored_key", "server_key")
@@ -63,6 +66,11 @@ async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, 
     for change, refusal in zip(changes, refused, strict=True):
         if refusal is not None:
             return {"error": f"user {change.name!r}: {refusal.message}"}
+        done = "removed from" if change.credential is None else "set for"
+        log.info(
+            "%s: %s %s user %r of org %d, through the control socket",
+            ALTER_USERS, change.mechanism, done, change.name, org,
+        )  # fmt: skip
     return {"changed": str(len(changes))}
 
 

@@ -192,6 +192,8 @@ class _Reading:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._ended.add((message.topic() or "", message.partition() or 0))
             return True
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self._grouped:
+            return True  # librdkafka looks for the coordinator of the group that it must be given
         what = f"topic {message.topic()!r}" if message.topic() else "the group's topics"
         raise ClientError(f"cannot read {what}: {error.str()}")
 

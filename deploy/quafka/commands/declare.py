@@ -11,8 +11,8 @@ from quafka.commands import declare_access as access
 from quafka.commands import options as flags
 
 CLIENTS = (
-    "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce", "consume",
-    "doctor",
+    "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce",
+    "consume", "doctor",
 )  # fmt: skip
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -209,9 +209,7 @@ def orgs(add: Actions) -> None:
         help=f"{names}; may be repeated",
     )  # fmt: skip
     action = _org(add, "limit", "set and remove limits of an org; others stay as they are")
-    action.add_argument(
-        "limits", nargs="*", type=flags.limit, metavar="NAME=VALUE", help=names
-    )
+    action.add_argument("limits", nargs="*", type=flags.limit, metavar="NAME=VALUE", help=names)
     action.add_argument(
         "--remove", action="append", default=[], metavar="NAME",
         help="a limit that returns to the default of broker and gateway; may be repeated",

@@ -100,9 +100,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     return await _set_state(cluster, options, _DELETING, "deleting")
 
 
-async def _set_state(
-    cluster: Cluster, options: argparse.Namespace, state: str, status: str
-) -> int:
+async def _set_state(cluster: Cluster, options: argparse.Namespace, state: str, status: str) -> int:
     return _report(status, await orgs.alter(cluster, options.org, state=state), options)
 
 

@@ -54,7 +54,8 @@ async def test_users(tmp_path: Path) -> None:
         weak = stored_credential("bob", "x", "SCRAM-SHA-256", 1)
         assert "Too few iterations" in await send(alter_users_request(1, [weak], new=True))
         whole = alter_users_request(1, [alice], new=True)
-        for wrong in ({"org": None}, {"users": 1}, {"users": [{}]}, {"users": [{"name": "a"}]}):
+        wrongs: list[dict[str, Any]] = [{"org": None}, {"org": 0}, {"users": 1}, {"users": [{}]}]
+        for wrong in wrongs:
             assert "malformed" in await send({**whole, **wrong}), wrong
         assert "not known" in await send({"do": "everything"})
         await control.close()
