@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from quafka.commands.doctor import Report
+from quafka.commands.findings import Report
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 
@@ -184,7 +184,7 @@ def test_a_tls_port(tmp_path: Path) -> None:
 
     with accepting(tls) as port:
         seen = doctor(f"{HOST}:{port}")
-    seen.failed("connect", "speaks TLS", "plaintext")
+    seen.failed("connect", "speaks TLS", "security.protocol")
 
 
 def certificate(folder: Path) -> Path:
