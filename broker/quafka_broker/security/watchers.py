@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from itertools import islice
 
 from quafka_broker.security.table import Table
 from quafka_mesh_ops.grants import Grant, everything, permits, show_orgs
@@ -16,6 +16,9 @@ from quafka_mesh_ops.rights import NEEDS
 from quafka_telemetry.slices import Slices
 
 _LONGEST_WAIT = 60.0
+_PER_NODE = 128
+"""Parked requests of a node, above which the oldest is answered: a gateway process has one."""
+_WOKEN_AT_ONCE = 50
 _PAGE_CHANGES = 1_000
 _PAGE_BYTES = 1 << 20
 _ROWS_PER_SLICE = 500
@@ -30,9 +33,13 @@ class Watchers:
         self._table = table
         self.grants: Callable[[NodeId], Grant] = everything
         self._run = os.urandom(8)
-        self._news = asyncio.Event()
         self._draining = False
-        self.parked = 0
+        self._parked: dict[NodeId, dict[asyncio.Future[bool], None]] = {}
+
+    @property
+    def parked(self) -> int:
+        """The number of parked requests."""
+        return sum(map(len, self._parked.values()))
 
     def incarnation(self, peer: NodeId) -> bytes:
         """Of the versions that a node gets: they mean nothing once it may serve other orgs."""
@@ -42,8 +49,16 @@ class Watchers:
 
     def wake(self) -> None:
         """Something has changed: a record, or what nodes may do."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        self._wake(iter([each for its in self._parked.values() for each in its]))
+
+    def _wake(self, parked: Iterator[asyncio.Future[bool]]) -> None:
+        """Some at a time: each of them makes an answer in the next turn of the loop."""
+        some = list(islice(parked, _WOKEN_AT_ONCE))
+        for each in some:
+            if not each.done():
+                each.set_result(True)
+        if some:
+            asyncio.get_running_loop().call_soon(self._wake, parked)
 
     def drain(self) -> None:
         """Answer the parked requests, and park no more."""
@@ -55,24 +70,41 @@ class Watchers:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(max(op.max_wait_ms, 0) / 1000, _LONGEST_WAIT)
         incarnation, version = op.incarnation, op.version
+        # An earlier answer may have said that there is more, all of which concerns other orgs.
+        behind = version < self._table.version
         while True:
-            news, now = self._news, self.incarnation(peer)
-            table = self._table
+            now, table = self.incarnation(peer), self._table
             restart = incarnation != now or not table.floor <= version <= table.version
             if restart:
                 incarnation, version = now, -1
             answer = await self._page(peer, incarnation, version, restart=restart)
             version = answer.version
-            late = loop.time() >= until or self._draining
-            if restart or answer.changes or answer.more or late:
+            if restart or answer.changes or answer.more or behind or self._draining:
                 return answer
-            self.parked += 1
-            try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await news.wait()
-            finally:
-                self.parked -= 1
+            # No change since then can be missed: this runs in the turn in which the page was ready.
+            if incarnation == self.incarnation(peer) and not await self._news(peer, until):
+                return answer
+
+    async def _news(self, peer: NodeId, until: float) -> bool:
+        """Park until something has changed; False at the end, or if the node has too many."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bool] = loop.create_future()
+        its = self._parked.setdefault(peer, {})
+        its[waiting] = None
+        if len(its) > _PER_NODE:
+            oldest = next(iter(its))
+            del its[oldest]
+            if not oldest.done():
+                oldest.set_result(False)
+        try:
+            async with asyncio.timeout_at(until):
+                return await waiting
+        except TimeoutError:
+            return False
+        finally:
+            its.pop(waiting, None)
+            if not its:
+                self._parked.pop(peer, None)
 
     async def _page(
         self, peer: NodeId, incarnation: bytes, version: int, *, restart: bool

@@ -199,6 +199,30 @@ async def test_pages_make_the_whole_while_records_change() -> None:
         assert copy == {f"acl 1 t{at}" for at in range(2_700)} - {"acl 1 t5", "acl 1 t2000"}
 
 
+async def test_a_last_page_without_anything_for_the_node_ends_its_copy() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await create_acls(state, *(rule(str(at), org=7) for at in range(1_000)), org=7)
+        await create_acls(state, rule("of another org"))
+        grant = (parse_entry(f"{NODE} orgs=7"),)
+        state.security.watchers.grants = lambda _: grant
+        first = await watch(state)
+        assert (len(first.changes), first.more) == (1_000, True)
+        last = await asyncio.wait_for(watch(state, first, 60_000), 5)
+        assert (last.changes, last.more, last.restart) == ([], False, False)
+
+
+async def test_a_node_parks_a_bounded_number_of_requests() -> None:
+    async with running_state(MemoryDisk()) as state:
+        first = await watch(state)
+        parked = [asyncio.create_task(watch(state, first, 60_000)) for _ in range(200)]
+        await asyncio.sleep(0.01)
+        assert sum(each.done() for each in parked) == 200 - state.security.watchers.parked == 72
+        await alter_users(state, user("alice"))
+        answers = await asyncio.gather(*parked)
+        assert sum(bool(answer.changes) for answer in answers) == 128
+        assert not state.security.watchers.parked
+
+
 async def test_a_reader_that_missed_forgotten_removals_begins_anew() -> None:
     async with running_state(MemoryDisk()) as state:
         state.security.table._removals_kept = 2

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from quafka_broker.journals.internal_topics import SECURITY
 from quafka_broker.ops import security as ops
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.security import AlterUsers
+from quafka_mesh_ops.ops.security import AlterUsers, UserChange
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.test_security import (
     ANY,
     FILLED,
+    SHA256,
     alter_org,
     alter_users,
     create_acls,
@@ -82,6 +85,35 @@ async def test_damage_that_a_checkpoint_covers_costs_nothing() -> None:
         left = left.crashed()
     async with running_state(left) as state:  # without a checkpoint: the events are restated
         assert sorted(shown((await watch(state)).changes)) == ["acl 1 after", *FILLED]
+
+
+@pytest.mark.parametrize("size_survives", [True, False])
+async def test_a_power_cut_at_any_write_leaves_each_change_whole(size_survives: bool) -> None:
+    """250 rules are three entries of the log; the user's removal before them is answered."""
+    disk = MemoryDisk(record=True)
+    async with running_state(disk) as state:
+        assert await alter_users(state, user("alice"), user("bob")) == [0, 0]
+        assert await alter_users(state, UserChange("alice", SHA256)) == [0]
+        began = len(disk.snapshots)
+        many = [rule(str(at)) for at in range(250)]
+        assert await create_acls(state, *many) == [0] * 250
+        ended = len(disk.snapshots)
+        assert await delete_acls(state, ANY) == [many]
+    seen: set[int] = set()
+    for at, snapshot in enumerate(disk.snapshots[began - 1 :], began - 1):
+        for share in (0.0, 0.3, 0.6, 0.9, 1.0):
+
+            def survives(name: str, sector: int, share: float = share) -> bool:
+                return zlib.crc32(f"{share} {name} {sector}".encode()) % 100 < 100 * share
+
+            left = snapshot.after_power_cut(survives, size_survives)
+            async with running_state(left, lease_seconds=0) as state:
+                assert not state.security.journal.incomplete
+                its = state.security.table.of(1)
+                assert list(its.users) == ["bob"]
+                assert len(its.rules) in ((250, 0) if at >= ended else (0, 250))
+                seen.add(len(its.rules))
+    assert seen == {0, 250}
 
 
 async def test_an_event_that_no_version_has_written_stops_the_start(
