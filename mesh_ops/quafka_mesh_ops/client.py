@@ -118,9 +118,7 @@ class MeshClient:
             self._deadlines = None
         await self._connector.close()
         for credit in self._credits:
-            waiting = list(credit.waiting.values())
-            credit.waiting.clear()
-            for call in waiting:
+            for call in credit.waiting.remove_all():
                 call.fail(PeerUnavailableError("the mesh client was closed"))
 
     def counters(self) -> PeerCounters:
@@ -158,9 +156,10 @@ class MeshClient:
         """Send an op and return its answer.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
-        its kind (the number of unanswered ops is bounded, first come first served) and for the
-        answer. Ops with the same `lane` reach their handlers in the order of the calls. If the
-        awaiting task is cancelled, so is the broker's handler.
+        its kind and for the answer. The number of unanswered ops is bounded; ops that wait are sent
+        in the order of their calls within an org, and orgs in turn. Ops with the same `lane` reach
+        their handlers in the order of the calls. If the awaiting task is cancelled, so is the
+        broker's handler.
 
         An eager task that awaits the answer continues in the call that processes it.
 
@@ -228,11 +227,11 @@ class MeshClient:
         if session is not None and credit.admits(call):
             self._send(session, call)
         else:
-            credit.waiting[call.request_id] = call
+            credit.waiting.add(call)
             call.queued = self._tracer.start(semconv.QUEUED, call.trace)
 
     def _flush(self) -> None:
-        """Send the waiting calls that may be sent now, in the order of the calls."""
+        """Send the waiting calls that may be sent now, in their order."""
         for credit in self._credits:
             self._send_waiting(credit)
 
@@ -272,7 +271,7 @@ class MeshClient:
         credit, session = self._credits[call.kind], call.session
         call.queued.end()
         if session is None:
-            credit.waiting.pop(call.request_id, None)
+            credit.waiting.remove(call)
             return
         session.cancel(call)
         credit.release(call)
