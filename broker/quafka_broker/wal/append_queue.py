@@ -18,10 +18,21 @@ from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
 _SHARE_BYTES = 1 << 20
-"""What an org may have pending while others append, too: they wait for the write of so much."""
+_SHARE_APPENDS = 32
+"""What an org may have pending while others append, too: they wait for the write of so much, and
+for the answers to so many."""
 _SHARED_SECONDS = 10.0
 """How long an org is taken to append after its last append."""
 _NO_ORG = 0
+
+
+class _Pending:
+    """The pending appends of one org."""
+
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.bytes = self.count = 0
 
 
 class _Gate:
@@ -54,7 +65,7 @@ class AppendQueue:
         self._waking = False
         self._room = asyncio.Event()
         self._gates: dict[int, _Gate] = {}
-        self._bytes_of: dict[int, int] = {}
+        self._pending: dict[int, _Pending] = {}
         self._last_org = _NO_ORG
         self._shared_until = 0.0
 
@@ -88,7 +99,8 @@ class AppendQueue:
     def _fits(self, org: int) -> bool:
         if self.bytes >= _MAX_PENDING_BYTES:
             return False
-        if org == _NO_ORG or self._bytes_of.get(org, 0) < _SHARE_BYTES:
+        pending = self._pending.get(org)
+        if pending is None or (pending.bytes < _SHARE_BYTES and pending.count < _SHARE_APPENDS):
             return True
         return self._loop.time() >= self._shared_until
 
@@ -121,7 +133,7 @@ class AppendQueue:
         self.bytes += size
         org = partition.id.org_id
         if org:
-            self._bytes_of[org] = self._bytes_of.get(org, 0) + size
+            self._count(org, size)
             if org != self._last_org:
                 if self._last_org:
                     self._shared_until = self._loop.time() + _SHARED_SECONDS
@@ -130,17 +142,24 @@ class AppendQueue:
             self.wake()
         return done
 
+    def _count(self, org: int, size: int) -> None:
+        pending = self._pending.get(org)
+        if pending is None:
+            pending = self._pending[org] = _Pending()
+        pending.bytes += size
+        pending.count += 1
+
     def written(self, appends: Sequence[Append]) -> None:
         """These are pending no more."""
         for append in appends:
             self.bytes -= append.size
             org = append.partition.id.org_id
             if org:
-                left = self._bytes_of[org] - append.size
-                if left:
-                    self._bytes_of[org] = left
-                else:
-                    del self._bytes_of[org]
+                pending = self._pending[org]
+                pending.bytes -= append.size
+                pending.count -= 1
+                if not pending.count:
+                    del self._pending[org]
 
     # --- the writer's side ------------------------------------------------------------------
 
@@ -187,11 +206,10 @@ class AppendQueue:
         self.waiting.clear()
         self.waiting.extend(appends)
         self.bytes = sum(append.size for append in appends)
-        self._bytes_of.clear()
+        self._pending.clear()
         for append in appends:
-            org = append.partition.id.org_id
-            if org:
-                self._bytes_of[org] = self._bytes_of.get(org, 0) + append.size
+            if append.partition.id.org_id:
+                self._count(append.partition.id.org_id, append.size)
 
     def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
         """Settle and answer appends that failed."""

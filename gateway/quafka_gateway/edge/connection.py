@@ -202,6 +202,15 @@ class KafkaConnection(asyncio.Protocol):
         self._writer.pause()
 
     def resume_writing(self) -> None:
+        services = self._services
+        if services.tenants.several:  # megabytes may be written at once
+            services.turns.run(self._session.tenant, self._resume)
+        else:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._transport is None:
+            return  # the client went while its org waited for its turn
         self._writer.resume()
         if self._authentication is not None:
             self._authentication.run()
