@@ -9,6 +9,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.listeners import Listeners
 from quafka_gateway.edge.tls.handshake import FAILURES
 from quafka_gateway.listeners import TLS_VERSIONS
+from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
@@ -59,12 +60,7 @@ class GatewayMetrics:
             "Time that requests were parked for records or for other members of their group",
             [((api,), one.parked) for api, one in apis], ("api",),
         )  # fmt: skip
-        audit = self.services.audit
-        yield counter("quafka_gateway_audit_lines", "Lines of the audit log", audit.lines)
-        yield counter(
-            "quafka_gateway_audit_dropped", "Lines of the audit log that were dropped: slow disk",
-            audit.dropped,
-        )  # fmt: skip
+        yield from _audit(self.services.audit)
         yield counter(
             "quafka_gateway_malformed_requests", "Connections closed for protocol errors",
             stats.malformed,
@@ -218,3 +214,16 @@ class GatewayMetrics:
             "quafka_gateway_fetch_cache_bytes", "Bytes of record batches in the cache",
             figures.cached_bytes,
         )  # fmt: skip
+
+
+def _audit(audit: AuditLog) -> Iterator[Family]:
+    yield counter("quafka_gateway_audit_lines", "Lines of the audit log", audit.lines)
+    yield counter(
+        "quafka_gateway_audit_dropped", "Lines that the audit log has lost: its disk is too slow",
+        audit.dropped,
+    )  # fmt: skip
+    yield counter(
+        "quafka_gateway_audit_suppressed",
+        "Lines left out of the audit log: one org or host was refused too often",
+        audit.limit.suppressed,
+    )

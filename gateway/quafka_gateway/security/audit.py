@@ -2,7 +2,8 @@
 
 A line says who did what, from where, and how it ended. Lines are queued and written by a thread, so
 a slow disk delays no client; if the queue is full, lines are dropped and counted, and the next line
-that is written says how many. docs/security.md describes the fields.
+that is written says how many. So it is with the lines of a client that is refused very often
+(`line_limit`). docs/security.md describes the fields.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from logging.handlers import WatchedFileHandler
 from typing import Any, TextIO
 
 from quafka_gateway.security.audit_details import errors_in, request_fields
+from quafka_gateway.security.line_limit import LineLimit
 from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
@@ -32,6 +34,7 @@ logger = logging.getLogger("quafka.gateway.audit")
 _QUEUED = 10_000
 _CLOSE_SECONDS = 5.0
 _QUIET_SECONDS = 60.0
+_LINES_PER_SECOND, _BURST = 20, 500
 OFF, STDERR, AUTO = "off", "stderr", "auto"
 
 E = ErrorCode
@@ -53,10 +56,12 @@ class AuditLog:
     Attributes:
         lines: lines handed to the writer.
         dropped: lines that the full queue did not take.
+        limit: bounds the lines of failed acts of one org, and of logins from one host.
     """
 
     def __init__(self, handler: logging.Handler | None = None, queued: int = _QUEUED) -> None:
         self.lines = self.dropped = 0
+        self.limit = LineLimit(_LINES_PER_SECOND, _BURST)
         self._handler = handler
         self._reported = 0  # of the dropped lines
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(queued)
@@ -91,6 +96,12 @@ class AuditLog:
             span.event(
                 "audit", {"api": api, "outcome": outcome, "principal": session_name(session)}
             )
+        missing = 0
+        if errors:  # what succeeds is bounded by what a broker can make durable
+            passed = self.limit.take(session.tenant.org_id, time.monotonic())
+            if passed is None:
+                return
+            missing = passed
         failed = errors_in(response) if errors and response is not None else []
         self._put(
             {
@@ -104,18 +115,22 @@ class AuditLog:
                 "trace_id": "" if span.context is None else span.context.trace_hex,
                 "request": request_fields(request),
                 **({"failed": failed} if failed else {}),
-            }
+            },
+            missing,
         )
 
     def login(self, session: ClientSession, client_host: str) -> None:
         """Record that a client has authenticated, or has done so again."""
-        self._put({"event": "login", "outcome": "allowed", **_who(session, client_host)})
+        self._put_login(
+            client_host, {"event": "login", "outcome": "allowed", **_who(session, client_host)}
+        )
 
     def login_refused(
         self, listener: str, mechanism: str, user: str, client_host: str, reason: str
     ) -> None:
         """Record that a client has not authenticated. `user`: the name that it gave, or ""."""
-        self._put(
+        self._put_login(
+            client_host,
             {
                 "event": "login",
                 "outcome": "denied",
@@ -124,7 +139,7 @@ class AuditLog:
                 "listener": listener,
                 "from": client_host,
                 "reason": reason,
-            }
+            },
         )
 
     def close(self) -> None:
@@ -139,9 +154,16 @@ class AuditLog:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _put(self, line: dict[str, Any]) -> None:
+    def _put_login(self, client_host: str, line: dict[str, Any]) -> None:
+        missing = self.limit.take(client_host, time.monotonic())
+        if missing is not None:
+            self._put(line, missing)
+
+    def _put(self, line: dict[str, Any], suppressed: int) -> None:
         if self._handler is None:
             return
+        if suppressed:
+            line["suppressed_before"] = suppressed
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         try:
             self._queue.put_nowait({"time": now, **line})

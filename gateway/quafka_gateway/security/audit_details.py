@@ -7,10 +7,13 @@ counted.
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from typing import Any, cast
 
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Encoded, Struct
+from quafka_proto.schema.acls import AclCreation, DeleteAclsFilter
 
 _MOST_VALUES = 200
 _MOST_ITEMS = 50
@@ -46,7 +49,27 @@ def _fields(value: Struct, budget: _Budget) -> dict[str, Any]:
             found["more"] = True
             break
         found[name] = _shown(own, budget)
+        if isinstance(value, AclCreation | DeleteAclsFilter) and name in _WORDS:
+            found[name] = _word(_WORDS[name], own)
     return found
+
+
+_WORDS: dict[str, type[IntEnum]] = {
+    "resource_type": Resource,
+    "resource_type_filter": Resource,
+    "resource_pattern_type": Pattern,
+    "pattern_type_filter": Pattern,
+    "operation": Operation,
+    "permission_type": Permission,
+}
+"""The numbers in rules and in filters of rules, by the names of their fields."""
+
+
+def _word(kind: type[IntEnum], number: int) -> str | int:
+    try:
+        return kind(number).name
+    except ValueError:
+        return number
 
 
 def _shown(value: Any, budget: _Budget) -> Any:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +15,11 @@ from quafka_gateway.api import APIS
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.security.audit import AuditLog, open_audit_log
 from quafka_gateway.security.audit_details import errors_in, request_fields
+from quafka_gateway.security.line_limit import LineLimit
 from quafka_gateway.security.principal import Principal
 from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.acls import AclCreation, CreateAclsRequest
 from quafka_proto.schema.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -31,6 +33,7 @@ from quafka_proto.schema.topics import (
     CreateTopicsResponse,
 )
 from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Attributes, Span, TraceContext
 from tests.support.tenants import tenant_over
 from tests.unit.gateway.test_connection import HeldBroker
 
@@ -138,6 +141,62 @@ def test_secrets_are_left_out() -> None:
     resource = IncrementalAlterConfigsResource(resource_name="t", configs=[config])
     shown = request_fields(IncrementalAlterConfigsRequest(resources=[resource]))
     assert "p4ss" not in json.dumps(shown)
+
+
+def test_rules_are_in_words() -> None:
+    rule = AclCreation(resource_type=2, resource_name="t", principal="User:a", operation=4,
+                       host="*", permission_type=3)  # fmt: skip
+    (shown,) = request_fields(CreateAclsRequest(creations=[rule]))["creations"]
+    assert shown == {
+        "resource_type": "TOPIC", "resource_name": "t", "principal": "User:a", "host": "*",
+        "operation": "WRITE", "permission_type": "ALLOW",
+    }  # fmt: skip
+    rule.operation = 99
+    assert request_fields(CreateAclsRequest(creations=[rule]))["creations"][0]["operation"] == 99
+
+
+async def test_who_is_refused_often_pushes_out_nobody(
+    tmp_path: Path, session: ClientSession
+) -> None:
+    path = tmp_path / "audit.log"
+    audit = open_audit_log(str(path), authenticates=False)
+    for _ in range(5_000):
+        act(audit, session, "t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        audit.login_refused("SASL", "PLAIN", "mallory", "/192.0.2.9", "wrong password")
+    act(audit, session, "made")
+    audit.login_refused("SASL", "PLAIN", "bob", "/192.0.2.10", "wrong password")
+    audit.close()
+    found = lines(path)
+    assert 1_000 <= len(found) < 1_100
+    assert audit.limit.suppressed == 10_002 - len(found)
+    assert audit.dropped == 0
+    assert [line["outcome"] for line in found[-2:]] == ["allowed", "denied"]
+
+
+def test_a_limit_of_lines() -> None:
+    limit = LineLimit(per_second=2, burst=3, most_keys=2)
+    assert [limit.take("a", 0) for _ in range(5)] == [0, 0, 0, None, None]
+    assert limit.take("b", 0) == 0, "each has its own"
+    assert [limit.take("a", 0.5), limit.take("a", 0.5)] == [2, None]
+    assert [limit.take("a", 100) for _ in range(4)] == [1, 0, 0, None]
+    limit.take("c", 100)
+    limit.take("d", 100)
+    assert limit.take("a", 100) == 0, "it was forgotten, for the memory is bounded"
+
+
+async def test_a_sampled_act_is_an_event_of_its_span(session: ClientSession) -> None:
+    events: list[tuple[str, object]] = []
+
+    class Recorded:
+        context = TraceContext(1, 2)
+
+        def event(self, name: str, attributes: Attributes | None = None) -> None:
+            events.append((name, attributes))
+
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    AuditLog().act(session, request, None, {29}, client_host="/h", span=cast("Span", Recorded()))
+    expected = {"api": "CreateTopics", "outcome": "denied"}
+    assert events == [("audit", {**expected, "principal": f"User:alice@{session.tenant.name}"})]
 
 
 def test_a_large_request_makes_a_short_line() -> None:
