@@ -42,6 +42,8 @@ from quafka_telemetry.tracing import NO_SPAN
 log = logging.getLogger("quafka.gateway.connection")
 
 _LENGTH = struct.Struct(">i")
+_MOST_FRAMES = 16
+"""Frames of one authentication: each mechanism needs five at most."""
 _HANDSHAKE = HANDSHAKE_KEY.to_bytes(2)
 _SECONDS_BETWEEN = 1.0
 """Kafka's least time between two re-authentications of a connection."""
@@ -208,6 +210,7 @@ class FirstAuthentication:
         self._limit = connection.sasl.settings.receive_bytes
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
+        self._frames = 0
         self._exchange = SaslExchange(connection, admit, self._end, self.run)
         self._deadline = self._loop.call_later(connection.sasl.settings.timeout, self._late)
         client = connection.client
@@ -233,7 +236,11 @@ class FirstAuthentication:
             frame = self._next_frame()
             if frame is None:
                 break
-            self._exchange.take(frame)
+            self._frames += 1
+            if self._frames > _MOST_FRAMES:
+                self._exchange.fail("too many requests before authentication")
+            else:
+                self._exchange.take(frame)
         self._balance()
 
     def close(self) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from quafka_gateway.security.sasl.mechanism import BusyError
@@ -16,11 +19,20 @@ _MOST_WAITING = 256
 """Some seconds of work: more would end at the connections' deadlines anyway."""
 
 
+_NICE = 10
+
+
+def _yield_to_the_loop() -> None:
+    """Lower this thread's priority: who guesses passwords must not take the loop's core."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
 class Workers:
     """Runs checks beside the event loop. Hashing a password holds no lock of the interpreter."""
 
     def __init__(self, threads: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
-        self._pool = ThreadPoolExecutor(threads, "credentials")
+        self._pool = ThreadPoolExecutor(threads, "credentials", _yield_to_the_loop)
         self._most = threads + most_waiting
         self._taken = 0
 

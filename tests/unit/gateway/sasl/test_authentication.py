@@ -282,6 +282,13 @@ async def test_api_versions_twice_closes_the_connection() -> None:
     await until(lambda: client.transport.gone)
 
 
+async def test_a_connection_has_few_requests_before_it_authenticates() -> None:
+    client = Gateway(ALICE).client()
+    client.receive((b"\0\0\0\x0c" + b"\0\x12\0\x63\0\0\0\x01\xff\xff\0\0") * 100)
+    await until(lambda: client.transport.gone)
+    assert len(list(client.responses())) == 16
+
+
 async def test_an_unknown_mechanism_is_answered_with_those_there_are() -> None:
     client = Gateway(ALICE).client()
     answer = await client.shake("GSSAPI")
