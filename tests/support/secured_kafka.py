@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,12 +19,13 @@ _BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 class SecuredKafka:
     """Listeners by security.protocol; each SASL listener takes all mechanisms."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, users: Sequence[str] = ()) -> None:
+        """`users` may log in by PLAIN; the password of each is its name."""
         self.authority = Authority(folder / "ca")
         self.certificate = self.authority.issue("kafka", ("localhost", "127.0.0.1"))
         names = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
         ports = {name: free_port() for name in names}
-        settings = _settings(self.certificate, self.authority.file)
+        settings = _settings(self.certificate, self.authority.file, users)
         self.kafka = ApacheKafka(folder / "kafka")
         ports["PLAINTEXT"] = self.kafka.port
         self.addresses = {name: f"localhost:{port}" for name, port in ports.items()}
@@ -45,7 +46,7 @@ class SecuredKafka:
         self.kafka.start()
 
 
-def _settings(certificate: Path, authority: Path) -> dict[str, str]:
+def _settings(certificate: Path, authority: Path, users: Sequence[str]) -> dict[str, str]:
     settings = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificate),
@@ -58,10 +59,11 @@ def _settings(certificate: Path, authority: Path) -> dict[str, str]:
         "super.users": f"User:{ADMIN};User:ANONYMOUS;User:CN=client",
         "connections.max.reauth.ms": "60000",
     }
+    more = "".join(f' user_{name}="{name}"' for name in users)
     for listener in ("sasl_plaintext", "sasl_ssl"):
         prefix = f"listener.name.{listener}"
         settings[f"{prefix}.plain.sasl.jaas.config"] = (
-            f'{_PLAIN} required user_{ADMIN}="{PASSWORD}";'
+            f'{_PLAIN} required user_{ADMIN}="{PASSWORD}"{more};'
         )
         for mechanism in ("scram-sha-256", "scram-sha-512"):
             settings[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} required;"
@@ -72,9 +74,9 @@ def _settings(certificate: Path, authority: Path) -> dict[str, str]:
 
 
 @contextmanager
-def secured_kafka(folder: Path) -> Generator[SecuredKafka]:
+def secured_kafka(folder: Path, users: Sequence[str] = ()) -> Generator[SecuredKafka]:
     """A started one."""
-    secured = SecuredKafka(folder)
+    secured = SecuredKafka(folder, users)
     secured.start()
     try:
         yield secured

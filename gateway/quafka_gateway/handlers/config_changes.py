@@ -57,7 +57,7 @@ async def apply(
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
         await slices.done(1 + len(resource.changes))
-        code, message = _denial(resource, times, context)
+        code, message = _denial(resource, times, context, replace=replace)
         if not code:
             code, message = _refusal(resource, context.node_id)
         if not code and resource.kind == ResourceType.TOPIC:
@@ -81,7 +81,11 @@ async def apply(
 
 
 def _denial(
-    resource: Resource, times: Counter[tuple[int, str]], context: RequestContext
+    resource: Resource,
+    times: Counter[tuple[int, str]],
+    context: RequestContext,
+    *,
+    replace: bool,
 ) -> tuple[int, str]:
     """Why the client may not change the resource, or may not know more of it."""
     kind, name = resource.kind, resource.name
@@ -91,6 +95,8 @@ def _denial(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED
     if kind == ResourceType.GROUP and not context.may(ALTER_GROUP_CONFIGS, name):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED
+    if replace and kind == ResourceType.BROKER_LOGGER:
+        return ErrorCode.NONE, ""  # nobody may replace all levels, as in Kafka
     if kind in _OF_CLUSTER and not may_on_all_orgs(ALTER_CLUSTER_CONFIGS, context):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED
     return ErrorCode.NONE, ""

@@ -32,7 +32,13 @@ async def handle(
     """List users, without their keys."""
     if not may_on_cluster(DESCRIBE_CLUSTER, context):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message=DENIED)
+        refused = await listed(
+            DescribeUserScramCredentialsResult(each.name, code, DENIED)
+            for each in request.users or ()
+        )
+        return DescribeUserScramCredentialsResponse(
+            error_code=code, error_message=DENIED, results=refused
+        )
     if request.users:
         results = _named(request, context)
     else:
