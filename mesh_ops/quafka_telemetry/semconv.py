@@ -49,6 +49,7 @@ GROUP_PARK = "broker.group.park"
 KAFKA_ERROR = "kafka.error"
 MALFORMED = "malformed request"
 CANCELLED = "cancelled"
+AUDIT = "audit"
 
 # --- attributes: OpenTelemetry's ------------------------------------------------------------
 
@@ -94,6 +95,8 @@ SHARED = "quafka.shared"
 FROM_DISK = "quafka.read.from_disk"
 COMMIT_APPENDS = "quafka.commit.appends"
 COMMIT_BYTES = "quafka.commit.bytes"
+PRINCIPAL = "quafka.principal"
+OUTCOME = "quafka.audit.outcome"
 
 ATTRIBUTES = frozenset(
     {
@@ -102,7 +105,7 @@ ATTRIBUTES = frozenset(
         API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, PARTITIONS,
         PRODUCER_ID, TRANSACTIONAL_ID, REASON,
         SAMPLED_BY, CONNECTION, OP, ORG, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES, SHARED,
-        FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES,
+        FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME,
     }
 )  # fmt: skip
 """All attributes, by the names of `VERSION`."""

@@ -31,6 +31,15 @@ def go_copier() -> Path:
     return _built("copier", "./copier")
 
 
+def go_logins() -> Path:
+    """The program that logs in, built once into the virtual environment.
+
+    Raises:
+        CannotFetchError: there is no module proxy.
+    """
+    return _built("logins", "./logins")
+
+
 def _built(name: str, package: str) -> Path:
     go = program("go")
     sources = sorted(path for path in _SOURCES.rglob("*") if path.is_file())

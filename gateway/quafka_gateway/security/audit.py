@@ -26,6 +26,7 @@ from quafka_gateway.security.line_limit import LineLimit
 from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
+from quafka_telemetry import semconv
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import NO_SPAN, Span
 
@@ -93,9 +94,12 @@ class AuditLog:
         api = type(request).__name__.removesuffix("Request")
         outcome = outcome_of(errors)
         if span.context is not None:
-            span.event(
-                "audit", {"api": api, "outcome": outcome, "principal": session_name(session)}
-            )
+            about = {
+                semconv.OPERATION: api,
+                semconv.OUTCOME: outcome,
+                semconv.PRINCIPAL: session_name(session),
+            }
+            span.event(semconv.AUDIT, about)
         missing = 0
         if errors:  # what succeeds is bounded by what a broker can make durable
             passed = self.limit.take(session.tenant.org_id, time.monotonic())
