@@ -45,6 +45,8 @@ _LENGTH = struct.Struct(">i")
 _MOST_FRAMES = 16
 """Frames of one authentication: each mechanism needs five at most."""
 _HANDSHAKE = HANDSHAKE_KEY.to_bytes(2)
+_READ_SECONDS = 0.1
+"""The time that a refused client has to read the answer before its connection ends."""
 _SECONDS_BETWEEN = 1.0
 """Kafka's least time between two re-authentications of a connection."""
 _EXPIRED_SECONDS = 5.0
@@ -167,9 +169,12 @@ class SaslExchange:
         self._loop.call_soon(self._ended)
 
     def _refuse(self, response: list[Buffer] | None) -> None:
-        if response:
-            self._connection.writer.write(response)
-        self._connection.finish()
+        if not response:
+            self._connection.finish()
+            return
+        self._connection.writer.write(response)
+        # kafka-python drops an answer that it reads together with the end of the connection.
+        self._delay = self._loop.call_later(_READ_SECONDS, self._connection.finish)
 
     async def _versions(self, header: RequestHeader, request: ApiVersionsRequest | None) -> Message:
         """Answer ApiVersions, which needs no name."""

@@ -2,9 +2,8 @@
 const { Kafka, logLevel } = require("kafkajs");
 const { readFileSync } = require("node:fs");
 
-async function login(bootstrap, { mechanism, user, password, token, ca, cert, key }) {
-  const ssl = ca && { ca: [ca], cert, key };
-  const sasl = mechanism && {
+async function login(bootstrap, { mechanism, user, password, token }) {
+  const sasl = {
     mechanism: mechanism.toLowerCase(),
     username: user,
     password,
@@ -15,7 +14,6 @@ async function login(bootstrap, { mechanism, user, password, token, ca, cert, ke
     brokers: [bootstrap],
     logLevel: logLevel.NOTHING,
     retry: { retries: 0 },
-    ssl,
     sasl,
   });
   const admin = kafka.admin();

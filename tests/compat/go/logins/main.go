@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +20,7 @@ import (
 )
 
 type login struct {
-	Bootstrap, Mechanism, User, Password, Token, Ca, Cert, Key string
+	Bootstrap, Mechanism, User, Password, Token string
 }
 
 func (l login) mechanism() sasl.Mechanism {
@@ -40,24 +38,8 @@ func (l login) mechanism() sasl.Mechanism {
 }
 
 func (l login) try() string {
-	options := []kgo.Opt{kgo.SeedBrokers(l.Bootstrap), kgo.RequestRetries(0)}
-	if l.Mechanism != "" {
-		options = append(options, kgo.SASL(l.mechanism()))
-	}
-	if l.Ca != "" {
-		trusted := x509.NewCertPool()
-		trusted.AppendCertsFromPEM([]byte(l.Ca))
-		config := &tls.Config{RootCAs: trusted}
-		if l.Cert != "" {
-			pair, err := tls.X509KeyPair([]byte(l.Cert), []byte(l.Key))
-			if err != nil {
-				log.Fatal(err)
-			}
-			config.Certificates = []tls.Certificate{pair}
-		}
-		options = append(options, kgo.DialTLSConfig(config))
-	}
-	client, err := kgo.NewClient(options...)
+	seeds, sasl := kgo.SeedBrokers(l.Bootstrap), kgo.SASL(l.mechanism())
+	client, err := kgo.NewClient(seeds, sasl, kgo.RequestRetries(0))
 	if err != nil {
 		log.Fatal(err)
 	}
