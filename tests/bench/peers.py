@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from quafka_mesh_ops.settings import join_address
 from tests.bench.consumer import TLS
+from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 
 KAFKA = "4.3.0"
@@ -94,7 +96,13 @@ def quafka(
     folder.mkdir()
     # Kafka leaves writing to the system; the nearest that Quafka has is an fsync now and then.
     args = ("--wal-fsync", fsync)
-    with Cluster(folder, broker_args=args, gateway_args=gateway_args) as cluster:
+    certificate = Authority(folder).issue("server", ("127.0.0.1",))
+    with Cluster(
+        folder,
+        broker_args=args,
+        gateway_args=(*gateway_args, "--ssl-certfile", str(certificate)),
+        listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+    ) as cluster:
 
         def restart() -> int:
             cluster.broker.kill()
@@ -103,7 +111,8 @@ def quafka(
 
         gateways = _children(cluster.gateway.pid) or [cluster.gateway.pid]
         pids = (cluster.broker.pid, *gateways)
-        yield Server(name, cluster.bootstrap, pids, restart=restart)
+        encrypted = TLS + join_address(*cluster.address_of("SSL"))
+        yield Server(name, cluster.bootstrap, pids, encrypted, restart=restart)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Hot: a topic that fits every cache, read again and again. Catch-up: a topic that nobody has read
 yet. Quafka's answers cross two processes and an encrypted connection; Kafka's are plain, from one
-process. So a catch-up from Kafka over TLS stands beside the same of Quafka, too.
+process. A catch-up over TLS from both stands beside it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _rows_of(kind: str, reader: str) -> tuple[Row, ...]:
             fsync_matters=False, servers=_ANYBODY,
         ),
         Row(
-            "consume", f"catch-up 1 KB by {reader}, Kafka over TLS", _UNITS,
+            "consume", f"catch-up 1 KB by {reader}, both over TLS", _UNITS,
             partial(_encrypted, kind), fsync_matters=False,
         ),
         Row(

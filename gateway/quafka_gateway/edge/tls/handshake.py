@@ -21,8 +21,10 @@ from quafka_gateway.edge.tls.records import HandshakeRecords, NotTlsError
 from quafka_gateway.edge.tls.transport import TlsTransport
 from quafka_gateway.principal_rules import NoRuleError
 from quafka_gateway.security.sasl.limits import Unauthenticated
+from quafka_mesh_ops.transport.log_limit import LimitedLog
 
 log = logging.getLogger("quafka.gateway.tls")
+_endings = LimitedLog(log)
 
 FAILURES = ("not TLS", "handshake", "certificate", "name", "timeout", "internal")
 """Why handshakes fail, in few words, for metrics."""
@@ -198,7 +200,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._socket.close()
 
     def _log(self, reason: str) -> None:
-        log.warning("closing %s:%d: %s", self._host, self._port, reason)
+        _endings.warning(reason, "closing %s:%d: %s", self._host, self._port, reason)
 
 
 def _described(error: BaseException) -> tuple[str, str]:
