@@ -23,6 +23,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_mesh_ops.ops.records import ProduceOp
+from quafka_mesh_ops.ops.security import UserChange
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
 from quafka_proto.snapshot_format import Manifest, decode_manifest, encode_manifest
@@ -40,6 +41,7 @@ from tests.unit.broker.snapshot_tools import (
 )
 from tests.unit.broker.test_offsets import commit, committed
 from tests.unit.broker.test_produce import send
+from tests.unit.broker.test_security import SHA256, rule, user
 from tests.unit.broker.tools import batch_of, values_of
 from tests.unit.broker.transactional import Sender, committed_offset, create, fetch, read
 
@@ -468,3 +470,26 @@ async def test_transactional_producers_are_fenced_and_open_transactions_aborted(
             await producer.write("t", 0, producer.name.encode())
             assert not await producer.end()
         assert await read(state) == [b"ended", b"open", b"ended"]
+
+
+@pytest.mark.parametrize("org", [None, ORG])
+async def test_users_and_rules_are_as_at_the_cut_and_in_no_part_of_a_log(
+    tmp_path: Path, store: Destination, org: int | None
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        await fill(state, 0)
+        await state.security.alter_users(ORG, [user("alice"), user("bob")])
+        await state.security.create_acls(ORG, [rule("t")])
+        await state.security.alter_users(ORG, [UserChange("bob", SHA256)])
+        taken = await snapshot(state, store)
+        await state.security.alter_users(ORG, [UserChange("alice", SHA256)])
+    assert (await restored(store, taken.manifest, tmp_path / "new", org)).faults == []
+    for _ in range(2):
+        async with state_in(tmp_path / "new") as state:
+            its = state.security.table.of(ORG)
+            assert not state.security.journal.incomplete
+            assert list(its.users) == ([] if org else ["alice"])
+            assert list(its.rules) == ([] if org else [rule("t")])
+    if org:
+        part = (tmp_path / "new").rglob("*.log")
+        assert not any(b"SCRAM" in path.read_bytes() for path in part)
