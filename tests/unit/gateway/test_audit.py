@@ -32,6 +32,7 @@ from quafka_proto.schema.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from quafka_telemetry import semconv
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Attributes, Span, TraceContext
 from tests.support.tenants import tenant_over
@@ -195,8 +196,9 @@ async def test_a_sampled_act_is_an_event_of_its_span(session: ClientSession) -> 
 
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
     AuditLog().act(session, request, None, {29}, client_host="/h", span=cast("Span", Recorded()))
-    expected = {"api": "CreateTopics", "outcome": "denied"}
-    assert events == [("audit", {**expected, "principal": f"User:alice@{session.tenant.name}"})]
+    expected = {semconv.OPERATION: "CreateTopics", semconv.OUTCOME: "denied"}
+    who = f"User:alice@{session.tenant.name}"
+    assert events == [(semconv.AUDIT, {**expected, semconv.PRINCIPAL: who})]
 
 
 def test_a_large_request_makes_a_short_line() -> None:
