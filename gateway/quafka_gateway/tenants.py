@@ -170,7 +170,10 @@ class Tenants:
 
     def figures(self) -> FetchFigures:
         """What all tenants together have fetched since the gateway's start."""
-        return sum((tenant.figures() for tenant in self._tenants.values()), self._figures_gone)
+        figures = self._figures_gone
+        for tenant in self._tenants.values():
+            figures = figures.plus(tenant.figures())
+        return figures
 
     def traffic(self) -> Iterator[tuple[str, int, Traffic]]:
         """The label, number of connections and traffic of each org that has a label of its own,
@@ -217,7 +220,7 @@ class Tenants:
 
     async def _close(self, tenant: Tenant) -> None:
         await tenant.close()
-        self._figures_gone = self._figures_gone + tenant.figures().counters
+        self._figures_gone = self._figures_gone.plus(tenant.figures().counters)
 
     def _changed(self, changes: Collection[SecurityChange] | None) -> None:
         """Apply what the records say of orgs now; None: any of them may have changed."""

@@ -1,4 +1,4 @@
-"""Which partitions produces were acknowledged for, and in which order, in a fixed amount of memory.
+"""Which partitions produces were acknowledged for, and in which order, in little memory.
 
 A watermark that was read before an acknowledgement may be lower than what the producer knows. The
 gateway compares *moments* (`Moment`), not times: an op that was sent at a moment covers every
@@ -8,6 +8,7 @@ count for this one: the gateway then asks the broker once more than needed, whic
 
 from __future__ import annotations
 
+import sys
 from array import array
 
 Moment = int
@@ -16,14 +17,16 @@ Moment = int
 NEVER: Moment = -1
 """Before the first acknowledgement."""
 
-_SLOTS = 16_384
+_LEAST_SLOTS, _MOST_SLOTS, _GROWTH = 256, 16_384, 8
 
 
 class ProduceAcks:
-    """The acknowledgements of one gateway process."""
+    """The acknowledgements of one org at one broker through one gateway process."""
 
     def __init__(self) -> None:
-        self._slots = array("q", bytes(8 * _SLOTS))
+        self._slots = array("q", bytes(8 * _LEAST_SLOTS))
+        self._count = _LEAST_SLOTS
+        self._grows_at = 4 * _LEAST_SLOTS
         self.now: Moment = 0
         """The present moment."""
 
@@ -32,7 +35,9 @@ class ProduceAcks:
 
         Returns the moment of the slot's previous acknowledgement.
         """
-        slot = hash((topic_id, partition)) % _SLOTS
+        if self.now >= self._grows_at:
+            self._grow()
+        slot = hash((topic_id, partition)) % self._count
         before = self._slots[slot]
         self.now += 1
         self._slots[slot] = self.now
@@ -40,4 +45,11 @@ class ProduceAcks:
 
     def any_since(self, moment: Moment, topic_id: bytes, partition: int) -> bool:
         """Whether a produce to the partition may have been acknowledged after that moment."""
-        return self._slots[hash((topic_id, partition)) % _SLOTS] > moment
+        return self._slots[hash((topic_id, partition)) % self._count] > moment
+
+    def _grow(self) -> None:
+        """Have more slots. Of each, nothing is known but that it may have been acknowledged now."""
+        self._count = min(_GROWTH * self._count, _MOST_SLOTS)
+        self._slots = array("q", [self.now]) * self._count
+        more = self._count < _MOST_SLOTS
+        self._grows_at = 4 * self._count if more else sys.maxsize
