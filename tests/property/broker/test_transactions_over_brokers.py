@@ -310,7 +310,8 @@ async def cut_everywhere(todo: list[Step], seed: int, every: int) -> int:
     rng = random.Random(seed)
     walks = {node: moments(disk) for node, disk in play.disks.items()}
     now: dict[str, Moment] = {node: next(walk) for node, walk in walks.items()}
-    begun = next(before for before, _ in play.history[1:]) if len(play.history) > 1 else 0
+    # Before the first step, not even the topics are durable.
+    begun = play.history[1][0] if len(play.history) > 1 else len(play.order)
     checked = 0
     for at, node in enumerate(play.order, 1):
         now[node] = next(walks[node])
