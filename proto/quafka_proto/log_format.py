@@ -70,6 +70,7 @@ order of global ids:
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from quafka_proto.errors import Malformed
@@ -150,6 +151,10 @@ _ENTRY_CRC_AT = _ENTRY_HEAD.offset("crc")
 _BODY_AT = _ENTRY_HEAD.size
 _BODY = _ENTRY_BODY.whole
 _BATCH_EPOCH = BATCH_HEADER.part("leader_epoch")
+_BATCH_LENGTH = slice(BATCH_HEADER.offset("length"), BATCH_HEADER.end("length"))
+_BATCH_MAGIC_AND_CRC = slice(BATCH_HEADER.offset("magic"), PATCHED_SIZE)
+_PLACED = struct.Struct(_BODY.format + "q4si5s")
+"""The checked bytes of an entry after its CRC: its own fields, then those of its batch."""
 _ROW = INDEX_ROW.before("crc")
 
 
@@ -255,6 +260,42 @@ def encode_entry_header(
     head = _START_AND_LENGTH.pack(ENTRY_START, length)
     crc = crc32c(b"".join((head, body, patched[:PATCHED_SIZE])), salt)
     return head + _CRC.pack(crc) + body
+
+
+class EntryStart:
+    """The first bytes of the entries of one batch, which may be in several partitions.
+
+    Transactions end with the same batch in each partition: what does not depend on the partition
+    is made once.
+    """
+
+    __slots__ = ("_batch_length", "_crc", "_head", "_magic_and_crc")
+
+    def __init__(self, patched: bytes | bytearray | memoryview, salt: int, length: int) -> None:
+        """`patched`: the first 21 bytes of a batch of `length` bytes."""
+        self._head = _START_AND_LENGTH.pack(ENTRY_START, length)
+        self._crc = crc32c(self._head, salt)
+        self._batch_length = bytes(patched[_BATCH_LENGTH])
+        self._magic_and_crc = bytes(patched[_BATCH_MAGIC_AND_CRC])
+
+    def placed(
+        self,
+        global_id: int,
+        offset: int,
+        durable_position: int,
+        topic_hash: bytes,
+        org_id: int,
+        partition: int,
+        generation: int,
+        record_count: int,
+        leader_epoch: int,
+    ) -> bytes:
+        """An entry's header, and the batch's first 21 bytes with its offset and leader epoch."""
+        placed = _PLACED.pack(
+            global_id, offset, durable_position, topic_hash, org_id, partition, generation,
+            record_count, offset, self._batch_length, leader_epoch, self._magic_and_crc,
+        )  # fmt: skip
+        return self._head + _CRC.pack(crc32c(placed, self._crc)) + placed
 
 
 def encode_copied_header(
@@ -374,6 +415,16 @@ def encode_row(row: IndexRow) -> bytes:
     """The row's 96 bytes."""
     body = _ROW.pack(*row)
     return body + _CRC.pack(crc32c(body))
+
+
+def encode_rows(rows: Iterable[IndexRow]) -> bytes:
+    """The rows' bytes, side by side."""
+    pack, pack_crc = _ROW.pack, _CRC.pack
+    encoded: list[bytes] = []
+    for row in rows:
+        body = pack(*row)
+        encoded += (body, pack_crc(crc32c(body)))
+    return b"".join(encoded)
 
 
 def decode_row(data: bytes | bytearray | memoryview, at: int = 0) -> IndexRow:

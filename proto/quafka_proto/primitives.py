@@ -74,6 +74,9 @@ def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int
 
 def write_varint(out: bytearray, value: int) -> None:
     """Append a zigzag varint."""
+    if 0 <= value < 0x40:  # nearly always
+        out.append(value << 1)
+        return
     write_uvarint(out, value << 1 if value >= 0 else (-value << 1) - 1)
 
 

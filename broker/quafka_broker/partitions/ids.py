@@ -77,11 +77,12 @@ class GlobalIds:
 
     def add_range(self, first: int, end: int) -> None:
         """Add the ids in [first, end)."""
-        high, low = divmod(first, _WINDOW)
-        count = end - first
-        if self._windows and self._windows[-1][0] == high and low + count <= _WINDOW:
-            self._windows[-1][1].add_range(low, low + count)  # nearly always
-            return
+        if self._windows:
+            high, ids = self._windows[-1]
+            base = high << 32
+            if base <= first and end - base <= _WINDOW:  # nearly always
+                ids.add_range(first - base, end - base)
+                return
         while first < end:
             high, low = divmod(first, _WINDOW)
             count = min(end - first, _WINDOW - low)

@@ -226,22 +226,22 @@ class Producers:
             return
         partition = partition_of(row)
         if row.flags & ROW_CONTROL:
-            self.fence(partition, row.producer_id, row.producer_epoch)
+            self.fence([partition], row.producer_id, row.producer_epoch)
             return
         last = _last_sequence(row.base_sequence, row.record_count)
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(partition, row.producer_id, row.producer_epoch, batch)
 
-    def fence(self, partition: PartitionId, producer_id: int, epoch: int) -> None:
-        """Refuse batches of earlier epochs: a marker with this epoch has ended a transaction.
+    def fence(self, partitions: Iterable[PartitionId], producer_id: int, epoch: int) -> None:
+        """Refuse batches of earlier epochs: markers with this epoch have ended a transaction.
 
         A marker is no batch with a sequence: the batches of its epoch go on as they were.
         """
-        key = (partition, producer_id)
-        known = self._find(key)
-        if known is not None and known.epoch < epoch:
-            # The end of a transaction has waited for its batches: none of them is pending.
-            known.epoch, known.batches, known.before = epoch, [], None
+        for partition in partitions:
+            known = self._find((partition, producer_id))
+            if known is not None and known.epoch < epoch:
+                # The end of a transaction has waited for its batches: none of them is pending.
+                known.epoch, known.batches, known.before = epoch, [], None
 
     def _settle(self, key: ProducerKey, batch: Batch, outcome: Outcome) -> None:
         """Apply the outcome of an append."""

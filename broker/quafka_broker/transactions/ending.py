@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import time_ns
+from typing import NamedTuple
 
 from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.partitions.partition import Partition, PartitionId
@@ -27,6 +28,13 @@ from quafka_proto.record_codec import Marker, MarkerType, build_marker
 from quafka_proto.records import read_header
 
 log = logging.getLogger("quafka.broker.transactions")
+
+
+class _Open(NamedTuple):
+    """The partitions with records of a transaction. `places`: as in `Ended.partitions`."""
+
+    partitions: list[Partition]
+    places: list[tuple[bytes, int, int, int]]
 
 
 class Ending:
@@ -92,13 +100,13 @@ class Ending:
             event = Ended(
                 *transaction.key, producer_id, plan.marker_epoch, commit, *session,
                 plan.last_epoch, producer_id if session[0] != producer_id else NO_ID,
-                [(*partition.id[1:], first) for partition, first in open_],
+                open_.places,
                 sum(member.header.record_count for member in members),
                 by_client, time_ns() // 1_000_000,
                 transaction.number if transaction.elsewhere else 0,
                 sorted(set(transaction.elsewhere.values())),
             )  # fmt: skip
-            await self._append(event, members, [partition for partition, _ in open_], settles)
+            await self._append(event, members, open_.partitions, settles)
         except BaseException:
             if transaction.is_ending:  # else the end is in the log, and only its caller has gone
                 transaction.state = State.ONGOING if transaction.start_ms >= 0 else before
@@ -115,7 +123,7 @@ class Ending:
             StorageError: it is still open.
         """
         open_ = self._open_partitions(ids, producer_id)
-        if open_:
+        if open_.partitions:
             await self._end_nameless(org, producer_id, epoch, open_, commit=commit)
 
     async def end_branch(self, branch: Branch, epoch: int, *, commit: bool) -> None:
@@ -134,30 +142,31 @@ class Ending:
         org: int,
         producer_id: int,
         epoch: int,
-        open_: list[tuple[Partition, int]],
+        open_: _Open,
         *,
         commit: bool,
         number: int = 0,
     ) -> None:
         event = Ended(
             org, "", producer_id, epoch, commit, NO_ID, NO_EPOCH, NO_EPOCH, NO_ID,
-            [(*partition.id[1:], first) for partition, first in open_], 0,
+            open_.places, 0,
             False, time_ns() // 1_000_000, number,
         )  # fmt: skip
-        await self._append(event, [], [partition for partition, _ in open_], [])
+        await self._append(event, [], open_.partitions, [])
 
     def _open_partitions(
         self, ids: Sequence[PartitionId] | dict[PartitionId, str], producer_id: int
-    ) -> list[tuple[Partition, int]]:
-        """The partitions with records of the transaction, and the first offset of each."""
-        found: list[tuple[Partition, int]] = []
+    ) -> _Open:
+        found = _Open([], [])
+        find = self._wal.find
         for id_ in ids:
-            partition = self._wal.find(id_)
-            transactions = partition.transactions if partition is not None else None
-            if partition is not None and transactions is not None:
-                first = transactions.first_of(producer_id)
+            partition = find(id_)
+            if partition is not None and partition.transactions is not None:
+                first = partition.transactions.first_of(producer_id)
                 if first is not None:
-                    found.append((partition, first))
+                    _, topic_hash, number, generation = id_
+                    found.partitions.append(partition)
+                    found.places.append((topic_hash, number, generation, first))
         return found
 
     async def _offset_members(
@@ -187,7 +196,7 @@ class Ending:
             for place, settle in settles:
                 settle(None if found is None else found[1 + place])
             if found is not None:
-                for partition in partitions:
-                    self._producers.fence(partition.id, event.producer_id, event.epoch)
+                ended = [partition.id for partition in partitions]
+                self._producers.fence(ended, event.producer_id, event.epoch)
 
         await self._journal.append([event], settled, members)

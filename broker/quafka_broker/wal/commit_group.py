@@ -8,13 +8,14 @@ from itertools import repeat
 from typing import NamedTuple
 
 from quafka_broker.partitions.outcome import Settle
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.disk import Buffer
-from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header, row_flags
-from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, BatchHeader, rebase
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, EntryStart, IndexRow, row_flags
+from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, BatchHeader
 from quafka_telemetry.eager_task import DirectFuture
 
 _MEMBERS_A_STEP = 500
+_NO_START = EntryStart(bytes(PATCHED_SIZE), 0, 0)
 
 
 class WriteTimes(NamedTuple):
@@ -91,21 +92,22 @@ class CommitGroup:
     began: int = 0
     written: int = 0
     synced: int = 0
-    _ends: dict[PartitionId, int] = field(default_factory=dict[PartitionId, int])
+    _ends: dict[Partition, int] = field(default_factory=dict[Partition, int])
     _batch: memoryview | None = None
+    _start: EntryStart = _NO_START
     _rest: memoryview = memoryview(b"")  # noqa: RUF009 - empty
     _flags: int = 0
 
     def add(self, append: Append) -> None:
         """Place an append's batches after those of its partition. `add_members` does the rest."""
         partition = append.partition
-        offset = self._ends.get(partition.id, partition.high_watermark)
+        offset = self._ends.get(partition, partition.high_watermark)
         offsets: list[int] = []
         for header, batch in append.batches:
-            self._place(partition.id, header, batch, offset)
+            self._place(partition, header, batch, offset)
             offsets.append(offset)
             offset += header.record_count
-        self._ends[partition.id] = offset
+        self._ends[partition] = offset
         self.appends.append(append)
         self.offsets.append(offsets)
         self.size += append.size
@@ -120,10 +122,9 @@ class CommitGroup:
 
     def _place_member(self, member: Member) -> int:
         partition, header, batch = member
-        id_ = partition.id
-        offset = self._ends.get(id_, partition.high_watermark)
-        self._place(id_, header, batch, offset)
-        self._ends[id_] = offset + header.record_count
+        offset = self._ends.get(partition, partition.high_watermark)
+        self._place(partition, header, batch, offset)
+        self._ends[partition] = offset + header.record_count
         return offset
 
     def report_times(self) -> None:
@@ -137,48 +138,45 @@ class CommitGroup:
                 writes.append(times)
 
     def _place(
-        self, partition: PartitionId, header: BatchHeader, batch: memoryview, offset: int
+        self, partition: Partition, header: BatchHeader, batch: memoryview, offset: int
     ) -> None:
         if batch is not self._batch:  # the markers of a transaction are one batch
-            # Only the patched bytes are copied; the producer's buffer is written as it is.
-            self._batch, self._rest = batch, batch[PATCHED_SIZE:]
-            self._flags = 0
-            if header.attributes & TRANSACTIONAL:
-                self._flags = row_flags(header.attributes, batch)
-        patched = bytearray(batch[:PATCHED_SIZE])
-        rebase(patched, offset, self.leader_epoch)
-        entry = encode_entry_header(
-            patched,
-            salt=self.salt,
-            length=header.length,
-            global_id=self.next_id,
-            base_offset=offset,
-            durable_position=self.durable,
-            topic_hash=partition.topic_hash,
-            org_id=partition.org_id,
-            partition=partition.partition,
-            generation=partition.generation,
-            record_count=header.record_count,
-        )
-        self.buffers += (entry + patched, self._rest)
+            self._take(header, batch)
+        org_id, topic_hash, number, generation = partition.id
+        global_id, count, length = self.next_id, header.record_count, header.length
+        start = self._start.placed(
+            global_id, offset, self.durable, topic_hash, org_id, number, generation, count,
+            self.leader_epoch,
+        )  # fmt: skip
+        self.buffers += (start, self._rest)
         self.rows.append(
             IndexRow(
-                self.next_id,
+                global_id,
                 offset,
                 self.position,
-                partition.topic_hash,
+                topic_hash,
                 header.max_timestamp,
                 header.producer_id,
                 header.base_sequence,
-                partition.org_id,
-                partition.partition,
-                partition.generation,
-                header.record_count,
-                header.length,
+                org_id,
+                number,
+                generation,
+                count,
+                length,
                 header.producer_epoch,
                 self._flags,
                 self.leader_epoch,
             )
         )
-        self.next_id += header.record_count
-        self.position += ENTRY_HEADER_SIZE + header.length
+        self.next_id = global_id + count
+        self.position += ENTRY_HEADER_SIZE + length
+
+    def _take(self, header: BatchHeader, batch: memoryview) -> None:
+        """Prepare what all entries of a batch have in common."""
+        self._batch = batch
+        # Only the patched bytes are copied; the producer's buffer is written as it is.
+        self._rest = batch[PATCHED_SIZE:]
+        self._start = EntryStart(batch[:PATCHED_SIZE], self.salt, header.length)
+        self._flags = 0
+        if header.attributes & TRANSACTIONAL:
+            self._flags = row_flags(header.attributes, batch)

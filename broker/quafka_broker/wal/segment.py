@@ -12,6 +12,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from quafka_broker.wal.disk import Buffer, Disk, File
@@ -26,10 +27,12 @@ from quafka_proto.log_format import (
     IndexRow,
     decode_row,
     encode_file_header,
-    encode_row,
+    encode_rows,
 )
 
 ROWS_PER_SAMPLE = 64
+
+_position = attrgetter("position")
 
 Read = Callable[[File, int, int], bytes | bytearray]
 """A way to read a file: it waits for the device, or fails instead."""
@@ -162,16 +165,17 @@ class Segment:
             OSError: the files may have a part of them; `truncate` undoes that.
         """
         self.log.append(buffers)
-        self.index.append([b"".join([encode_row(row) for row in rows])])
+        self.index.append([encode_rows(rows)])
 
     def add_rows(self, rows: Sequence[IndexRow]) -> None:
         """Make written entries findable."""
-        for number, row in enumerate(rows, self.entries):
-            if not number % ROWS_PER_SAMPLE:
-                self._sample.append(row.global_id)
-            self.end = max(self.end, row.end)
-            self.orgs.add(row.org_id)
-            self.next_id = row.global_id + row.record_count
+        if not rows:
+            return
+        first = -self.entries % ROWS_PER_SAMPLE
+        self._sample.extend([row.global_id for row in rows[first::ROWS_PER_SAMPLE]])
+        self.end = max(self.end, max(rows, key=_position).end)
+        self.orgs.update({row.org_id for row in rows})
+        self.next_id = rows[-1].global_id + rows[-1].record_count
         self.entries += len(rows)
 
     def truncate(self) -> None:

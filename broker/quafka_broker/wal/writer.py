@@ -45,6 +45,9 @@ _MAX_APPENDS = 512
 _SHORT_BYTES = 64 << 10
 """A group of at most this size is written by the event loop."""
 
+_SHORT_BUFFER = 1 << 10
+"""A group whose buffers have at most this size on average is written as one, too."""
+
 _LONG_SECONDS = 0.004
 _WARY_SECONDS = 2.0
 """A write of the event loop that took longer leaves the next writes to the thread, so long."""
@@ -301,8 +304,8 @@ class Writer:
         self._unsynced = True
         group.began = time.time_ns()
         buffers: list[Buffer] = group.buffers
-        if group.size <= _SHORT_BYTES:  # copying is cheaper than a list of many short buffers
-            buffers = [b"".join(buffers)]
+        if group.size <= max(_SHORT_BYTES, _SHORT_BUFFER * len(buffers)):
+            buffers = [b"".join(buffers)]  # cheaper than a list of many short buffers
         self._active.write(buffers, group.rows)
         self._written = group.position
         group.written = group.synced = time.time_ns()
@@ -351,8 +354,8 @@ class Writer:
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
             if append.members:
-                for partition in append.partitions():
-                    partition.add(next(rows))
+                for partition, row in zip(append.partitions(), rows, strict=False):
+                    partition.add(row)
                     grown.add(partition.id)
                 continue
             for _ in offsets:

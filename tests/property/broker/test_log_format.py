@@ -14,6 +14,7 @@ from quafka_proto.log_format import (
     INDEX_ROW_SIZE,
     LOG_MAGIC,
     REWRITTEN,
+    EntryStart,
     IndexRow,
     check_entry,
     check_entry_header,
@@ -22,9 +23,10 @@ from quafka_proto.log_format import (
     encode_entry_header,
     encode_file_header,
     encode_row,
+    encode_rows,
     row_of,
 )
-from quafka_proto.records import PATCHED_SIZE
+from quafka_proto.records import PATCHED_SIZE, rebase
 from tests.unit.broker.tools import batch_of
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
@@ -82,6 +84,41 @@ def test_a_row_reads_back(row: IndexRow) -> None:
 def test_a_changed_bit_of_a_row_is_noticed(row: IndexRow, flip: tuple[int, int]) -> None:
     with pytest.raises(Malformed):
         decode_row(flipped(encode_row(row), flip))
+
+
+@given(st.lists(rows, max_size=3))
+def test_rows_lie_side_by_side(several: list[IndexRow]) -> None:
+    assert encode_rows(several) == b"".join(map(encode_row, several))
+
+
+@given(
+    u32, st.lists(st.tuples(u64, st.integers(0, 2**63 - 1), u64, hashes, u32, u32, u32, i32))
+)  # fmt: skip
+def test_the_entries_of_one_batch(
+    salt: int, places: list[tuple[int, int, int, bytes, int, int, int, int]]
+) -> None:
+    """A batch in several places has the bytes that it would have alone in each."""
+    batch = bytearray(batch_of(b"a", b"b"))
+    start = EntryStart(batch[:PATCHED_SIZE], salt, len(batch))
+    for global_id, offset, durable, topic_hash, org, partition, generation, epoch in places:
+        rebase(batch, offset, epoch)
+        header = encode_entry_header(
+            batch[:PATCHED_SIZE],
+            salt=salt,
+            length=len(batch),
+            global_id=global_id,
+            base_offset=offset,
+            durable_position=durable,
+            topic_hash=topic_hash,
+            org_id=org,
+            partition=partition,
+            generation=generation,
+            record_count=2,
+        )
+        placed = start.placed(
+            global_id, offset, durable, topic_hash, org, partition, generation, 2, epoch
+        )
+        assert placed == header + batch[:PATCHED_SIZE]
 
 
 @given(st.sampled_from([LOG_MAGIC, INDEX_MAGIC]), u64, u32, flips)
