@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 
 port = os.environ["QUAFKA_OPS_LISTEN"].rpartition(":")[2]
-encrypted = bool(os.environ.get("QUAFKA_OPS_SSL_KEYSTORE_LOCATION"))
+encrypted = bool(os.environ.get("QUAFKA_OPS_SSL_CERTFILE"))
 scheme = "https" if encrypted else "http"
 # It is this container's own program, whose certificate is for another name.
 context = ssl._create_unverified_context() if encrypted else None  # noqa: S323, SLF001

@@ -96,7 +96,7 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
     if endpoint and TRACING not in gateway.ready:
         traces = "off (by an OTEL_ variable)"
     clients = "\n                  ".join(_clients(config, gateway.ready))
-    scheme = "http" if config.ops_ssl_keystore_location is None else "https"
+    scheme = "http" if config.ops_ssl_certfile is None else "https"
     pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
     status = "\n                  ".join(f"{scheme}://{at}/statusz ({name})" for at, name in pages)
     say(

@@ -255,11 +255,15 @@ class OpsSettings(CommonSettings):
         None, "file of bearer tokens, one per line; only who has one may read the operations "
         "pages", optional_path, "a path",
     )  # fmt: skip
-    ops_ssl_keystore_location: Path | None = setting(
-        None, "PEM file of the key and the certificates of the operations pages; with it they are "
-        "HTTPS", optional_path, "a path",
+    ops_ssl_certfile: Path | None = setting(
+        None, "PEM file of the certificates of the operations pages; with it they are HTTPS",
+        optional_path, "a path",
     )  # fmt: skip
-    ops_ssl_truststore_location: Path | None = setting(
+    ops_ssl_keyfile: Path | None = setting(
+        None, "PEM file of the certificate's key, not encrypted; default: it is in "
+        "ops.ssl.certfile", optional_path, "a path",
+    )  # fmt: skip
+    ops_ssl_ca_file: Path | None = setting(
         None, "PEM file of authorities; only clients with a certificate of theirs, or a token, may "
         "read the operations pages", optional_path, "a path",
     )  # fmt: skip
@@ -272,5 +276,8 @@ class OpsSettings(CommonSettings):
     def page_files(self) -> PageFiles:
         """The files that restrict the operations pages."""
         return PageFiles(
-            self.ops_token_file, self.ops_ssl_keystore_location, self.ops_ssl_truststore_location
+            self.ops_token_file,
+            self.ops_ssl_certfile,
+            self.ops_ssl_keyfile,
+            self.ops_ssl_ca_file,
         )

@@ -210,12 +210,12 @@ def _warn_of(host: str, access: PageAccess) -> None:
     if not access.guarded:
         logger.warning(
             "everyone who reaches %s can read the operations pages: set ops.token.file or "
-            "ops.ssl.truststore.location, or a loopback address", host
+            "ops.ssl.ca.file, or a loopback address", host
         )  # fmt: skip
     elif not access.encrypted:
         logger.warning(
             "the token of the operations pages travels unencrypted to %s: set "
-            "ops.ssl.keystore.location", host
+            "ops.ssl.certfile", host
         )  # fmt: skip
 
 

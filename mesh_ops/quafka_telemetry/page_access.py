@@ -32,12 +32,14 @@ class PageFiles:
 
     Attributes:
         token: bearer tokens.
-        certificate: key and certificates of the server, PEM; with it the pages are HTTPS.
+        certificate: certificates of the server, PEM; with it the pages are HTTPS.
+        key: the certificate's key, PEM; None: it is in the same file.
         authorities: who signs the certificates of clients that may read the pages, PEM.
     """
 
     token: Path | None = None
     certificate: Path | None = None
+    key: Path | None = None
     authorities: Path | None = None
 
 
@@ -52,8 +54,7 @@ class PageAccess:
         """
         if files.authorities is not None and files.certificate is None:
             raise StartupError(
-                "ops.ssl.truststore.location needs ops.ssl.keystore.location: certificates are "
-                "shown over TLS only"
+                "ops.ssl.ca.file needs ops.ssl.certfile: certificates are shown over TLS only"
             )
         self._files = files
         self._tokens: tuple[bytes, ...] = ()
@@ -109,13 +110,14 @@ class PageAccess:
 
     def _read(self) -> None:
         files = self._files
-        paths = [each for each in (files.token, files.certificate, files.authorities) if each]
+        every = (files.token, files.certificate, files.key, files.authorities)
+        paths = [each for each in every if each]
         self._versions = {path: _version(path) for path in paths}
         if files.token is not None:
             self._tokens = _read_tokens(files.token)
         if self.context is not None:
             assert files.certificate is not None
-            _load(self.context, files.certificate, files.authorities)
+            _load(self.context, files.certificate, files.key, files.authorities)
 
 
 def _read_tokens(path: Path) -> tuple[bytes, ...]:
@@ -130,12 +132,15 @@ def _read_tokens(path: Path) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _load(context: ssl.SSLContext, certificate: Path, authorities: Path | None) -> None:
+def _load(
+    context: ssl.SSLContext, certificate: Path, key: Path | None, authorities: Path | None
+) -> None:
     try:
         # Without a password OpenSSL would ask on the terminal.
-        context.load_cert_chain(certificate, password=lambda: "")
+        context.load_cert_chain(certificate, key, lambda: "")
     except ssl.SSLError as e:
-        raise ValueError(f"{certificate} is not a PEM file with a key and its certificate") from e
+        where = f"{certificate}" if key is None else f"{certificate} with {key}"
+        raise ValueError(f"{where} is not a certificate and its key in PEM") from e
     if authorities is not None:
         try:
             context.load_verify_locations(authorities)

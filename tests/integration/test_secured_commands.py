@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quafka.cli import main
+from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 
@@ -27,15 +28,19 @@ class Secured:
         token = folder / "token"
         token.write_text(TOKEN)
         token.chmod(0o600)
+        self.authority = Authority(folder / "ca")
+        server = self.authority.issue("server", ("127.0.0.1",))
         self.cluster = Cluster(
             folder,
             broker_args=("--ops-token-file", str(token)),
             gateway_args=(
                 "--super-users", "User:admin", "--audit-log", str(self.audit),
+                "--ssl-certfile", str(server), "--ssl-ca-file", str(self.authority.file),
+                "--ssl-client-auth", "required",
                 "--sasl-enabled-mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
                 "--ops-token-file", str(token),
             ),
-            listeners="SASL_PLAINTEXT://127.0.0.1:0",
+            listeners="SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         )  # fmt: skip
 
     def user(self, name: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Command:
@@ -45,7 +50,18 @@ class Secured:
             f"sasl.mechanism={mechanism}\nsasl.username={name}\nsasl.password={password}\n"
         )
         path.chmod(0o600)
-        return Command(self.cluster.bootstrap, config=path)
+        host, port = self.cluster.address_of("SASL_PLAINTEXT")
+        return Command(f"{host}:{port}", config=path)
+
+    def certified(self, name: str) -> Command:
+        """A client with a certificate instead of a password."""
+        path = self.folder / f"{name}.properties"
+        path.write_text(
+            f"security.protocol=SSL\nssl.ca.location={self.authority.file}\n"
+            f"ssl.keystore.location={self.authority.issue(name)}\n"
+        )
+        host, port = self.cluster.address_of("SSL")
+        return Command(f"{host}:{port}", config=path)
 
     def first(self, name: str, password: str, *more: str) -> int:
         file = self.folder / "password"
@@ -133,6 +149,18 @@ def test_every_act_is_in_the_audit_log(secured: Secured) -> None:
     assert failed["failed"] == [{"name": "audited", "error": "TOPIC_ALREADY_EXISTS"}]
     (refused, *_) = secured.lines(event="login", outcome="denied", principal="User:admin")
     assert refused["reason"]
+    assert secured.lines(event="login", outcome="allowed", **who)
+
+
+def test_a_certificate_is_a_name(secured: Secured) -> None:
+    admin, carol = secured.user("admin", "admin-secret"), secured.certified("carol")
+    assert "not allow" in carol("topics create certified", code=1).err
+    admin("acls add --operation All --topic certified --allow-principal User:CN=carol")
+    carol("topics create certified")
+    carol("produce -t certified", stdin=b"hello\n")
+    assert carol("consume -t certified -e").out == "hello\n"
+    who = {"principal": "User:CN=carol", "mechanism": "SSL"}
+    assert [line["outcome"] for line in secured.lines(event="act", **who)] == ["denied", "allowed"]
     assert secured.lines(event="login", outcome="allowed", **who)
 
 

@@ -166,7 +166,9 @@ async def _advertised(
         await connection.open()
         answer = await _metadata(connection)
     except LoginError as e:
-        report.fail("advertised", str(e))
+        what, _, fix = str(e).partition("; ")
+        message = f"the advertised address {address} does not work: {what}"
+        report.fail("advertised", message, f"{fix}, or {_ADVERTISE}")
         return False
     except ClientError as e:
         what = str(e).partition("; ")[0]

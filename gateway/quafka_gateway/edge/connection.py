@@ -123,6 +123,8 @@ class KafkaConnection(asyncio.Protocol):
         self._tracing = ConnectionTracing(services, self._session, self._client)
         if self._listener.protocol.sasl:
             self._begin_authentication()
+        elif name:
+            services.audit.login(self._session, self._client.kafka_host)
         self._pipeline = RequestPipeline(
             services,
             self._session,
@@ -171,6 +173,10 @@ class KafkaConnection(asyncio.Protocol):
                 f"org {listener.org} of listener {listener.name}" if listener.org else "the own org"
             )
             _refusals.warning(whose, "refusing clients of %s: %s", whose, e)
+            name = self._certificate_name
+            if name:
+                audit = self._services.audit
+                audit.login_refused(listener.name, SSL, name, self._client.kafka_host, str(e))
             return None
 
     def _enter_by_name(self, tenants: Tenants) -> Tenant:

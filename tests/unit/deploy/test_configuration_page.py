@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def test_names_follow_one_rule() -> None:
     assert dotted("wal_fsync") == "wal.fsync"
     assert variable("wal_fsync") == "QUAFKA_WAL_FSYNC"
     assert flag("wal_fsync") == "--wal-fsync"
+
+
+def test_no_setting_holds_a_secret() -> None:
+    """Settings are flags, too, and printed by `quafka config`: secrets are in files."""
+    secret = re.compile(r"password|secret|credential|token|key$|keyfile|jaas")
+    for program in PROGRAMS.values():
+        for name, known in declared(program).items():
+            assert not secret.search(name) or re.search("path|folder", known.allowed), name
 
 
 if __name__ == "__main__":

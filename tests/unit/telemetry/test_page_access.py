@@ -79,7 +79,7 @@ async def test_a_token(tmp_path: Path) -> None:
 async def test_certificates(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "other CA")
     server = authority.issue("localhost", ("localhost",))
-    files = PageFiles(token_file(tmp_path, TOKEN), server, authority.file)
+    files = PageFiles(token_file(tmp_path, TOKEN), server, None, authority.file)
 
     def client(issuer: Authority | None, name: str) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(authority.file))
@@ -108,8 +108,8 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         (PageFiles(tmp_path / "none"), "No such file"),
         (PageFiles(token_file(tmp_path)), "1 to 8 tokens"),
         (PageFiles(token_file(tmp_path, "short")), "shorter than 16"),
-        (PageFiles(certificate=text), "not a PEM file with a key"),
-        (PageFiles(authorities=text), "needs ops.ssl.keystore.location"),
+        (PageFiles(certificate=text), "not a certificate and its key"),
+        (PageFiles(authorities=text), "needs ops.ssl.certfile"),
     ):
         with pytest.raises(StartupError, match=why):
             PageAccess(files)
