@@ -101,7 +101,7 @@ class Services:
         windows = WindowSettings(
             config.quota_window_num, config.quota_window_size_seconds, config.quota_max_entities
         )
-        object.__setattr__(self, "quotas", Quotas(self.directory, windows))
+        object.__setattr__(self, "quotas", Quotas(self.directory, windows, config.metrics_orgs))
 
     @property
     def tenant(self) -> Tenant:

@@ -11,6 +11,7 @@ from quafka_gateway.edge.tls.handshake import FAILURES
 from quafka_gateway.listeners import TLS_VERSIONS
 from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.stats import GatewayStats
+from quafka_gateway.tenants import OTHER
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
 
@@ -30,6 +31,7 @@ class GatewayMetrics:
         yield from self._tls()
         yield from self._sasl()
         yield from self._orgs()
+        yield from self._quotas()
         yield from self._fetches()
 
     def _requests(self, stats: GatewayStats) -> Iterator[Family]:
@@ -172,6 +174,31 @@ class GatewayMetrics:
         yield Family(
             "quafka_gateway_org_sent_bytes", Kind.COUNTER, "Bytes of responses to an org",
             [((org,), one.sent) for org, _, one in traffic], ("org",),
+        )  # fmt: skip
+
+    def _quotas(self) -> Iterator[Family]:
+        quotas = self.services.quotas
+        yield Family(
+            "quafka_gateway_throttled_seconds", Kind.COUNTER,
+            "Time for which clients were made to wait by their quotas or their org's limits",
+            [
+                ((str(one.org or OTHER), one.user, one.kind.value), one.seconds)
+                for one in quotas.throttled()
+            ],
+            ("org", "user", "quota"),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_gateway_quota_windows", "Clients and orgs whose rates are measured now",
+            quotas.windows,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_gateway_quota_overflows",
+            "How often clients beyond quota.max.entities had to share a rate", quotas.overflows,
+        )  # fmt: skip
+        yield counter(
+            "quafka_gateway_deferred_turns",
+            "Work of clients that waited for its org's turn on the event loop",
+            self.services.turns.deferred,
         )  # fmt: skip
 
     def _fetches(self) -> Iterator[Family]:

@@ -13,14 +13,16 @@ from quafka_gateway.security.directory import Directory
 from quafka_gateway.tenant import Tenant
 from quafka_mesh_ops.ops.security import SecurityChange
 
-_USERS_COUNTED = 100
+_USERS_COUNTED = 20
 _OTHERS = ""
+OTHER_ORGS = 0
+"""The org of all that are not counted one by one."""
 
 
 class Throttled(NamedTuple):
     """For how long the clients of a user were made to wait."""
 
-    org_id: int
+    org: int
     user: str
     kind: Kind
     seconds: float
@@ -29,8 +31,12 @@ class Throttled(NamedTuple):
 class Quotas:
     """The quotas of the orgs that have any: no others are in `orgs`, so most look-ups end there."""
 
-    def __init__(self, directory: Directory, settings: WindowSettings) -> None:
+    def __init__(
+        self, directory: Directory, settings: WindowSettings, orgs_counted: int = 100
+    ) -> None:
+        """`orgs_counted`: the number of orgs whose throttled time is counted one by one."""
         self._directory = directory
+        self._orgs_counted = orgs_counted
         self._settings = settings
         self.orgs: dict[int, OrgQuotas] = {}
         self._throttled: dict[int, dict[tuple[str, Kind], float]] = {}
@@ -47,18 +53,31 @@ class Quotas:
         return SERVED if org is None else org.open_connection(host, now)
 
     def count(self, tenant: Tenant, user: str, kind: Kind, seconds: float) -> None:
-        """Count the time that a client must wait; the users of an org beyond a bound together."""
-        its = self._throttled.setdefault(tenant.org_id, {})
+        """Count the time that a client must wait; orgs and users beyond a bound together."""
+        org_id = tenant.org_id
+        if org_id not in self._throttled and len(self._throttled) >= self._orgs_counted:
+            org_id = OTHER_ORGS
+        its = self._throttled.setdefault(org_id, {})
         key = user, kind
         if key not in its and len(its) >= _USERS_COUNTED:
             key = _OTHERS, kind
         its[key] = its.get(key, 0.0) + seconds
 
     def throttled(self) -> Iterator[Throttled]:
-        """All that was counted."""
+        """All that was counted; the empty user: those that are not counted one by one."""
         for org_id, its in self._throttled.items():
             for (user, kind), seconds in its.items():
                 yield Throttled(org_id, user, kind, seconds)
+
+    @property
+    def windows(self) -> int:
+        """The windows of all orgs."""
+        return sum(org.windows for org in self.orgs.values())
+
+    @property
+    def overflows(self) -> int:
+        """How often clients of the orgs that have quotas had to share a window."""
+        return sum(org.overflows for org in self.orgs.values())
 
     def _changed(self, changes: list[SecurityChange] | None) -> None:
         for org_id in self._concerned(changes):

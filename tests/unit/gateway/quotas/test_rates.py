@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quafka_gateway.quotas.rates import RateWindow, TokenBucket
@@ -39,6 +39,7 @@ def test_time_that_stands_still_or_steps_back_loses_nothing() -> None:
     assert not window.is_empty(50.0)
 
 
+@settings(deadline=None)  # thousands of requests
 @given(
     limit=st.floats(10, 1e6),
     amounts=st.lists(st.floats(0.001, 0.3), min_size=20, max_size=60),
