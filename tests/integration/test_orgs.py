@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 import pytest
 
 from quafka_gateway.api import APIS
+from quafka_gateway.responses.error_codes import error_codes
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_response_header
 from quafka_proto.message import RESPONSES, Message
 from quafka_proto.schema import (
+    acls,
     fetch,
     group_admin,
     groups,
@@ -31,6 +33,8 @@ from quafka_proto.schema import (
     offsets,
     producer_id,
     quafka,
+    quotas,
+    scram,
     topics,
     transaction_admin,
     transactions,
@@ -50,6 +54,35 @@ SECRET = "s3cr3t"
 TAKEN, NOBODYS = "tak-", "non-"
 NAMES = ("t", "g", "x", "joined", "made", "made-by-metadata")
 """The topics, groups and transactional ids of the samples."""
+USER = "alice"
+_ANY = 1
+_RULE = acls.AclCreation(
+    resource_type=2, resource_name="x", principal=f"User:{USER}", host="*", operation=3,
+    permission_type=3,
+)  # fmt: skip
+_ALL_RULES = acls.DescribeAclsRequest(
+    resource_type_filter=_ANY, resource_name_filter=None, pattern_type_filter=_ANY,
+    principal_filter=None, host_filter=None, operation=_ANY, permission_type=_ANY,
+)  # fmt: skip
+_HIS_RULES = acls.DeleteAclsFilter(
+    resource_type_filter=_ANY, resource_name_filter=None, pattern_type_filter=_ANY,
+    principal_filter=f"User:{USER}", host_filter=None, operation=_ANY, permission_type=_ANY,
+)  # fmt: skip
+RULES: list[tuple[Message, int]] = [
+    (acls.CreateAclsRequest(creations=[_RULE]), 3),
+    (_ALL_RULES, 3),
+    (scram.DescribeUserScramCredentialsRequest(users=None), 0),
+    (scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=USER)]), 0),
+    (quotas.DescribeClientQuotasRequest(), 1),
+    (acls.DeleteAclsRequest(filters=[_HIS_RULES]), 3),
+    (
+        scram.AlterUserScramCredentialsRequest(
+            deletions=[scram.ScramCredentialDeletion(name=USER, mechanism=1)]
+        ),
+        0,
+    ),
+]
+"""What the samples do not say of users, rules and quotas."""
 OPEN_OFFSET = 77_771
 LISTENERS = ",".join(f"{name}://127.0.0.1:0" for name in ("ONE", "TWO", "THREE", "ACME", "OWN"))
 ARGS = (
@@ -57,6 +90,8 @@ ARGS = (
         "--listener-security-protocol-map",
         "ONE:PLAINTEXT,TWO:PLAINTEXT,THREE:PLAINTEXT,ACME:PLAINTEXT,OWN:PLAINTEXT",
     ),
+    *("--authorizer", "acl", "--allow-everyone-if-no-acl-found", "true"),
+    *("--super-users", "User:ANONYMOUS"),
     *("--listener-org", "ONE:101,TWO:102,THREE:103,ACME:acme"),
 )
 _VARYING = re.compile(r"time|member_id|producer_id|leader$|epoch$|session_id|_us$|packets_")
@@ -87,7 +122,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     delay = ("--group-initial-rebalance-delay-ms", "0")
     folder = tmp_path_factory.mktemp("orgs")
     with Cluster(folder, delay, ARGS, listeners=LISTENERS) as cluster:
+        with RawClient(cluster.address_of("TWO")) as client:
+            _wait_for_rules(client)
         yield cluster
+
+
+def _wait_for_rules(client: RawClient) -> None:
+    """A gateway that does not have all rules yet allows super users alone."""
+    until = time.monotonic() + 10
+    while error_codes(client.call(_ALL_RULES, acls.DescribeAclsResponse, 3)):
+        assert time.monotonic() < until, "the gateway has no rules"
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +213,7 @@ def _fill(address: tuple[str, int]) -> Other:
     _begin_transaction(client, SECRET, SECRET)
     _commit(client, joined, topic, OPEN_OFFSET)
     _commit(client, group, topic, OPEN_OFFSET)
+    _add_rules(client)
     member = _join(client, group)
     _join(client, joined)
     pid, epoch = _begin_transaction(client, txn, topic)
@@ -184,6 +230,23 @@ def _fill(address: tuple[str, int]) -> Other:
     return Other(topic_id, member, pid, epoch, began.session_id, [client])
 
 
+def _add_rules(client: RawClient) -> None:
+    """Users, rules and quotas under names that are taken, and under a secret one."""
+    for user in (TAKEN + USER, SECRET):
+        name = SECRET if user == SECRET else f"{TAKEN}x"
+        names = {"x": name, f"User:{USER}": f"User:{user}"}
+        for request, version in (RULES[0], SAMPLES[49], SAMPLES[51]):
+            asked = renamed(request, {**names, USER: user})
+            answer = client.call(asked, RESPONSES[request.api_key], version)
+            assert not error_codes(answer), answer
+
+
+def _prefixed(prefix: str) -> dict[str, str]:
+    """The names of the samples with a prefix."""
+    names = {name: prefix + name for name in (*NAMES, USER)}
+    return {**names, f"User:{USER}": f"User:{prefix}{USER}"}
+
+
 def _state(client: RawClient) -> Any:
     """All that the other org's client sees of its own."""
     topic, group, txn, joined, *_ = (TAKEN + name for name in NAMES)
@@ -198,6 +261,9 @@ def _state(client: RawClient) -> Any:
             ),
             8,
         ),
+        (_ALL_RULES, 3),
+        (scram.DescribeUserScramCredentialsRequest(users=None), 0),
+        (quotas.DescribeClientQuotasRequest(), 1),
         (transaction_admin.ListTransactionsRequest(), 1),
         (transaction_admin.DescribeTransactionsRequest(transactional_ids=[txn]), 0),
         (
@@ -257,8 +323,7 @@ class Asker:
     def both(self, request: Message, version: int) -> None:
         """Ask with names that are taken and with names that are nobody's."""
         answers = [
-            self.ask(renamed(request, {name: prefix + name for name in NAMES}), version)
-            for prefix in (TAKEN, NOBODYS)
+            self.ask(renamed(request, _prefixed(prefix)), version) for prefix in (TAKEN, NOBODYS)
         ]
         assert answers[0] == answers[1], (type(request).__name__, version)
 
@@ -310,6 +375,8 @@ def _play(asker: Asker, *, exists: bool) -> int:
                     assert each != version  # this version cannot say it
                     continue
                 played += 1
+    for request, version in RULES:
+        asker.both(request, version)
     return played
 
 
@@ -326,6 +393,9 @@ def test_no_api_tells_of_another_org(
 
 
 LISTINGS: list[tuple[Message, int]] = [
+    (_ALL_RULES, 3),
+    (SAMPLES[48][0], 1),
+    (SAMPLES[50][0], 0),
     (metadata.MetadataRequest(topics=None), 12),
     (metadata.MetadataRequest(topics=None), 1),
     (group_admin.ListGroupsRequest(), 4),
@@ -414,16 +484,20 @@ def _by_id(ids: Other) -> list[tuple[Message, int]]:
 def test_names_that_are_taken_elsewhere_take_no_longer(asker: Asker) -> None:
     """Coarse: a lookup that finds another org's topic or group would read it, or wait for it."""
     for key in (2, 9, 15, 61, 65):
-        request, version = SAMPLES[key]
-        took: dict[str, list[float]] = {TAKEN: [], NOBODYS: []}
-        for _ in range(40):
-            for prefix, seconds in took.items():
-                asked = renamed(request, {name: f"{prefix}{name}-" for name in NAMES})
-                began = time.perf_counter()
-                asker.client.call(asked, RESPONSES[key], version)
-                seconds.append(time.perf_counter() - began)
-        taken, nobodys = (statistics.median(seconds) for seconds in took.values())
-        assert abs(taken - nobodys) < 0.5 * nobodys + 0.5e-3, (type(request).__name__, took)
+        assert any(_takes_no_longer(asker, *SAMPLES[key]) for _ in range(3)), SAMPLES[key]
+
+
+def _takes_no_longer(asker: Asker, request: Message, version: int) -> bool:
+    """Compare medians; other work on the machine makes one play differ, but not three in a row."""
+    took: dict[str, list[float]] = {TAKEN: [], NOBODYS: []}
+    for _ in range(40):
+        for prefix, seconds in took.items():
+            asked = renamed(request, _prefixed(prefix))
+            began = time.perf_counter()
+            asker.client.call(asked, RESPONSES[request.api_key], version)
+            seconds.append(time.perf_counter() - began)
+    taken, nobodys = (statistics.median(seconds) for seconds in took.values())
+    return abs(taken - nobodys) < 0.3 * nobodys + 0.2e-3
 
 
 def test_what_one_org_writes_no_cache_serves_to_another(cluster: Cluster) -> None:
