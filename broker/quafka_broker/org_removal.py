@@ -1,7 +1,8 @@
-"""Deletes what a broker has of deleted orgs, in the background: topics, groups, transactional ids.
+"""Deletes what a broker has of deleted orgs, in the background.
 
-Users, rules and quotas go with the change that deletes the org. The org's record goes last: a
-restart finds it and goes on. The log's bytes are freed as after other deletions of topics.
+Users, rules and quotas go first, then topics, groups and transactional ids, some at a time. The
+org's record goes last: a restart finds it and goes on. Gateways let nobody in from the beginning.
+The log's bytes are freed as after other deletions of topics.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ async def remove_org(state: BrokerState, org: int) -> bool:
     Raises:
         StorageError: some of it is still there.
     """
+    while await state.security.remove_records(org):
+        pass
     left = await _remove_topics(state, org)
     left += await _remove_groups(state, org)
     left += await _remove_transactions(state, org)

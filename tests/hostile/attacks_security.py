@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -31,7 +32,7 @@ from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
 
-_ORG = 7_007
+_ORGS = count(7_000)
 _PER_OP = 2_000
 _MOST = BrokerConfig.security_max_acls_per_org
 _SHA256 = "SCRAM-SHA-256"
@@ -43,6 +44,7 @@ class _Node:
     """A node that the broker allows, and that does what it likes."""
 
     def __init__(self, arena: Arena) -> None:
+        self.org = next(_ORGS)
         self.client = MeshClient(
             *arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer()
         )
@@ -52,15 +54,15 @@ class _Node:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.call(AlterOrg(_ORG, "", "deleting", None))
+        await self.call(AlterOrg(self.org, "", "deleting", None))
         await self.client.close()
 
     async def call(self, op: Op[R]) -> R:
-        return await self.client.call(op, org_id=_ORG, deadline=60)
+        return await self.client.call(op, org_id=self.org, deadline=60)
 
 
-def _rule(number: int) -> AclRecord:
-    return AclRecord(_ORG, 2, f"{number}-".ljust(200, "r"), 4, f"User:{number}", "*", 3, 2)
+def _rule(org: int, number: int) -> AclRecord:
+    return AclRecord(org, 2, f"{number}-".ljust(200, "r"), 4, f"User:{number}", "*", 3, 2)
 
 
 def _user(number: int) -> UserChange:
@@ -83,11 +85,12 @@ async def _full(arena: Arena) -> None:
     async with _Node(arena) as node:
         for at in range(0, _MOST, _PER_OP):
             numbers = range(at, at + _PER_OP)
-            assert not any((await node.call(CreateAcls(list(map(_rule, numbers))))).error_codes)
+            rules = [_rule(node.org, number) for number in numbers]
+            assert not any((await node.call(CreateAcls(rules))).error_codes)
             assert not any((await node.call(AlterUsers(list(map(_user, numbers))))).error_codes)
             assert not any((await node.call(AlterQuotas(list(map(_quota, numbers))))).error_codes)
         one_more = [
-            await node.call(CreateAcls([_rule(_MOST)])),
+            await node.call(CreateAcls([_rule(node.org, _MOST)])),
             await node.call(AlterUsers([_user(_MOST)])),
             await node.call(AlterQuotas([_quota(_MOST)])),
         ]
@@ -137,10 +140,10 @@ def impossible(arena: Arena) -> None:
 async def _impossible(arena: Arena) -> None:
     limits = [OrgLimit("max.topics", float("nan"))]
     async with _Node(arena) as node:
-        assert (await node.call(AlterOrg(_ORG, "x" * 10_000, "", None, create=True))).error_code
-        assert (await node.call(AlterOrg(_ORG, "x", "", limits, create=True))).error_code
+        assert (await node.call(AlterOrg(node.org, "x" * 10_000, "", None, create=True))).error_code
+        assert (await node.call(AlterOrg(node.org, "x", "", limits, create=True))).error_code
         for number in (-1, 1 << 63, (1 << 64) - 1):
-            wrong = AclRecord(_ORG, number, "t", number, "User:a", "*", number, number)
+            wrong = AclRecord(node.org, number, "t", number, "User:a", "*", number, number)
             assert (await node.call(CreateAcls([wrong]))).error_codes == [42]
             (refused,) = (
                 await node.call(DeleteAcls([AclFilter(number, "t", 1, None, None, 1, 1)]))
@@ -155,4 +158,4 @@ async def _impossible(arena: Arena) -> None:
             change = QuotaChange([QuotaEntity("ip", "::1")], [QuotaValue("k", value)], [])
             assert (await node.call(AlterQuotas([change]))).error_codes == [42]
         with pytest.raises(OpFailedError, match="42"):
-            await node.call(CreateAcls([_rule(0)] * (_PER_OP + 1)))
+            await node.call(CreateAcls([_rule(node.org, 0)] * (_PER_OP + 1)))

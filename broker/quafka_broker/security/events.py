@@ -90,15 +90,7 @@ class QuotaSet(NamedTuple):
     values: Values
 
 
-class OrgEmptied(NamedTuple):
-    """All users, rules and quotas of an org are gone."""
-
-    org: int
-
-
-Event: TypeAlias = (
-    OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet | OrgEmptied
-)
+Event: TypeAlias = OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet
 
 _KINDS: Sequence[tuple[type[Event], int]] = [
     (OrgSet, len(OrgSet._fields)),
@@ -108,7 +100,6 @@ _KINDS: Sequence[tuple[type[Event], int]] = [
     (RulesAdded, len(RulesAdded._fields)),
     (RulesRemoved, len(RulesRemoved._fields)),
     (QuotaSet, len(QuotaSet._fields)),
-    (OrgEmptied, len(OrgEmptied._fields)),
 ]
 _NUMBERS: dict[type[Event], int] = {kind: number for number, (kind, _) in enumerate(_KINDS)}
 

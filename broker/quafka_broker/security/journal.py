@@ -26,7 +26,7 @@ from quafka_broker.journals.event_reader import Gap, read_values, verify
 from quafka_broker.journals.internal_topics import SECURITY
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security import events
-from quafka_broker.security.events import Event
+from quafka_broker.security.events import Event, RulesAdded, RulesRemoved
 from quafka_broker.security.table import Table
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
@@ -42,8 +42,9 @@ SECTION = "security/1"
 The copy includes all events below the offset, and possibly some later ones.
 """
 
-_PER_SLICE = 20
+_PER_SLICE = 200
 _BLOCK_BYTES = 64 << 10
+_EVENTS_A_BATCH, _BATCH_BYTES = 100, 256 << 10
 _EVENTS_A_RECORD = 4
 """Events in the journal for each record, above which it is shortened."""
 _RESTATE = 1 << 62
@@ -143,7 +144,7 @@ class SecurityJournal:
             if size >= _BLOCK_BYTES:
                 yield [block]
                 block, size = [], 0
-            await slices.done()
+            await slices.done(_weight(event))
         yield [block]
 
     # --- writing ----------------------------------------------------------------------------
@@ -174,14 +175,21 @@ class SecurityJournal:
         if self.incomplete:
             raise StorageError(self.incomplete)
         partition = self._wal.partition(SECURITY)
-        members = [Member(partition, *_batch(event, 0)) for event in made[1:]]
+        slices = Slices(_PER_SLICE)
+        values: list[bytes] = []
+        for event in made:
+            values.append(events.encode(event))
+            await slices.done(_weight(event))
+        head, *others = _parts(values)
+        members = [Member(partition, *_batch(part, 0)) for part in others]
         await self._wal.wait_for_room()
         # Urgent: revoking a right must be possible on a full disk.
         first, *_ = await self._wal.append_group(
-            partition, _batch(made[0], len(members)), members, urgent=True
+            partition, _batch(head, len(members)), members, urgent=True
         )
         for event in made:
             self._table.apply(event)
+            await slices.done(_weight(event))
         self._applied = first + len(made)
         self._written += len(made)
         self._wal.checkpoint_soon()
@@ -206,7 +214,7 @@ class SecurityJournal:
         made: list[bytes] = []
         for event in self._table.restated():
             made.append(events.encode(event))
-            await slices.done()
+            await slices.done(_weight(event))
         for batches in event_batches.batches(made, time_ns() // 1_000_000):
             await self._wal.wait_for_room()
             await self._wal.append(partition, batches)
@@ -220,7 +228,25 @@ class SecurityJournal:
             await asyncio.wait(self._tasks)
 
 
-def _batch(event: Event, followers: int) -> tuple[BatchHeader, memoryview]:
-    record = Record(0, time_ns() // 1_000_000, None, events.encode(event), [])
-    data = build_batch([record], base_sequence=followers or -1)
+def _weight(event: Event) -> int:
+    return len(event.rules) if isinstance(event, (RulesAdded, RulesRemoved)) else 5
+
+
+def _parts(values: Sequence[bytes]) -> list[list[bytes]]:
+    """The events of each batch."""
+    parts: list[list[bytes]] = [[]]
+    size = 0
+    for value in values:
+        if parts[-1] and (len(parts[-1]) >= _EVENTS_A_BATCH or size >= _BATCH_BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(value)
+        size += len(value)
+    return parts
+
+
+def _batch(values: Sequence[bytes], followers: int) -> tuple[BatchHeader, memoryview]:
+    now_ms = time_ns() // 1_000_000
+    records = [Record(0, now_ms, None, value, []) for value in values]
+    data = build_batch(records, base_sequence=followers or -1)
     return read_header(data), memoryview(data)

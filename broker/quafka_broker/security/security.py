@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security import acl_filter, checks, events
 from quafka_broker.security.checks import Refusal
-from quafka_broker.security.events import Event, OrgEmptied, OrgGone
+from quafka_broker.security.events import Event, OrgGone, UserSet
 from quafka_broker.security.journal import SecurityJournal
 from quafka_broker.security.limits import SecurityLimits
 from quafka_broker.security.table import EntityKey, OrgSecurity, Table, entity_key
@@ -30,11 +31,14 @@ from quafka_mesh_ops.ops.security import (
 )
 from quafka_mesh_ops.org_limits import LimitName, limit_of
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
 
 log = logging.getLogger("quafka.broker.security")
 
 ACTIVE, DELETING = "active", "deleting"
 _SHORTEN_SECONDS = 10.0
+_AT_ONCE = 500
+"""Users, rules and quotas of a deleted org that go with one write."""
 
 
 class Security:
@@ -115,14 +119,10 @@ class Security:
         async def alter() -> list[Refusal | None]:
             its = self.table.of(org).users
             after: dict[str, dict[str, ScramCredential]] = {}
-            refused: list[Refusal | None] = []
-            for change in changes:
-                refusal = self._alter_user(its, after, change)
-                refused.append(refusal)
-            made: list[Event] = []
-            for name, credentials in after.items():
-                made.append(events.user_set(UserRecord(org, name, list(credentials.values()))))
-            await self._record(made)
+            new: set[str] = set()
+            refused = await listed(self._alter_user(its, after, new, each) for each in changes)
+            users = (UserRecord(org, name, list(each.values())) for name, each in after.items())
+            await self._record(await listed(map(events.user_set, users)))
             return refused
 
         return await self.journal.in_turn(alter)
@@ -131,9 +131,11 @@ class Security:
         self,
         its: dict[str, UserRecord],
         after: dict[str, dict[str, ScramCredential]],
+        new: set[str],
         change: UserChange,
     ) -> Refusal | None:
-        """`after`: the credentials of the users that have been changed so far."""
+        """`after`: the credentials of the users that have been changed so far; `new`: of these,
+        the users that the org did not have."""
         present = after.get(change.name)
         if present is None:
             user = its.get(change.name)
@@ -141,10 +143,10 @@ class Security:
         refusal = checks.user_refusal(change, known=change.mechanism in present)
         if refusal is not None:
             return refusal
-        if change.credential is not None and change.name not in its and change.name not in after:
-            new = sum(name not in its for name in after)
-            if len(its) + new >= self.limits.org_users:
+        if change.credential is not None and change.name not in its and change.name not in new:
+            if len(its) + len(new) >= self.limits.org_users:
                 return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.users.per.org is reached")
+            new.add(change.name)
         present.pop(change.mechanism, None)
         if change.credential is not None:
             present[change.mechanism] = change.credential
@@ -159,17 +161,18 @@ class Security:
         async def create() -> list[Refusal | None]:
             its = self.table.of(org).rules
             new: dict[AclRecord, None] = {}
-            refused: list[Refusal | None] = []
-            for acl in acls:
+
+            def add(acl: AclRecord) -> Refusal | None:
                 refusal = checks.acl_refusal(org, acl)
-                full = len(its) + len(new) >= self.limits.org_rules
-                if refusal is None and acl not in its and acl not in new:
-                    if full:
-                        message = "security.max.acls.per.org is reached"
-                        refusal = Refusal(ErrorCode.POLICY_VIOLATION, message)
-                    else:
-                        new[acl] = None
-                refused.append(refusal)
+                if refusal is not None or acl in its or acl in new:
+                    return refusal
+                if len(its) + len(new) >= self.limits.org_rules:
+                    message = "security.max.acls.per.org is reached"
+                    return Refusal(ErrorCode.POLICY_VIOLATION, message)
+                new[acl] = None
+                return None
+
+            refused = await listed(map(add, acls))
             await self._record(events.rules_added(org, new))
             return refused
 
@@ -190,8 +193,12 @@ class Security:
 
         async def delete() -> list[tuple[ErrorCode, list[AclRecord]]]:
             present = self.table.of(org).rules  # another change may have removed some
-            left = [(error, [acl for acl in its if acl in present]) for error, its in found]
-            gone = dict.fromkeys(acl for _, its in left for acl in its)
+            gone: dict[AclRecord, None] = {}
+            left: list[tuple[ErrorCode, list[AclRecord]]] = []
+            for error, its in found:
+                kept = await listed(acl if acl in present else None for acl in its)
+                left.append((error, [acl for acl in kept if acl is not None]))
+                gone.update(dict.fromkeys(left[-1][1]))
             await self._record(events.rules_removed(org, gone))
             return left
 
@@ -205,9 +212,12 @@ class Security:
         async def alter() -> list[Refusal | None]:
             its = self.table.of(org)
             after: dict[EntityKey, QuotaRecord] = {}
-            refused = [self._alter_quota(org, its, after, change) for change in changes]
+            new: set[EntityKey] = set()
+            refused = await listed(
+                self._alter_quota(org, its, after, new, change) for change in changes
+            )
             made = [each for key, each in after.items() if its.quotas.get(key) != each]
-            await self._record(list(map(events.quota_set, made)))
+            await self._record(await listed(map(events.quota_set, made)))
             return refused
 
         return await self.journal.in_turn(alter)
@@ -217,6 +227,7 @@ class Security:
         org: int,
         its: OrgSecurity,
         after: dict[EntityKey, QuotaRecord],
+        new: set[EntityKey],
         change: QuotaChange,
     ) -> Refusal | None:
         refusal = checks.quota_refusal(change)
@@ -228,10 +239,10 @@ class Security:
         for name in change.removed:
             values.pop(name, None)
         values.update((value.key, value.value) for value in change.values)
-        if values and key not in its.quotas and key not in after:
-            new = sum(each not in its.quotas for each in after)
-            if len(its.quotas) + new >= self.limits.org_quotas:
+        if values and key not in its.quotas and key not in new:
+            if len(its.quotas) + len(new) >= self.limits.org_quotas:
                 return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.quotas.per.org is reached")
+            new.add(key)
         after[key] = QuotaRecord(org, change.entity, [QuotaValue(*each) for each in values.items()])
         return None
 
@@ -247,12 +258,8 @@ class Security:
             record = self._changed_org(op)
             if isinstance(record, Refusal):
                 return record
-            made: list[Event] = []
             if record != self.table.orgs.get(record.org_id):
-                made.append(events.org_set(record))
-            if record.state == DELETING and self._has_records(record.org_id):
-                made.append(OrgEmptied(record.org_id))
-            await self._record(made)
+                await self._record([events.org_set(record)])
             self.org_changed(record.org_id)
             if record.state == DELETING:
                 self.deleting.set()
@@ -284,9 +291,23 @@ class Security:
             limits=present.limits if op.limits is None else op.limits,
         )
 
-    def _has_records(self, org: int) -> bool:
-        its = self.table.of(org)
-        return bool(its.users or its.rules or its.quotas)
+    async def remove_records(self, org: int) -> bool:
+        """Remove some users, rules and quotas of a deleted org; whether there may be more.
+
+        Raises:
+            StorageError: they are still there.
+        """
+
+        async def remove() -> bool:
+            its = self.table.of(org)
+            made: list[Event] = [UserSet(org, name, ()) for name in islice(its.users, _AT_ONCE)]
+            made += events.rules_removed(org, islice(its.rules, _AT_ONCE))
+            for quota in islice(its.quotas.values(), _AT_ONCE):
+                made.append(events.quota_set(replace(quota, values=[])))
+            await self._record(made)
+            return bool(made)
+
+        return await self.journal.in_turn(remove)
 
     async def org_is_gone(self, org: int) -> None:
         """Nothing of a deleted org is left: its record goes, too. Raises StorageError."""

@@ -20,7 +20,6 @@ from quafka_broker.security import events
 from quafka_broker.security.events import (
     Event,
     IdTaken,
-    OrgEmptied,
     OrgGone,
     OrgSet,
     QuotaSet,
@@ -116,8 +115,6 @@ class Table:
                 self._remove_rule(events.acl_record(event.org, rule))
         elif isinstance(event, QuotaSet):
             self._set_quota(event)
-        elif isinstance(event, OrgEmptied):
-            self._empty(event)
         else:
             self._apply_to_org(event)
 
@@ -167,17 +164,6 @@ class Table:
         elif its.quotas.pop(entity, None) is not None:
             self._remove((event.org, entity), SecurityChange(True, quota=quota))
         self._forget_if_empty(event.org)
-
-    def _empty(self, event: OrgEmptied) -> None:
-        its = self._of.pop(event.org, _NOTHING)
-        for name in its.users:
-            gone = UserRecord(event.org, name, [])
-            self._remove((event.org, name), SecurityChange(True, user=gone))
-        for acl in its.rules:
-            self._remove((event.org, acl), SecurityChange(True, acl=acl))
-        for entity, quota in its.quotas.items():
-            none = QuotaRecord(event.org, quota.entity, [])
-            self._remove((event.org, entity), SecurityChange(True, quota=none))
 
     def _forget_if_empty(self, org: int) -> None:
         its = self._of.get(org)
