@@ -295,7 +295,7 @@ class Connection:
                 raise
             raise LoginError(
                 f"{self.address} closed the connection during the login; "
-                "check security.protocol and the listener, and read the server's log"
+                "try again in a moment, check security.protocol, and read the server's log"
             ) from e
 
     def _no_login(self, code: int, message: str | None) -> str:

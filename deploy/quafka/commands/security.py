@@ -119,15 +119,24 @@ def security_of(options: argparse.Namespace) -> Loaded:
 
 
 def sends_password_in_clear(security: Security, host: str) -> bool:
-    """Whether anyone on the way to the host reads the password or the token."""
+    """Whether anyone on the way to the host reads the password or the token of the login."""
     if security.protocol is not Protocol.SASL_PLAINTEXT or security.credentials is None:
         return False
-    if security.credentials.mechanism not in (PLAIN, OAUTHBEARER) or host == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    return security.credentials.mechanism in (PLAIN, OAUTHBEARER) and not _is_here(host)
+
+
+def is_readable_on_the_way(security: Security, host: str) -> bool:
+    """Whether anyone on the way to the host reads what is sent."""
+    return not security.protocol.encrypted and not _is_here(host)
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
         return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 # --- the file ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from quafka.client import users
 from quafka.client.cluster import Cluster
 from quafka.client.credentials import stored_credential
 from quafka.client.errors import ClientError, RefusedError, about
-from quafka.commands.options import UsageError
+from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import (
     EXIT_DONE,
@@ -27,8 +27,10 @@ from quafka.commands.run import (
     Work,
     complain,
     guarded,
+    security,
     with_cluster,
 )
+from quafka.commands.security import is_readable_on_the_way
 
 _LONGEST = 4_096
 
@@ -79,6 +81,12 @@ async def _set_password(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _set(
     cluster: Cluster, options: argparse.Namespace, mechanisms: Sequence[str], status: str
 ) -> int:
+    for host, _ in bootstrap(options):
+        if is_readable_on_the_way(security(options), host):
+            complain(
+                f"the salted password, which is enough to log in, travels unencrypted to {host}; "
+                "use SASL_SSL or SSL"
+            )
     secret = await asyncio.to_thread(password, options)
     credentials = await asyncio.to_thread(
         users.salted, options.user, secret, mechanisms, options.iterations
