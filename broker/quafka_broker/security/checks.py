@@ -31,6 +31,9 @@ _SALT_BYTES = range(1, 257)
 STATES = ("active", "suspended", "deleting")
 _ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 LAST_ORG = 0xFFFFFFFF
+FIRST_FREE_ORG = 1_000
+"""Orgs without a given id get ids from here on: gateways' settings name smaller ones, of which the
+broker may not know yet."""
 
 _RESOURCES = frozenset({2, 3, 4, 5, 6, 7})  # topic, group, cluster, transactional id, token, user
 _PATTERNS = frozenset({3, 4})  # literal, prefixed

@@ -269,7 +269,8 @@ class Security:
 
     def _changed_org(self, op: AlterOrg) -> OrgRecord | Refusal:
         """The record as the op has it."""
-        org_id = op.org_id or max(self.table.last_org, self.ids_in_use()) + 1
+        in_use = max(self.table.last_org, self.ids_in_use())
+        org_id = op.org_id or max(in_use + 1, checks.FIRST_FREE_ORG)
         present = self.table.orgs.get(org_id)
         namesake = self.table.org_named(op.name) if op.name else None
         if namesake is not None and namesake.org_id != org_id:

@@ -265,7 +265,7 @@ class AlterOrg(Op[AlterOrgResp]):
     to all brokers of a cluster.
 
     Attributes:
-        org_id: 0 with `create` takes a free id.
+        org_id: 0 with `create` takes a free id, from 1,000 on.
         name: empty: as before.
         limits: all of them; None: as before.
         create: the org must not exist; otherwise it must, unless it is being deleted.

@@ -345,24 +345,31 @@ async def test_each_org_has_bounds() -> None:
             await create_acls(state, *[rule()] * (MOST_CHANGES + 1))
 
 
-async def test_orgs_have_one_name_and_id_each() -> None:
+async def test_orgs_that_settings_may_name_are_not_given_away() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.topics.create(4, "t", 1)
         made = await alter_org(state, 0, "red", create=True)
         assert made.org is not None
-        assert (made.org.org_id, made.org.state, made.org.limits) == (5, "active", [])
-        for org_id, name in ((5, "blue"), (0, "red"), (9, "red")):
+        assert made.org.org_id == 1_000
+
+
+async def test_orgs_have_one_name_and_id_each() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(1_004, "t", 1)
+        made = await alter_org(state, 0, "red", create=True)
+        assert made.org is not None
+        assert (made.org.org_id, made.org.state, made.org.limits) == (1_005, "active", [])
+        for org_id, name in ((1_005, "blue"), (0, "red"), (9, "red")):
             answer = await alter_org(state, org_id, name, create=True)
             assert answer.error_code == ErrorCode.DUPLICATE_RESOURCE
         for bad in (
-            await alter_org(state, 5, "a b"), await alter_org(state, 5, became="sleepy"),
-            await alter_org(state, 5, limits=[OrgLimit("max.cats", 1)]), await alter_org(state),
+            await alter_org(state, 1_005, "a b"), await alter_org(state, 1_005, became="sleepy"),
+            await alter_org(state, 1_005, limits=[OrgLimit("max.cats", 1)]), await alter_org(state),
             await alter_org(state, 1 << 32, "x", create=True),
             await alter_org(state, 0, "", create=True),
         ):  # fmt: skip
             assert bad.error_code == ErrorCode.INVALID_REQUEST
         assert (await alter_org(state, 6, "blue")).error_code == ErrorCode.RESOURCE_NOT_FOUND
-        changed = await alter_org(state, 5, became="suspended")
+        changed = await alter_org(state, 1_005, became="suspended")
         assert changed.org is not None
         assert (changed.org.name, changed.org.state) == ("red", "suspended")
         copied = await alter_org(state, 8, "green", "active", [], copy=True)
