@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quafka_gateway.edge.tls import transport
 from quafka_gateway.edge.tls.records import MOST_BYTES, HandshakeRecords, NotTlsError
 from quafka_gateway.edge.tls.transport import TlsTransport
 from tests.support.certificates import Authority
@@ -32,6 +36,13 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
         pieces.append(data[at : at + size])
         at += size
     return pieces
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_cost() -> Iterator[None]:
+    """What a record costs under Hypothesis is no measure."""
+    with patch.object(transport, "thread_time", return_value=0.0):
+        yield
 
 
 SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=5)
@@ -177,6 +188,17 @@ def test_a_damaged_record_ends_the_connection(folder: Path) -> None:
     assert pair.socket.gone
     pair.transport.write(b"too late")  # is dropped
     assert pair.transport.is_closing()
+
+
+def test_records_that_cost_too_much_end_the_connection(folder: Path) -> None:
+    pair = Pair(folder)
+    with patch.object(transport, "thread_time", side_effect=count(0, 0.01)):
+        turns = 0
+        while not pair.socket.gone:
+            pair.client.write(bytes(8_000))
+            pair.feed(pair.client_out.read())
+            turns += 1
+    assert turns == 6, "after the second window"
 
 
 def test_both_sides_say_farewell(folder: Path) -> None:

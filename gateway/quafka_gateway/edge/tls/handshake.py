@@ -26,7 +26,7 @@ from quafka_mesh_ops.transport.log_limit import LimitedLog
 log = logging.getLogger("quafka.gateway.tls")
 _endings = LimitedLog(log)
 
-FAILURES = ("not TLS", "handshake", "certificate", "name", "timeout", "internal")
+FAILURES = ("not_tls", "handshake", "certificate", "name", "timeout", "internal")
 """Why handshakes fail, in few words, for metrics."""
 _THREADS = 2
 _received = memoryview(bytearray(16 << 10))
@@ -118,7 +118,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         try:
             records = self._records.feed(bytes(_received[:nbytes]))
         except NotTlsError as e:
-            self._fail(str(e), "not TLS")
+            self._fail(str(e), "not_tls")
             return
         if records:
             self._socket.pause_reading()

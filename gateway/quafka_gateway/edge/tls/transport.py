@@ -13,17 +13,27 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from time import thread_time
 from typing import Any, cast
 
 from quafka_proto.message import Buffer
 
 log = logging.getLogger("quafka.gateway.connection")
 
-_RECEIVE = 32 << 10
-"""Bytes read from a socket in one turn: bounds the time in which one client's records are
-decrypted, however small they are."""
+_RECEIVE, _RECEIVE_FIRST = 32 << 10, 8 << 10
+"""Bytes read from a socket in one turn, and as long as a client has not shown records of a usual
+price: bounds the time in which they are decrypted."""
+_WINDOW = 16 << 10
+_DEAREST = 200e-9
+"""Seconds of CPU per byte, over a window, that records may cost. Full records cost 1 ns, of one
+byte each 50 ns, and changes of keys without data (KeyUpdate, RFC 8446, 4.6.3) 350 ns: nothing in
+the protocol limits those."""
+_FREE = 512
+"""Turns with fewer bytes are not judged."""
 _RECORD = 16 << 10
 _received = memoryview(bytearray(_RECEIVE))
+_received_first = _received[:_RECEIVE_FIRST]
 _plain = memoryview(bytearray(_RECEIVE + 2 * _RECORD))
 """Shared by all connections: a turn fills and empties them."""
 
@@ -47,6 +57,10 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._outgoing = outgoing
         self._application = application
         self._closed = False  # close() was called, or the client has closed its side
+        self._buffer = _received_first
+        self._window = 0  # bytes decrypted since the price was judged
+        self._spent = 0.0  # seconds of CPU that these took
+        self._was_dear = False
         # With a buffer, `read` returns the number of bytes; its stub knows bytearrays only.
         self._read_into = cast("Callable[[int, memoryview], int]", tls.read)
 
@@ -59,12 +73,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio.BufferedProtocol."""
-        return _received
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt what has arrived."""
         self._incoming.write(_received[:nbytes])
-        self._read()
+        self._read(nbytes)
 
     def eof_received(self) -> None:
         """The client has gone, without a farewell or after it: close."""
@@ -81,24 +95,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         self._application.connection_lost(exc)
 
-    def _read(self) -> None:
+    def _read(self, arrived: int = 0) -> None:
         if self._closed or self._socket.is_closing():
             return
-        incoming, count = self._incoming, 0
-        failure = ""
-        ended = False
-        while incoming.pending:
-            try:
-                size = self._read_into(len(_plain) - count, _plain[count:])
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLError as e:
-                failure = e.reason or str(e)
-                break
-            if not size:
-                ended = True
-                break
-            count += size
+        decrypt = self._decrypt if arrived < _FREE else partial(self._decrypt_judged, arrived)
+        count, ended, failure = decrypt()
         if self._outgoing.pending:
             self._socket.write(self._outgoing.read())  # new keys, or an alert
         if count:
@@ -109,6 +110,41 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.close()
         elif ended:
             self.close()
+
+    def _decrypt(self) -> tuple[int, bool, str]:
+        """Decrypt all there is into `_plain`: return the number of bytes, whether the client has
+        said farewell, and what is wrong."""
+        incoming, count = self._incoming, 0
+        while incoming.pending:
+            try:
+                size = self._read_into(len(_plain) - count, _plain[count:])
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLError as e:
+                return count, False, e.reason or str(e)
+            if not size:
+                return count, True, ""
+            count += size
+        return count, False, ""
+
+    def _decrypt_judged(self, arrived: int) -> tuple[int, bool, str]:
+        """As `_decrypt`; also judge what it costs. CPU time: a busy machine is no offence."""
+        began = thread_time()
+        count, ended, failure = self._decrypt()
+        self._spent += thread_time() - began
+        self._window += arrived
+        if self._window >= _WINDOW and self._is_too_dear():
+            failure = "its records are no data"
+        return count, ended, failure
+
+    def _is_too_dear(self) -> bool:
+        """Judge a window: twice in turn too dear is no accident."""
+        dear = self._spent > self._window * _DEAREST
+        too_dear = dear and self._was_dear
+        self._was_dear = dear
+        self._buffer = _received_first if dear else _received
+        self._window, self._spent = 0, 0.0
+        return too_dear
 
     # --- asyncio.Transport, for the application ---------------------------------------------
 
