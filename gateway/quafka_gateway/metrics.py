@@ -30,9 +30,23 @@ class GatewayMetrics:
         yield from self._unauthenticated()
         yield from self._tls()
         yield from self._sasl()
+        yield from self._directory()
         yield from self._orgs()
         yield from self._quotas()
         yield from self._fetches()
+
+    def _directory(self) -> Iterator[Family]:
+        directory = self.services.directory
+        yield gauge(
+            "quafka_gateway_security_complete",
+            "1 once the gateway has a copy of all users and ACLs of its orgs",
+            int(directory.complete),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_gateway_security_current",
+            "1 while the gateway learns of changes of users and ACLs at once",
+            int(not directory.problem),
+        )  # fmt: skip
 
     def _requests(self, stats: GatewayStats) -> Iterator[Family]:
         apis = sorted(stats.apis.items())

@@ -103,8 +103,7 @@ class Gateway:
         idle = config.connections_max_idle_ms / 1000
         self._listeners = Listeners(_limits(config), idle, _handshakes(config, self._sasl))
         self._bound = await self._listeners.bind(listeners, shared=config.listen_shared)
-        authenticates = any(each.authenticates for each in self._bound)
-        self._audit = open_audit_log(config.audit_log, authenticates=authenticates)
+        self._audit = open_audit_log(config.audit_log, authenticates=self._authenticates)
         await self._clients.start()
         self._watch = SecurityWatch(
             BrokerLink(self._clients.client_of(table[-1].broker), config.org_id),
@@ -178,8 +177,7 @@ class Gateway:
     def _make_authorizer(self, directory: Directory) -> Authorizer | None:
         """None where everybody may do everything."""
         config = self._config
-        authenticates = any(each.authenticates for each in self._bound)
-        if config.authorizer == AUTHORIZER_NONE or not (config.authorizer or authenticates):
+        if config.authorizer == AUTHORIZER_NONE or not (config.authorizer or self._authenticates):
             return None
         return Authorizer(
             directory,
@@ -225,17 +223,21 @@ class Gateway:
         await asyncio.to_thread(self._audit.close)
 
     def _security_problem(self) -> str:
-        if self._watch is None or self._watch.problem:
-            return "" if self._watch is None else self._watch.problem
-        complete = self._tenants is not None and self._tenants.directory.complete
-        return "" if complete else "users and rules have not been read yet"
+        return self._tenants.directory.problem if self._tenants is not None else ""
 
     def _problems(self) -> dict[str, str]:
         if self._draining:
             return {"gateway": "draining"}
         if self._clients is None or not self._clients.connected:
             return {"broker": "no broker is connected"}
+        directory = self._services.directory if self._services is not None else None
+        if directory is not None and not directory.complete and self._authenticates:
+            return {"security": f"no copy of users and ACLs yet: {directory.problem}"}
         return {}
+
+    @property
+    def _authenticates(self) -> bool:
+        return any(each.authenticates for each in self._bound)
 
     def describe(self) -> dict[str, str]:
         """The addresses and the node id, for the operator, once the gateway runs.

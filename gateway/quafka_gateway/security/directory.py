@@ -81,6 +81,8 @@ class Directory:
         """The incarnation and version after which the next answer begins."""
         self.complete = False
         """Whether all records of some version are here: before that nobody can be known."""
+        self.problem = "users and rules have not been read yet"
+        """Why the broker's last answer did not come; empty if it did."""
         self._records = _Records()
         self._next: _Records | None = None  # being read anew, beside the old
         self._listeners: list[Callable[[list[SecurityChange] | None], None]] = []

@@ -32,8 +32,7 @@ class SecurityWatch:
         self._link = link
         self._directory = directory
         self._task: asyncio.Task[None] | None = None
-        self.problem = ""
-        """Why the last poll failed; empty if it did not."""
+        self._reported = False
 
     def start(self) -> None:
         """Begin to watch, in the background."""
@@ -60,11 +59,13 @@ class SecurityWatch:
                 await asyncio.sleep(_RETRY_SECONDS[1])
 
     def _now(self, problem: str) -> None:
-        if problem and not self.problem:
+        if problem and not self._reported:
             log.warning("no news of orgs, users, ACLs and quotas: %s", problem)
-        elif self.problem and not problem:
+        elif self._reported and not problem:
             log.info("orgs, users, ACLs and quotas are up to date again")
-        self.problem = problem
+        self._reported = bool(problem)
+        if problem or self._directory.complete:
+            self._directory.problem = problem
 
     async def _poll(self) -> None:
         op = WatchSecurity(*self._directory.asked, round(PARKED_SECONDS * 1000))
