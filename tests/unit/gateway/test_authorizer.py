@@ -93,13 +93,13 @@ def test_hostile_patterns_are_bounded() -> None:
     directory = directory_with(*rules)
     began = time.perf_counter()
     access = Authorizer(directory, 1).access(1, ALICE, "h")
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 5, "some 30 ms on an idle machine"
     read = right(Operation.READ, Resource.GROUP)
     began = time.perf_counter()
     assert access.allows(read, "a" * 30_000)
     assert not access.allows(read, "b" * 30_000)
     assert access.allows(read, "b" * 900 + "c")
-    assert time.perf_counter() - began < 0.05, "less than a millisecond each"
+    assert time.perf_counter() - began < 0.5, "less than a millisecond each"
 
 
 def test_a_remembered_decision_costs_little() -> None:
@@ -110,7 +110,7 @@ def test_a_remembered_decision_costs_little() -> None:
     access = Authorizer(directory_with(*rules), 1).access(1, ALICE, "h")
     assert access.allows(READ, "orders-7-eu")
     best = min(_seconds(lambda: access.allows(READ, "orders-7-eu")) for _ in range(5))
-    assert best < 2e-6
+    assert best < 2e-5, "0.15 µs on an idle machine"
 
 
 def _seconds(call: object, times: int = 2_000) -> float:
