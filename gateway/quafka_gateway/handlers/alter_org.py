@@ -49,7 +49,8 @@ API = Api(
     versions=Versions(0, 0),
     request=AlterOrgRequest,
     handle=handle,
-    access=(),  # operators only
+    access=(),
+    for_operators=True,
     order=Order(writes=State.ORGS),
     audited=True,
     quafka_only=True,

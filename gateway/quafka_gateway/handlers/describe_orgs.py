@@ -76,7 +76,8 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeOrgsRequest,
     handle=handle,
-    access=(),  # operators only
+    access=(),
+    for_operators=True,
     order=Order(reads=State.ORGS),
     response_length=ResponseLength.LONG,
     quafka_only=True,

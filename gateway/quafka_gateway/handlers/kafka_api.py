@@ -55,6 +55,7 @@ class Api(Generic[Request]):
         unknown_version: makes the request that stands for one of an unknown version, and is
             answered as version 0. None: an unknown version closes the connection.
         held: a request may be held for a moment, to leave with others for the broker.
+        for_operators: asks for an operator (`RequestContext.is_operator`) in place of a right.
         audited: an administrative act, which the audit log records.
         is_unready: whether the handler of a request in a lane must wait before it sends its op, to
             find out about the client's rights. Such a request is alone in its lane.
@@ -76,6 +77,7 @@ class Api(Generic[Request]):
     unknown_version: Callable[[], Request] | None = None
     held: bool = False
     quafka_only: bool = False
+    for_operators: bool = False
     audited: bool = False
     is_unready: Callable[[Request, Tenant], bool] | None = None
     name: str = field(init=False)

@@ -22,6 +22,7 @@ from quafka_gateway.security.authorizer import Authorizer, Right
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_proto.config_kinds import ResourceType
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema import (
@@ -169,6 +170,18 @@ async def test_an_api_asks_for_the_rights_that_it_declares(key: int) -> None:
     assert asked == declared, f"{APIS[key].name}: {sorted(map(str, asked ^ declared))}"
 
 
+@pytest.mark.parametrize("key", [key for key, api in APIS.items() if api.for_operators])
+async def test_an_api_of_operators_refuses_whoever_is_none(key: int) -> None:
+    """Also with every right that rules can give."""
+    request, version = SAMPLES[key]
+    async with served() as (client, about):
+        services = replace(about.services, authorizer=cast(Authorizer, Recorder(_everything)))
+        context = replace(about, services=services, version=version)
+        response = await APIS[key].handle(request, context)
+        assert getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert client.called == []
+
+
 async def test_a_denied_request_sends_no_op() -> None:
     """What the client may not know of is not looked up, so no duration tells of it."""
     asking = {
@@ -196,7 +209,7 @@ def table() -> str:
     for key, api in APIS.items():
         low, high = api.versions.low, api.versions.high
         versions = str(low) if low == high else f"{low} to {high}"
-        rights = ", ".join(map(str, api.access)) or "–"
+        rights = ", ".join(map(str, api.access)) or ("operators" if api.for_operators else "–")
         rows.append(f"| {api.name} ({key}) | {versions} | {rights} |")
     return "\n".join(rows) + "\n"
 
