@@ -122,11 +122,9 @@ class TransactionCoordinator:
 
     @staticmethod
     def _is_current(
-        found: Transaction | None, producer: TransactionalProducer, kind: Kind = Kind.COORDINATOR
+        found: Transaction, producer: TransactionalProducer, kind: Kind = Kind.COORDINATOR
     ) -> bool:
         """Whether the producer still uses the connection of a request."""
-        if found is None:
-            return True
         return found.connections[kind].admit(producer.connection)
 
     # --- sessions ---------------------------------------------------------------------------
@@ -145,12 +143,13 @@ class TransactionCoordinator:
             found = self.table.entries.get((org, name))
             if found is None and self.table.count(org) >= self.limits.org_ids:
                 return ErrorCode.POLICY_VIOLATION
-            if not self._is_current(found, producer):
+            user = Transaction(org, name) if found is None else found
+            if not self._is_current(user, producer):
                 return ErrorCode.NOT_COORDINATOR
             plan = rules.init(found, producer.producer_id, producer.producer_epoch)
             if isinstance(plan, ErrorCode):
                 return self._refused(plan)
-            return await self._init((org, name), found, plan, timeout_ms)
+            return await self._init((org, name), found, plan, timeout_ms, user.moves())
 
         return await self.begin_in_turn((org, name), init)
 
@@ -160,6 +159,7 @@ class TransactionCoordinator:
         found: Transaction | None,
         plan: InitPlan,
         timeout_ms: int,
+        moves: Sequence[Event] = (),
         *,
         waits: bool = True,
     ) -> Session | ErrorCode:
@@ -186,7 +186,7 @@ class TransactionCoordinator:
         if found is not None:
             found.initializing = True
         try:
-            await self.journal.append([began])
+            await self.journal.append([began, *moves])
         finally:
             if found is not None:
                 found.initializing = False

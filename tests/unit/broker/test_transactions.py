@@ -407,6 +407,31 @@ async def test_requests_on_a_connection_that_the_producer_has_left_are_refused()
         assert await read(state) == [b"a"]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_late_session_fences_nobody(*, restarted: bool) -> None:
+    """The producer gave up a connection on which its first InitProducerId was still on its way."""
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        await create(state)
+        sender = Sender(state, connection=2)
+        assert not await sender.init()
+        left = disk.crashed()
+        if not restarted:
+            await _late_session(state, sender)
+    if restarted:
+        async with running_state(left) as state:
+            sender.state = state
+            await _late_session(state, sender)
+
+
+async def _late_session(state: BrokerState, sender: Sender) -> None:
+    assert await Sender(state, connection=1).init() == ErrorCode.NOT_COORDINATOR
+    await sender.write("t", 0, b"a")
+    assert not await sender.end()
+    assert await read(state) == [b"a"]
+    assert not await Sender(state, connection=3).init()
+
+
 @pytest.mark.parametrize("kept", ["log", "checkpoint", "restated"])
 async def test_they_are_refused_after_a_restart_of_the_broker_too(kept: str) -> None:
     disk = MemoryDisk()
