@@ -6,14 +6,21 @@ import json
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 from cryptography.x509.oid import NameOID
+from kafka import KafkaConsumer, KafkaProducer
 
+from quafka_gateway.edge.tls.contexts import TlsContext
+from quafka_gateway.listeners import Listener, SecurityProtocol, TlsSettings
+from quafka_telemetry.startup import StartupError
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, fetch, metadata, produce, values
@@ -93,6 +100,27 @@ def test_clients_produce_and_fetch_over_tls(site: Site, version: ssl.TLSVersion)
     expected = [bytes([size % 251]) * size for size in sizes]
     assert values(data) == expected
     assert values(again) == expected
+
+
+def test_records_in_files_are_encrypted_on_their_way(site: Site) -> None:
+    """A gateway on the broker's host reads large batches from the log's files; with TLS it cannot
+    have the kernel send them."""
+    sent = [bytes([number]) * 100_000 for number in range(40)]
+
+    def by_place() -> float:
+        figures = Scrape(site.cluster.gateway.ready["operations"])
+        return figures("quafka_gateway_fetched_bytes_total", by="place")
+
+    with site.connect("SSL") as client:
+        create_topic(client, "large")
+        for value in sent:
+            produce(client, "large", value)
+        before = by_place()
+        found: list[bytes] = []
+        while len(found) < len(sent):
+            found += values(fetch(client, "large", len(found), max_bytes=2 << 20))
+        assert found == sent
+        assert by_place() > before
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
@@ -248,6 +276,42 @@ def test_bytes_that_come_one_by_one_are_a_handshake_and_requests(site: Site) -> 
         assert tls.read()[4:8] == struct.pack(">i", 7)
 
 
+def test_librdkafka_writes_and_reads_with_a_certificate(site: Site) -> None:
+    settings = {
+        "bootstrap.servers": "{}:{}".format(*site.cluster.address_of("MUTUAL")),
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(site.ca.file),
+        "ssl.certificate.location": str(certificate := site.ca.issue("librdkafka")),
+        "ssl.key.location": str(certificate),
+    }
+    producer = Producer(settings)
+    for number in range(100):
+        producer.produce("of-librdkafka", str(number))
+    assert producer.flush(20) == 0
+    consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["of-librdkafka"])
+    found = consumer.consume(100, timeout=20)
+    consumer.close()
+    assert [message.value() for message in found] == [str(n).encode() for n in range(100)]
+
+
+def test_kafka_python_writes_and_reads_with_a_certificate(site: Site) -> None:
+    certificate = str(site.ca.issue("kafka-python"))
+    settings = {
+        "bootstrap_servers": "{}:{}".format(*site.cluster.address_of("MUTUAL")),
+        "security_protocol": "SSL",
+        "ssl_cafile": str(site.ca.file),
+        "ssl_certfile": certificate,
+    }
+    producer = KafkaProducer(**settings)
+    assert producer.send("of-kafka-python", b"here").get(20).offset == 0
+    producer.close()
+    options = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000}
+    consumer = KafkaConsumer("of-kafka-python", **settings, **options)
+    assert next(consumer).value == b"here"
+    consumer.close()
+
+
 def test_a_client_that_says_farewell_hears_one(site: Site) -> None:
     with site.connect("SSL") as client:
         metadata(client, "t")
@@ -284,3 +348,42 @@ def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
     for listener in ("SSL", "MUTUAL", "ASKING"):
         ends = figures("quafka_gateway_certificate_expires_seconds", listener=listener)
         assert 29 < (ends - time.time()) / 86_400 <= 30
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("--listeners", "SSL://127.0.0.1:0"), "needs ssl.certfile"),
+        (
+            ("--listeners", "SSL://127.0.0.1:0", "--ssl-certfile", "c.pem",
+             "--ssl-client-auth", "required"),
+            "needs ssl.ca.file",
+        ),
+        (
+            ("--listeners", "SSL://127.0.0.1:0", "--ssl-certfile", "/dev/null"),
+            "listener SSL: /dev/null",
+        ),
+        (
+            ("--listeners", "SASL_PLAINTEXT://0.0.0.0:0"),
+            "SASL_PLAINTEXT beyond loopback",
+        ),
+        (("--ssl-certfile", "OTHER:c.pem"), "there is no listener OTHER"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_work_end_the_start(
+    tmp_path: Path, args: tuple[str, ...], reason: str
+) -> None:
+    command = (sys.executable, "-m", "quafka", "gateway", "--mesh-peers", "127.0.0.1:1", *args)
+    done = subprocess.run(
+        (*command, "--ops-listen", "127.0.0.1:0"),
+        check=False, cwd=tmp_path, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert reason in done.stderr
+
+
+def test_an_encrypted_key_is_refused_without_a_question(tmp_path: Path) -> None:
+    sealed = Authority(tmp_path).issue("server", (HOST,), password="secret")
+    settings = TlsSettings(sealed, sealed, ciphers="ECDHE+AESGCM")
+    with pytest.raises(StartupError, match="the key is encrypted"):
+        TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)

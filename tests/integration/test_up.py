@@ -102,6 +102,7 @@ def test_records_survive_ctrl_c_and_a_new_start(up: Up, tmp_path: Path) -> None:
 
 def test_a_killed_child_comes_back_on_its_port(up: Up) -> None:
     address = up.wait_ready()
+    assert "open to everyone on this host" in "".join(up.printed)
     with RawClient(address) as client:
         metadata(client, "kept")
         produce(client, "kept", b"a")
