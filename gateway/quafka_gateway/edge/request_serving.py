@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -50,6 +51,7 @@ class RequestServing:
         """`release` is called when a request's bytes are not needed any more, `give_up` with the
         reason if the request has no response, so that the connection must be closed, `throttle`
         with the seconds for which the client must wait."""
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a system call
         self._services = services
         self._session = session
         self._client = client
@@ -69,7 +71,7 @@ class RequestServing:
     def start(self, request: InFlightRequest) -> EagerTask[bool]:
         """Serve the request in a task."""
         kind = TimedTask if self.timed else EagerTask
-        return kind(self.serve(request))
+        return kind(self.serve(request), self._loop)
 
     async def serve(self, request: InFlightRequest) -> bool:
         """Put the encoded response into the request; return False if it has been given up."""
