@@ -146,9 +146,11 @@ class RequestContext:
     throttled: float = 0.0
 
     def log_fields(self) -> dict[str, str]:
-        """See LogSource. `request_id` is the connection's number and the correlation id."""
+        """See LogSource. `request_id` is the connection's number and the correlation id; `org` the
+        client's."""
         request_id = f"{self.lane}-{self.correlation_id}"
-        return {"request_id": request_id, **trace_fields(self.span.context)}
+        org = self.session.tenant.name
+        return {"request_id": request_id, "org": org, **trace_fields(self.span.context)}
 
     @property
     def node_id(self) -> int:

@@ -249,7 +249,9 @@ class GatewayMetrics:
             figures.withdrawn,
         )
         yield gauge(
-            "quafka_gateway_descriptors", "Descriptors of brokers' log files", figures.descriptors
+            "quafka_gateway_descriptors",
+            "Descriptors of brokers' log files",
+            self.services.tenants.descriptors,
         )
         yield gauge(
             "quafka_gateway_fetch_cache_bytes", "Bytes of record batches in the cache",

@@ -129,9 +129,11 @@ class Gateway:
 
         def make(org_id: int) -> Tenant:
             client_of = clients.client_of
-            return make_tenant(org_id, table, client_of, limits, memory.open(), self._tracer)
+            return make_tenant(org_id, table, client_of, limits, memory, self._tracer)
 
-        tenants = Tenants(make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs)
+        tenants = Tenants(
+            make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs, memory
+        )
         _ = tenants.own  # its brokers are connected to before clients come
         for listener in config.listener_table():
             if listener.org:

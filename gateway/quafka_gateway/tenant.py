@@ -8,7 +8,7 @@ batches, fetch sessions and encoded responses are kept per tenant, so no cache k
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 from quafka_telemetry.tracing import Tracer
 
 _CACHED_RESPONSE_BYTES = 64 << 20
@@ -58,7 +59,7 @@ class TenantLimits:
 
 
 class SharedMemory:
-    """What all orgs of a gateway share of its memory, each with a fair share.
+    """What all orgs of a gateway share: its memory, each with a fair share, and brokers' files.
 
     Attributes:
         responses: counts the response bytes of all clients.
@@ -69,12 +70,48 @@ class SharedMemory:
         self._records = FairBudget(limits.fetch_cache_bytes)
         self._responses = FairBudget(_CACHED_RESPONSE_BYTES)
         self._sessions = SessionBudget(limits.fetch_sessions, limits.all_sessions_partitions)
+        self._by_place = limits.records_by_place
+        self._files: dict[str, _SharedFiles] = {}
 
     def open(self) -> OrgMemory:
         """Return the shares of one more org."""
         return OrgMemory(
             self.responses, self._records.open(), self._responses.open(), self._sessions.open()
         )
+
+    def files_of(self, broker: str, link: BrokerLink) -> BrokerFiles | None:
+        """The files of a broker that may be on this host; None: records come by value.
+
+        `link`: of one more org; it is asked over the latest.
+        """
+        if not self._by_place:
+            return None
+        shared = self._files.get(broker)
+        if shared is None:
+            shared = self._files[broker] = _SharedFiles(link)
+        shared.link = link
+        return shared.files
+
+    @property
+    def descriptors(self) -> int:
+        """Open descriptors of brokers' files."""
+        return sum(shared.files.descriptors for shared in self._files.values())
+
+    async def close(self) -> None:
+        """Close all descriptors."""
+        for shared in self._files.values():
+            await shared.files.close()
+
+
+class _SharedFiles:
+    """The files of one broker, and the link over which they are asked for."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self.link = link
+        self.files = BrokerFiles(self._open_places)
+
+    def _open_places(self, op: OpenPlaces) -> Awaitable[OpenPlacesResp]:
+        return self.link.open_places(op)
 
 
 class OrgMemory(NamedTuple):
@@ -128,7 +165,6 @@ class FetchFigures(NamedTuple):
         parked: fetches left to brokers that have no answer yet.
         sessions: fetch sessions.
         session_partitions: the partitions in them.
-        descriptors: of brokers' log files.
         cached_bytes: bytes of record batches in the cache.
     """
 
@@ -141,7 +177,6 @@ class FetchFigures(NamedTuple):
     parked: int = 0
     sessions: int = 0
     session_partitions: int = 0
-    descriptors: int = 0
     cached_bytes: int = 0
 
     def plus(self, other: FetchFigures) -> FetchFigures:
@@ -151,9 +186,7 @@ class FetchFigures(NamedTuple):
     @property
     def counters(self) -> FetchFigures:
         """The figures that only grow."""
-        return self._replace(
-            parked=0, sessions=0, session_partitions=0, descriptors=0, cached_bytes=0
-        )
+        return self._replace(parked=0, sessions=0, session_partitions=0, cached_bytes=0)
 
 
 class Tenant:
@@ -188,7 +221,9 @@ class Tenant:
         limits: TenantLimits,
         memory: OrgMemory,
         tracer: Tracer,
+        broker_files: Sequence[BrokerFiles | None],
     ) -> None:
+        """`broker_files`: those of each link, where records may come by place."""
         self.org_id = org_id
         self.name = str(org_id)
         self.clients: dict[OrgClient, None] = {}
@@ -209,10 +244,10 @@ class Tenant:
                     limits.fetch_cache_bytes,
                     limits.fetch_backfill_bytes,
                     tracer,
-                    BrokerFiles(link.open_places) if limits.records_by_place else None,
+                    files,
                     memory.records,
                 )
-                for link in cluster.links
+                for link, files in zip(cluster.links, broker_files, strict=True)
             ],
         )
         self.fetch_sessions = FetchSessions(
@@ -227,7 +262,7 @@ class Tenant:
 
     def figures(self) -> FetchFigures:
         """What the org's fetches have done and hold."""
-        hits = misses = polls = by_place = by_value = withdrawn = parked = files = cached = 0
+        hits = misses = polls = by_place = by_value = withdrawn = parked = cached = 0
         for reader in self.reader.readers:
             placed = reader.placed
             hits += reader.hits
@@ -237,12 +272,11 @@ class Tenant:
             by_value += placed.bytes_by_value
             withdrawn += placed.missed
             parked += reader.parked
-            files += 0 if reader.files is None else reader.files.descriptors
             cached += reader.cached_bytes
         sessions = self.fetch_sessions
         return FetchFigures(
             hits, misses, polls, by_place, by_value, withdrawn, parked, len(sessions),
-            sessions.partitions, files, cached,
+            sessions.partitions, cached,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -257,14 +291,15 @@ def make_tenant(
     table: Sequence[Route],
     client_of: Callable[[str], MeshClient],
     limits: TenantLimits,
-    memory: OrgMemory,
+    memory: SharedMemory,
     tracer: Tracer,
 ) -> Tenant:
     """The tenant of an org that the route table sends to brokers.
 
-    `client_of` returns the mesh client for a broker's address. Clients and `tracer` may be shared
-    by all tenants of a gateway.
+    `client_of` returns the mesh client for a broker's address. Clients, `memory` and `tracer` are
+    shared by all tenants of a gateway.
     """
     routes = OrgRoutes(table, org_id)
     links = [BrokerLink(client_of(broker), org_id) for broker in routes.brokers]
-    return Tenant(org_id, Cluster(links, routes), limits, memory, tracer)
+    files = [memory.files_of(*each) for each in zip(routes.brokers, links, strict=True)]
+    return Tenant(org_id, Cluster(links, routes), limits, memory.open(), tracer, files)

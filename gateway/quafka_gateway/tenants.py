@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.org_of import org_by_text
-from quafka_gateway.tenant import FetchFigures, OrgClient, Tenant, Traffic
+from quafka_gateway.tenant import FetchFigures, OrgClient, SharedMemory, Tenant, Traffic
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_mesh_ops.org_limits import LimitName, limit_of
 
@@ -44,10 +44,12 @@ class Tenants:
         directory: Directory,
         most: int = 1,
         labels: int = 1,
+        shared: SharedMemory | None = None,
     ) -> None:
         """`own`: the gateway's own org, which is always served.
 
         `most`: the greatest number of orgs at a time; `labels`: of orgs with metrics of their own.
+        `shared`: what the tenants share; it ends with them.
         """
         self._make = make
         self.own_id = own
@@ -56,6 +58,7 @@ class Tenants:
         self.directory = directory
         """This gateway's copy of orgs, users, ACLs and quotas."""
         self._most = most
+        self._shared = shared
         self._free_labels = labels
         self._tenants: OrderedDict[int, Tenant] = OrderedDict()  # longest without change first
         self._unused: dict[Tenant, float] = {}
@@ -165,6 +168,8 @@ class Tenants:
         for tenant in list(self._tenants.values()):
             self._let_go(tenant)
         await asyncio.gather(*self._closing)
+        if self._shared is not None:
+            await self._shared.close()
 
     # --- figures ----------------------------------------------------------------------------
 
@@ -174,6 +179,11 @@ class Tenants:
         for tenant in self._tenants.values():
             figures = figures.plus(tenant.figures())
         return figures
+
+    @property
+    def descriptors(self) -> int:
+        """Open descriptors of brokers' log files."""
+        return 0 if self._shared is None else self._shared.descriptors
 
     def traffic(self) -> Iterator[tuple[str, int, Traffic]]:
         """The label, number of connections and traffic of each org that has a label of its own,

@@ -33,7 +33,7 @@ def tenant_over(
         all_sessions_partitions=1_000,
     )
     cluster = Cluster([link], OrgRoutes(to_one("broker:1"), org_id))
-    return Tenant(org_id, cluster, limits, SharedMemory(limits, memory).open(), Tracer())
+    return Tenant(org_id, cluster, limits, SharedMemory(limits, memory).open(), Tracer(), [None])
 
 
 def only(tenant: Tenant) -> Tenants:

@@ -40,7 +40,11 @@ Gone = Callable[[set[LogFile]], None]
 
 
 class BrokerFiles:
-    """The descriptors that one broker has handed over; asks for them while fetches use them."""
+    """The descriptors that one broker has handed over; asks for them while fetches use them.
+
+    The files have the records of all orgs, so all orgs of a gateway share the descriptors. Which
+    places an org gets is the broker's decision, fetch by fetch.
+    """
 
     def __init__(self, open_places: Callable[[OpenPlaces], Awaitable[OpenPlacesResp]]) -> None:
         """`open_places` sends the op; it raises UnavailableError."""
@@ -49,7 +53,7 @@ class BrokerFiles:
             _MOST if soft == resource.RLIM_INFINITY else min(_MOST, max(16, soft // _SHARE))
         )
         self._open_places = open_places
-        self._gone: Gone = lambda _files: None
+        self._gone: list[Gone] = []
         self._files: dict[str, LogFile] = {}
         self._withdrawn: OrderedDict[str, None] = OrderedDict()
         self._retiring: dict[LogFile, asyncio.TimerHandle] = {}
@@ -63,7 +67,11 @@ class BrokerFiles:
 
     def when_gone(self, call: Gone) -> None:
         """Call this with files that must not be used for answers any more."""
-        self._gone = call
+        self._gone.append(call)
+
+    def forget(self, call: Gone) -> None:
+        """Undo `when_gone`."""
+        self._gone.remove(call)
 
     @property
     def descriptors(self) -> int:
@@ -212,7 +220,8 @@ class BrokerFiles:
             self._withdrawn.popitem(last=False)
         while len(self._retiring) > self._most:
             self._close_file(next(iter(self._retiring)))
-        self._gone(files)
+        for gone in self._gone:
+            gone(files)
         self._wake()
 
     def _close_file(self, file: LogFile) -> None:

@@ -73,7 +73,8 @@ class FetchReader:
         files: BrokerFiles | None = None,
         share: OrgShare | None = None,
     ) -> None:
-        """`files`: of a broker that may be on this host; None: its records come by value.
+        """`files`: of a broker that may be on this host; None: its records come by value. Other
+        readers may share them; closing is the maker's part.
         `share`: the org's share of the cache bytes, which all orgs have together."""
         self.files = files
         broker = self.placed = PlacedBroker(broker, files)
@@ -116,7 +117,7 @@ class FetchReader:
         await self._watermarks.close()
         await self._lease.close()
         if self.files is not None:
-            await self.files.close()
+            self.files.forget(self._cache.drop_files)
         self._cache.clear()
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:

@@ -87,6 +87,7 @@ async def running(folder: Path, segment_bytes: int = 1 << 20) -> AsyncIterator[E
             yield edge
         finally:
             await edge.reader.close()
+            await edge.files.close()
             state.places.close()
 
 

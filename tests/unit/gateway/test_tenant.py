@@ -57,7 +57,7 @@ class Gateway:
         return cast(MeshClient, self.clients.setdefault(address, Client(address)))
 
     def tenant(self, org_id: int) -> Tenant:
-        return make_tenant(org_id, TABLE, self.client_of, LIMITS, self.memory.open(), Tracer())
+        return make_tenant(org_id, TABLE, self.client_of, LIMITS, self.memory, Tracer())
 
 
 async def test_tenants_share_mesh_clients_and_nothing_else() -> None:

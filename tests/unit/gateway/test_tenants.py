@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -42,7 +43,7 @@ class Gateway:
     def _make(self, org: int) -> Tenant:
         client = cast(MeshClient, cast(Any, object()))
         table = to_one("b:1")
-        return make_tenant(org, table, lambda _: client, LIMITS, self.memory.open(), Tracer())
+        return make_tenant(org, table, lambda _: client, LIMITS, self.memory, Tracer())
 
     def record(
         self, org: int, state: str = "active", *, most: float | None = None, removed: bool = False
@@ -162,3 +163,19 @@ async def test_orgs_without_a_label_are_counted_together_for_good() -> None:
     tenants.sweep(asyncio.get_running_loop().time() + 61)
     assert counted() == {"1": (1, 1), "other": (1, 320)}
     await tenants.close()
+
+
+async def test_orgs_share_the_descriptors_of_a_brokers_files() -> None:
+    limits = replace(LIMITS, records_by_place=True)
+    memory = SharedMemory(limits, ResponseMemory(1 << 20))
+    client = cast(MeshClient, cast(Any, object()))
+    one, two = (
+        make_tenant(org, to_one("b:1"), lambda _: client, limits, memory, Tracer())
+        for org in (1, 2)
+    )
+    (first,), (second,) = one.reader.readers, two.reader.readers
+    assert first.files is not None
+    assert first.files is second.files
+    await one.close()
+    await two.close()
+    await memory.close()
