@@ -7,6 +7,7 @@ both must allow and deny the same, resource by resource.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, READ_TOPIC
 from quafka_gateway.security.authorizer import Right
-from quafka_proto.acl_kinds import CLUSTER_NAME, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema import response_type
 from quafka_proto.schema.acls import (
@@ -25,6 +26,7 @@ from quafka_proto.schema.acls import (
     CreateAclsResponse,
 )
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from quafka_proto.schema.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -63,6 +65,8 @@ def _subsets(rights: Sequence[Right]) -> set[frozenset[Right]]:
     return {every, frozenset(), *but_one, *(frozenset({one}) for one in rights)}
 
 
+RANDOM = ("r1", "r2", "r3", "r4")
+"""Principals with random rules."""
 PRINCIPALS: dict[frozenset[Right], str] = {}
 for _api in APIS.values():
     for _subset in sorted(_subsets(_api.access), key=sorted):
@@ -94,11 +98,7 @@ class Server:
 
     def ask(self, who: str, key: int, version: int) -> dict[str, int]:
         """What the server allows and denies to a principal's request."""
-        client = self.clients.get(who)
-        if client is None:
-            client = self.clients[who] = RawClient(self.users)
-            answer: SaslAuthenticateResponse = log_in_plain(client, who, who)
-            assert answer.error_code == 0, answer
+        client = self.client(who)
         kind = response_type(key)
         assert kind is not None
         names = {topic_id: name for name, topic_id in self.ids.items()}
@@ -108,6 +108,15 @@ class Server:
             its = outcome(response, names)
             found.update({f"{number}{at}": code for at, code in its.items()})
         return found
+
+    def client(self, who: str) -> RawClient:
+        """A connection of the principal's."""
+        client = self.clients.get(who)
+        if client is None:
+            client = self.clients[who] = RawClient(self.users)
+            answer: SaslAuthenticateResponse = log_in_plain(client, who, who)
+            assert answer.error_code == 0, answer
+        return client
 
     def close(self) -> None:
         for client in self.clients.values():
@@ -151,7 +160,7 @@ def _rules(rights: frozenset[Right], who: str) -> Iterator[AclCreation]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    names = list(PRINCIPALS.values())
+    names = [*PRINCIPALS.values(), *RANDOM]
     folder = tmp_path_factory.mktemp("quafka")
     args = (
         "--super-users", "User:ANONYMOUS", "--node-id", "1", "--sasl-enabled-mechanisms", "PLAIN",
@@ -177,8 +186,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host, int(port)
+    _, _, port = text.rpartition(":")
+    return "127.0.0.1", int(port)  # rules name it
 
 
 def test_every_api_is_played() -> None:
@@ -233,6 +242,52 @@ def test_an_id_does_not_reveal_a_name(
         refused = {each.topic_id: (each.error_code, each.name or "") for each in deleted.responses}
         answers.append([each[topic_id] for each in (found, refused) for topic_id in ids])
     assert answers[0] == answers[1]
+
+
+def test_rules_of_all_kinds_mean_the_same(servers: tuple[Server, Server]) -> None:
+    """By the operations that each principal is told of groups which random rules are about."""
+    chance = random.Random(52)
+    rules = [_random_rule(chance) for _ in range(60)]
+    for server in servers:
+        with RawClient(server.admin) as client:
+            made = client.call(CreateAclsRequest(creations=rules), CreateAclsResponse, 2)
+            assert {each.error_code for each in made.results} == {0}
+    ours, theirs = servers
+    told = _operations(ours)
+    give_up = time.monotonic() + _SECONDS
+    while (kafkas := _operations(theirs)) != told and time.monotonic() < give_up:
+        time.sleep(0.1)  # Kafka applies new rules a moment after it has answered
+    assert told == kafkas
+    assert len(set(told.values())) > 5
+
+
+def _random_rule(chance: random.Random) -> AclCreation:
+    pattern = chance.choice((Pattern.LITERAL, Pattern.PREFIXED))
+    return AclCreation(
+        resource_type=Resource.GROUP,
+        resource_name=chance.choice(("*", "p", "pa", "pab", "q", "qa")),
+        resource_pattern_type=pattern,
+        principal=chance.choice(("User:*", *(f"User:{who}" for who in RANDOM))),
+        host=chance.choice(("*", "*", "127.0.0.1", "192.0.2.1")),
+        operation=chance.choice(
+            (
+                Operation.ALL, Operation.READ, Operation.DELETE, Operation.DESCRIBE,
+                Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS,
+            )
+        ),
+        permission_type=chance.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)),
+    )  # fmt: skip
+
+
+def _operations(server: Server) -> dict[tuple[str, str], tuple[int, int]]:
+    """The error code and the operations that each group's description has, for each principal."""
+    groups = ["p", "pa", "pab", "pabc", "q", "qa", "qb", "r", "*"]
+    wanted = DescribeGroupsRequest(groups=groups, include_authorized_operations=True)
+    return {
+        (who, each.group_id): (each.error_code, each.authorized_operations)
+        for who in RANDOM
+        for each in server.client(who).call(wanted, DescribeGroupsResponse, 5).groups
+    }
 
 
 def _judged(answer: Mapping[str, int]) -> dict[str, str]:
