@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 from quafka_broker.security.control import ALTER_USERS, alter_users
 from quafka_broker.snapshots.control_socket import MAX_LINE, PIN_REQUEST, SOCKET, short_path
@@ -92,11 +93,13 @@ class ControlServer:
 
     async def _answer(self, line: bytes) -> dict[str, str]:
         try:
-            request = json.loads(line)
+            request: object = json.loads(line)
         except ValueError:
             return {"error": "the request is not JSON"}
-        if isinstance(request, dict) and request.get("do") == ALTER_USERS:
-            return await alter_users(self._state.security, request)
+        if isinstance(request, dict):
+            fields = cast("dict[str, Any]", request)
+            if fields.get("do") == ALTER_USERS:
+                return await alter_users(self._state.security, fields)
         if request != PIN_REQUEST:
             return {"error": "the request is not known to this version"}
         try:

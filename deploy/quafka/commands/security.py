@@ -324,5 +324,8 @@ def _token(values: Mapping[str, str], tls: ssl.SSLContext | None) -> Callable[[]
 
 def _unsecured(config: str) -> str:
     """The principal of librdkafka's sasl.oauthbearer.config."""
-    parts = dict(part.partition("=")[::2] for part in config.split())
-    return parts.get("principal", "")
+    for part in config.split():
+        name, _, value = part.partition("=")
+        if name == "principal":
+            return value
+    return ""

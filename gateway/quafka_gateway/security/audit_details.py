@@ -40,7 +40,7 @@ def request_fields(request: Struct) -> dict[str, Any]:
 def _fields(value: Struct, budget: _Budget) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, field in value.FIELDS.items():
-        own = getattr(value, name)
+        own: Any = getattr(value, name)
         if field.secret or (not isinstance(own, list) and own == field.fresh_default()):
             continue
         if own == []:
@@ -50,7 +50,7 @@ def _fields(value: Struct, budget: _Budget) -> dict[str, Any]:
             break
         found[name] = _shown(own, budget)
         if isinstance(value, AclCreation | DeleteAclsFilter) and name in _WORDS:
-            found[name] = _word(_WORDS[name], own)
+            found[name] = _word(_WORDS[name], cast("int", own))
     return found
 
 
@@ -97,7 +97,8 @@ def _scalar(value: Any) -> Any:
         text = _USER_OF_URL.sub("<hidden>", value)
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex() if len(value) == len(_NIL) else f"<{len(value)} bytes>"
+        data = bytes(cast("bytes", value))
+        return data.hex() if len(data) == len(_NIL) else f"<{len(data)} bytes>"
     return value
 
 
