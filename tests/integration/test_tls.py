@@ -26,8 +26,11 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, fetch, metadata, produce, values
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
+from tests.support.sasl_users import alter_users, log_in_plain, upsertion
 
-LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,ASKING://127.0.0.1:0"
+LISTENERS = ",".join(
+    f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", "SSL", "MUTUAL", "ASKING", "LOGIN", "BOTH")
+)
 RULES = r"RULE:^O=Acme\\, Inc\.,CN=([^,]*)$/$1/L,DEFAULT"
 TIMEOUT = 1.0
 HOST = "127.0.0.1"
@@ -71,11 +74,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ca = Authority(folder)
     server = ca.issue("server", (HOST,))
     args = (
-        *("--listener-security-protocol-map", "MUTUAL:SSL,ASKING:SSL"),
+        *("--listener-security-protocol-map", "MUTUAL:SSL,ASKING:SSL,LOGIN:SASL_SSL,BOTH:SASL_SSL"),
         *("--ssl-certfile", str(server), "--ssl-ca-file", str(ca.file)),
-        *("--ssl-client-auth", "none,MUTUAL:required,ASKING:requested"),
+        *("--ssl-client-auth", "none,MUTUAL:required,ASKING:requested,BOTH:required"),
         *("--ssl-principal-mapping-rules", RULES),
         *("--connection-authentication-timeout-ms", str(int(TIMEOUT * 1000))),
+        *("--sasl-enabled-mechanisms", "PLAIN,SCRAM-SHA-256"),
         *("--audit-log", "stderr", "--authorizer", "none"),
     )
     with Cluster(folder, gateway_args=args, listeners=LISTENERS) as cluster:
@@ -295,6 +299,31 @@ def test_librdkafka_writes_and_reads_with_a_certificate(site: Site) -> None:
     assert [message.value() for message in found] == [str(n).encode() for n in range(100)]
 
 
+def test_sasl_over_tls_gives_the_name_and_both_may_be_asked_for(site: Site) -> None:
+    alter_users(site.cluster.address, upsertion("carol", "secret"))
+    certificate = site.ca.issue("not-carol")
+    for listener, presented in (("LOGIN", None), ("BOTH", certificate)):
+        with site.connect(listener, site.trusting(presented)) as client:
+            assert log_in_plain(client, "carol", "secret").error_code == 0
+            assert principal_of(site, client, f"of-carol-{listener}") == "User:carol"
+    with site.connect("LOGIN") as client:
+        assert log_in_plain(client, "carol", "wrong").error_code != 0
+    with pytest.raises((ssl.SSLError, ConnectionError)), site.connect("BOTH") as client:
+        log_in_plain(client, "carol", "secret")
+    producer = Producer(
+        {
+            "bootstrap.servers": "{}:{}".format(*site.cluster.address_of("LOGIN")),
+            "security.protocol": "sasl_ssl",
+            "ssl.ca.location": str(site.ca.file),
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "carol",
+            "sasl.password": "secret",
+        }
+    )
+    producer.produce("of-carol", "here")
+    assert producer.flush(20) == 0
+
+
 def test_kafka_python_writes_and_reads_with_a_certificate(site: Site) -> None:
     certificate = str(site.ca.issue("kafka-python"))
     settings = {
@@ -345,7 +374,7 @@ def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
         site.wait_for(lambda: serial(site) != before)
         metadata(open_before, "t")  # goes on as it is
     figures = Scrape(site.cluster.gateway.ready["operations"])
-    for listener in ("SSL", "MUTUAL", "ASKING"):
+    for listener in ("SSL", "MUTUAL", "ASKING", "LOGIN", "BOTH"):
         ends = figures("quafka_gateway_certificate_expires_seconds", listener=listener)
         assert 29 < (ends - time.time()) / 86_400 <= 30
 
