@@ -20,6 +20,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
 from quafka_proto.errors import ErrorCode
+from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import metadata
 from tests.support.prometheus import Scrape
@@ -44,15 +45,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("sasl")
     keys = folder / "keys.json"
     keys.write_bytes(ISSUER.jwks)
+    ca = Authority(folder)
     args = (
+        *("--ssl-certfile", str(ca.issue("server", ("127.0.0.1",)))),
         *("--sasl-enabled-mechanisms", ",".join(MECHANISMS)),
-        *("--listener-security-protocol-map", "INSIDE:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"),
+        *(
+            "--listener-security-protocol-map",
+            "INSIDE:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,SECURE:SASL_SSL",
+        ),
         *("--super-users", "User:ANONYMOUS;User:alice"),
         *("--sasl-oauthbearer-jwks-endpoint-url", keys.as_uri()),
         *("--sasl-oauthbearer-expected-audience", "kafka"),
         *("--connections-max-reauth-ms", "3000", "--max-failed-authentications-per-ip", "0"),
     )
-    listeners = "INSIDE://127.0.0.1:0,CLIENTS://127.0.0.1:0"
+    listeners = "INSIDE://127.0.0.1:0,CLIENTS://127.0.0.1:0,SECURE://127.0.0.1:0"
     with Cluster(folder, gateway_args=args, listeners=listeners) as cluster:
         alter_users(
             cluster.address_of("INSIDE"),
@@ -98,6 +104,18 @@ def test_confluent_kafka(bootstrap: str, topic: str, mechanism: str) -> None:
     (message,) = consumer.consume(1, 10)
     assert (message.error(), message.value()) == (None, b"hello")
     consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_over_tls(cluster: Cluster, topic: str, mechanism: str) -> None:
+    host, port = cluster.address_of("SECURE")
+    config = _confluent(f"{host}:{port}", mechanism) | {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(cluster.folder / "test-CA.pem"),
+    }
+    producer = Producer(config)
+    producer.produce(topic, b"hello")
+    assert producer.flush(10) == 0
 
 
 class _Aiokafka(AiokafkaTokens):  # type: ignore[misc]
