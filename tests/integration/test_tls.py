@@ -6,8 +6,6 @@ import json
 import socket
 import ssl
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -379,40 +377,18 @@ def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
         assert 29 < (ends - time.time()) / 86_400 <= 30
 
 
-@pytest.mark.parametrize(
-    ("args", "reason"),
-    [
-        (("--listeners", "SSL://127.0.0.1:0"), "needs ssl.certfile"),
-        (
-            ("--listeners", "SSL://127.0.0.1:0", "--ssl-certfile", "c.pem",
-             "--ssl-client-auth", "required"),
-            "needs ssl.ca.file",
-        ),
-        (
-            ("--listeners", "SSL://127.0.0.1:0", "--ssl-certfile", "/dev/null"),
-            "listener SSL: /dev/null",
-        ),
-        (
-            ("--listeners", "SASL_PLAINTEXT://0.0.0.0:0"),
-            "SASL_PLAINTEXT beyond loopback",
-        ),
-        (("--ssl-certfile", "OTHER:c.pem"), "there is no listener OTHER"),
-    ],
-)  # fmt: skip
-def test_settings_that_cannot_work_end_the_start(
-    tmp_path: Path, args: tuple[str, ...], reason: str
-) -> None:
-    command = (sys.executable, "-m", "quafka", "gateway", "--mesh-peers", "127.0.0.1:1", *args)
-    done = subprocess.run(
-        (*command, "--ops-listen", "127.0.0.1:0"),
-        check=False, cwd=tmp_path, capture_output=True, text=True, timeout=20,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert reason in done.stderr
-
-
-def test_an_encrypted_key_is_refused_without_a_question(tmp_path: Path) -> None:
-    sealed = Authority(tmp_path).issue("server", (HOST,), password="secret")
-    settings = TlsSettings(sealed, sealed, ciphers="ECDHE+AESGCM")
-    with pytest.raises(StartupError, match="the key is encrypted"):
-        TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
+def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
+    """An encrypted key does so without a question on the terminal."""
+    ca = Authority(tmp_path)
+    good, sealed = ca.issue("good"), ca.issue("sealed", password="secret")
+    ciphers = "ECDHE+AESGCM"
+    for settings, reason in (
+        (TlsSettings(sealed, sealed, ciphers=ciphers), "the key is encrypted"),
+        (TlsSettings(good, ca.issue("other"), ciphers=ciphers), "KEY_VALUES_MISMATCH"),
+        (TlsSettings(ca.file, ca.file, ciphers=ciphers), "test-CA.pem"),
+        (TlsSettings(tmp_path / "none", good, ciphers=ciphers), "No such file"),
+        (TlsSettings(good, good, tmp_path / "none", "required", ciphers=ciphers), "No such file"),
+        (TlsSettings(good, good, ciphers="ROT13"), "no such cipher"),
+    ):
+        with pytest.raises(StartupError, match=reason):
+            TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)

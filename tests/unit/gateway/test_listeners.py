@@ -114,6 +114,14 @@ def test_listeners_have_protocols_and_advertised_addresses_of_their_own() -> Non
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "cannot connect to"),
         ({"advertised_listeners": "PLAINTEXT://h:0"}, "cannot connect to"),
         ({"listener_org": "SSL:7"}, "listener.org: there is no listener SSL"),
+        ({"listeners": "SSL://h:1"}, "needs ssl.certfile"),
+        ({"ssl_certfile": "OTHER:c.pem"}, "ssl.certfile: there is no listener OTHER"),
+        (
+            {"listeners": "SSL://h:1", "ssl_certfile": "c.pem", "ssl_client_auth": "required"},
+            "needs ssl.ca.file",
+        ),
+        ({"listeners": "SASL_PLAINTEXT://0.0.0.0:1"}, "SASL_PLAINTEXT beyond loopback"),
+        ({"listeners": "SASL_PLAINTEXT://:1"}, "listener.allow.plaintext.sasl"),
     ],
 )
 def test_settings_that_contradict_one_another_end_the_start(
@@ -126,3 +134,39 @@ def test_settings_that_contradict_one_another_end_the_start(
 def test_loopback_addresses_are_known() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
     assert not any(map(is_loopback, ("", "0.0.0.0", "::", "192.0.2.1", "kafka.example.org")))
+
+
+def test_a_plaintext_sasl_listener_is_allowed_on_loopback_or_on_purpose() -> None:
+    (one,) = settings(listeners="SASL_PLAINTEXT://127.0.0.1:1").listener_table()
+    assert one.tls is None
+    texts = {"listeners": "SASL_PLAINTEXT://h:1", "listener_allow_plaintext_sasl": "true"}
+    assert len(settings(**texts).listener_table()) == 1
+
+
+def test_tls_is_set_for_all_listeners_or_for_one() -> None:
+    public, partners, users = settings(
+        listeners="SSL://h:1,PARTNERS://h:2,USERS://h:3",
+        listener_security_protocol_map="PARTNERS:SSL,USERS:SASL_SSL",
+        ssl_certfile="all.pem,PARTNERS:own.pem",
+        ssl_keyfile="PARTNERS:own.key",
+        ssl_ca_file="ca.pem",
+        ssl_client_auth="required,SSL:none",
+        ssl_enabled_protocols="TLSv1.3",
+    ).listener_table()
+    assert public.tls is not None
+    assert partners.tls is not None
+    assert users.tls is not None
+    assert [str(each.tls.certificate) for each in (public, partners, users) if each.tls] == [
+        "all.pem", "own.pem", "all.pem",
+    ]  # fmt: skip
+    assert (str(public.tls.key), str(partners.tls.key)) == ("all.pem", "own.key")
+    # As Kafka's: at a SASL_SSL listener only an entry of its own counts.
+    assert [each.tls.client_auth for each in (public, partners, users) if each.tls] == [
+        "none", "required", "none",
+    ]  # fmt: skip
+    assert (public.tls.authorities, str(partners.tls.authorities)) == (None, "ca.pem")
+    assert [each.authenticates for each in (public, partners, users)] == [False, True, True]
+    assert public.tls.versions == ("TLSv1.3",)
+    for text in ("TLSv1.1", "", "TLSv1.2,SSLv3"):
+        with pytest.raises(ValueError, match=r".*"):
+            settings(ssl_enabled_protocols=text)
