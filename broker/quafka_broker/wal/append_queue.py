@@ -17,8 +17,8 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
-_SHARE_BYTES = 1 << 20
-_SHARE_APPENDS = 32
+_SHARE_BYTES = 512 << 10
+_SHARE_APPENDS = 16
 """What an org may have pending while others append, too: they wait for the write of so much, and
 for the answers to so many."""
 _SHARED_SECONDS = 10.0
