@@ -44,7 +44,7 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, fetch_request, produce_request, values
 from tests.support.kafka_calls import fetch as fetched
 from tests.support.kafka_calls import produce as produced
-from tests.support.prometheus import Scrape
+from tests.support.prometheus import Scrape, get
 from tests.support.raw_client import RawClient
 from tests.unit.gateway.test_declared_order import OTHER_SAMPLES, SAMPLES
 
@@ -522,6 +522,9 @@ def test_metrics_and_the_status_page_are_by_org(cluster: Cluster) -> None:
         assert scrape("quafka_gateway_org_received_bytes_total", org="1") > 0
         assert scrape("quafka_gateway_org_sent_bytes_total", org="1") > 0
         assert scrape("quafka_gateway_orgs") >= 2
+        _, _, page = get(cluster.gateway.ready["operations"], "/statusz")
+        assert "Orgs" in page
+        assert "101" in page
 
 
 def _alter(client: RawClient, org: str, **changes: Any) -> quafka.Org:
