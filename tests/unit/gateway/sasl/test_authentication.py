@@ -447,3 +447,18 @@ async def test_a_token_ends_its_session(tmp_path: Path) -> None:
     answer = await refused.token(b"\x01")
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     await gateway.sasl.close()
+
+
+async def test_a_request_behind_the_login_may_be_larger_than_the_login() -> None:
+    gateway = Gateway(ALICE, sasl_server_max_receive_size=1_024)
+    client = gateway.client()
+    await client.shake("PLAIN")
+    data = PartitionProduceData(index=0, records=bytes(100_000))
+    topics = [TopicProduceData(name="t", partition_data=[data])]
+    large = framed(ProduceRequest(acks=-1, topic_data=topics), 9)
+    login = framed(SaslAuthenticateRequest(auth_bytes=plain("alice", "secret")), 1)
+    client.receive(login + large[:60_000])
+    assert client.transport.paused == 1
+    await until(lambda: client.transport.paused == 0)
+    client.receive(large[60_000:])
+    await until(lambda: gateway.broker.produced)
