@@ -26,6 +26,7 @@ from quafka_mesh_ops.ops.security import (
     ScramCredential,
     UserChange,
     WatchSecurity,
+    WatchSecurityResp,
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
@@ -103,14 +104,17 @@ async def _full(arena: Arena) -> None:
 
 
 async def _read_all(node: _Node) -> None:
-    found, asked = 0, (b"", -1)
-    while True:
-        answer = await node.call(WatchSecurity(*asked, 0))
+    answer = await node.call(WatchSecurity(b"", -1, 0))
+    found = len(answer.changes)
+    while answer.more:
+        answer = await node.call(_after(answer))
+        assert not answer.restart
         found += len(answer.changes)
-        asked = answer.incarnation, answer.version
-        if not answer.more:
-            break
     assert found >= 3 * _MOST
+
+
+def _after(answer: WatchSecurityResp, max_wait_ms: int = 0) -> WatchSecurity:
+    return WatchSecurity(answer.incarnation, answer.version, max_wait_ms, answer.began)
 
 
 @attack("a node parks thousands of watches, and changes a user again and again",
@@ -123,8 +127,8 @@ async def _parked(arena: Arena) -> None:
     async with _Node(arena) as node:
         seen = await node.call(WatchSecurity(b"", -1, 0))
         while seen.more:
-            seen = await node.call(WatchSecurity(seen.incarnation, seen.version, 0))
-        watch = WatchSecurity(seen.incarnation, seen.version, 60_000)
+            seen = await node.call(_after(seen))
+        watch = _after(seen, 60_000)
         watches = [asyncio.create_task(node.call(watch)) for _ in range(3_000)]
         for number in range(20):
             await node.call(AlterUsers([_user(number)]))

@@ -75,7 +75,7 @@ class Table:
         self.version = -1
         """Of the last change."""
         self.floor = -1
-        """A reader that has seen no later version must begin anew."""
+        """A reader that began earlier, and has seen no later version, must begin anew."""
         self._of: dict[int, OrgSecurity] = {}
         self._changes: dict[_Key, Change] = {}
         self._rows: list[tuple[int, _Key]] = []  # versions in order; some are out of date

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 
@@ -69,15 +70,18 @@ class Watchers:
         """Answer with changes of the node's orgs after a version; parked until there are some."""
         loop = asyncio.get_running_loop()
         until = loop.time() + min(max(op.max_wait_ms, 0) / 1000, _LONGEST_WAIT)
-        incarnation, version = op.incarnation, op.version
+        incarnation, version, began = op.incarnation, op.version, op.began
         # An earlier answer may have said that there is more, all of which concerns other orgs.
         behind = version < self._table.version
         while True:
             now, table = self.incarnation(peer), self._table
-            restart = incarnation != now or not table.floor <= version <= table.version
+            # What was removed before a copy began is not in it, however long reading it takes.
+            known = incarnation == now and max(version, began) <= table.version
+            restart = not known or table.floor > max(version, began)
             if restart:
-                incarnation, version = now, -1
-            answer = await self._page(peer, incarnation, version, restart=restart)
+                incarnation, version, began = now, -1, table.version
+            page = await self._page(peer, incarnation, version, restart=restart)
+            answer = replace(page, began=began)
             version = answer.version
             if restart or answer.changes or answer.more or behind or self._draining:
                 return answer

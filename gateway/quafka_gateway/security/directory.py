@@ -79,6 +79,8 @@ class Directory:
         """Of the records below; `asked` may be later, while a copy is being read anew."""
         self.asked: tuple[bytes, int] = b"", -1
         """The incarnation and version after which the next answer begins."""
+        self.began = -1
+        """Of the last answer, for the next question."""
         self.complete = False
         """Whether all records of some version are here: before that nobody can be known."""
         self.problem = "users and rules have not been read yet"
@@ -99,7 +101,7 @@ class Directory:
         target = self._next or self._records
         for change in answer.changes:
             target.apply(change)
-        self.asked = answer.incarnation, answer.version
+        self.asked, self.began = (answer.incarnation, answer.version), answer.began
         anew = self._next is not None
         if self._next is not None:
             if answer.more:
@@ -115,7 +117,7 @@ class Directory:
 
     def ask_anew(self) -> None:
         """Have the next answer begin from the beginning."""
-        self.asked = b"", -1
+        self.asked, self.began = (b"", -1), -1
 
     async def includes(self, incarnation: bytes, version: int, seconds: float) -> bool:
         """Wait until the copy includes a change that was answered with this version.

@@ -68,7 +68,8 @@ class SecurityWatch:
             self._directory.problem = problem
 
     async def _poll(self) -> None:
-        op = WatchSecurity(*self._directory.asked, round(PARKED_SECONDS * 1000))
+        copy = self._directory
+        op = WatchSecurity(*copy.asked, round(PARKED_SECONDS * 1000), copy.began)
         answer = await self._link.call(op, None, PARKED_SECONDS + _ANSWER_SECONDS)
         self._directory.learn(answer)
         if not answer.changes and not answer.more:

@@ -115,6 +115,7 @@ class WatchSecurityResp(WireStruct):
         version: of the last change here.
         restart: the changes begin anew: what the asker has, and is not told again, is gone.
         more: there are further changes already; ask at once.
+        began: for the next question: where the broker was when the asker's copy began.
     """
 
     incarnation: bytes
@@ -122,6 +123,7 @@ class WatchSecurityResp(WireStruct):
     restart: bool
     more: bool
     changes: list[SecurityChange]
+    began: int = -1
 
 
 @wire_struct
@@ -129,7 +131,8 @@ class WatchSecurity(Op[WatchSecurityResp]):
     """Wait for changes of the orgs that the node may serve.
 
     `version` -1: from the beginning. The broker parks the op for up to `max_wait_ms`, and answers
-    at once when a record of these orgs, or the node's rights, have changed.
+    at once when a record of these orgs, or the node's rights, have changed. `began`: of the last
+    answer.
     """
 
     code = OpCode.WATCH_SECURITY
@@ -138,6 +141,7 @@ class WatchSecurity(Op[WatchSecurityResp]):
     incarnation: bytes
     version: int
     max_wait_ms: int
+    began: int = -1
 
 
 # --- AlterUsers 0x71 --------------------------------------------------------------------------

@@ -94,8 +94,10 @@ async def delete_acls(state: BrokerState, *filters: AclFilter) -> list[list[AclR
 async def watch(
     state: BrokerState, last: WatchSecurityResp | None = None, wait_ms: int = 0
 ) -> WatchSecurityResp:
-    asked = (last.incarnation, last.version) if last else (b"", -1)
-    return await ops.watch(state, context(), WatchSecurity(*asked, wait_ms))
+    op = WatchSecurity(b"", -1, wait_ms)
+    if last is not None:
+        op = WatchSecurity(last.incarnation, last.version, wait_ms, last.began)
+    return await ops.watch(state, context(), op)
 
 
 def shown(changes: list[SecurityChange]) -> list[str]:
@@ -209,6 +211,20 @@ async def test_a_last_page_without_anything_for_the_node_ends_its_copy() -> None
         assert (len(first.changes), first.more) == (1_000, True)
         last = await asyncio.wait_for(watch(state, first, 60_000), 5)
         assert (last.changes, last.more, last.restart) == ([], False, False)
+
+
+async def test_a_copy_is_read_to_its_end_after_many_removals() -> None:
+    """Those that were forgotten before the copy began are not in it."""
+    async with running_state(MemoryDisk()) as state:
+        await create_acls(state, *(rule(str(at)) for at in range(1_500)))
+        state.security.table._removals_kept = 0
+        await delete_acls(state, replace(ANY, resource_name="0"))
+        page = await watch(state)
+        assert (page.restart, page.more) == (True, True)
+        last = await watch(state, page)
+        assert (last.restart, last.more, len(page.changes) + len(last.changes)) == (
+            False, False, 1_499,
+        )  # fmt: skip
 
 
 async def test_a_node_parks_a_bounded_number_of_requests() -> None:
