@@ -130,6 +130,7 @@ class RequestContext:
         idle: set by a handler that found nothing, for the case that the client asks again.
         size: bytes of the request.
         throttled: seconds for which the client must wait after this request.
+        mute: begins no further request of the client for so many seconds.
     """
 
     services: Services
@@ -144,6 +145,7 @@ class RequestContext:
     idle: IdleFetch | None = None
     size: int = 0
     throttled: float = 0.0
+    mute: Callable[[float], None] | None = None
 
     def log_fields(self) -> dict[str, str]:
         """See LogSource. `request_id` is the connection's number and the correlation id; `org` the
@@ -184,6 +186,8 @@ class RequestContext:
         """Make the client wait after this request: for the longest of its times."""
         if seconds > self.throttled:
             self.throttled = seconds
+            if self.mute is not None:
+                self.mute(seconds)  # pipelined requests that are here already wait, too
         session = self.session
         self.services.quotas.count(session.tenant, session.principal.name, kind, seconds)
 

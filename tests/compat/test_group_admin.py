@@ -75,6 +75,7 @@ def test_a_group_is_described(admin: AdminClient, group: Consumer) -> None:
     assert (found.state, found.partition_assignor) == (ConsumerGroupState.STABLE, "range")
     assert set(found.authorized_operations) == {
         AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS,
     }  # fmt: skip
     (one,) = found.members
     assert (one.client_id, one.host, one.group_instance_id) == ("me", "/127.0.0.1", "i")

@@ -89,6 +89,7 @@ class RequestServing:
             header.correlation_id,
             request.waited,
             size=request.size,
+            mute=self._throttle,
         )
         CURRENT.set(context)
         failure = ""

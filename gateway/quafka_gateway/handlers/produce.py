@@ -59,6 +59,11 @@ may its handler give turns to other work before the op is sent: a later request 
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append to each partition; return when the records are durable."""
+    quotas = context.quotas
+    if quotas is not None and quotas.produce is not None:
+        seconds = quotas.produce.charge(context.size, monotonic())
+        if seconds:
+            context.throttle(Kind.PRODUCE, seconds)
     with context.child(semconv.GATEWAY_PRODUCE) as span:
         count = 0
         for topic in request.topic_data:
@@ -82,11 +87,6 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             if len(topics) == 1 and topics != {""}:
                 span.set({semconv.DESTINATION: topics.pop()})
             fail_with(span, (answer.error_code for answer in answers))
-    quotas = context.quotas
-    if quotas is not None and quotas.produce is not None:
-        seconds = quotas.produce.charge(context.size, monotonic())
-        if seconds:
-            context.throttle(Kind.PRODUCE, seconds)
     if request.acks == 0:
         return None
     partitions = map(partial(_partition, context.version), ops, answers)
