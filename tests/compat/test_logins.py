@@ -1,8 +1,10 @@
-"""Kafka's own clients and kafkajs log in by SASL; a Java client authenticates again (KIP-368)."""
+"""Kafka's own tools and kcat log in by SASL; a Java client authenticates again (KIP-368).
+
+Clients of other languages are in test_mechanisms.py, Python's in tests/integration/test_sasl.py.
+"""
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.support.java_tools import Outcome, Run, run_tools, tool
 from tests.support.prometheus import Scrape
 from tests.support.sasl_users import alter_users, upsertion
 
+CONFIGS = "kafka.admin.ConfigCommand"
 PASSWORD = "secret"
 MECHANISMS = {
     "PLAIN": "plain.Plain",
@@ -101,15 +104,45 @@ def test_java_clients_authenticate_again(cluster: Cluster, outcomes: dict[str, O
     assert everybody > accepted
 
 
-def test_kafkajs_logs_in(bootstrap: str, kafkajs: Path) -> None:
-    script = kafkajs / "login.js"
-    answer = subprocess.run(
-        ["node", script, bootstrap, PASSWORD],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    found = json.loads(answer.stdout)
-    assert found.pop("wrong") == "KafkaJSSASLAuthenticationError"
-    assert found == {"plain": 1, "scram-sha-256": 1, "scram-sha-512": 1}
+@JAVA_TOOLS
+def test_kafkas_tools_administer_users_and_rules(bootstrap: str, cluster: Cluster) -> None:
+    at = ("--bootstrap-server", bootstrap, "--command-config")
+    secrets = _properties(cluster.folder, "SCRAM-SHA-512")
+    bob = (*at, secrets, "--entity-type", "users", "--entity-name", "bob")
+    rule = ("--allow-principal", "User:bob", "--producer", "--topic", "bobs", "--force")
+    found = run_tools(
+        {
+            "user": tool(
+                CONFIGS, *bob, "--alter", "--add-config",
+                "SCRAM-SHA-256=[iterations=8192,password=b0b]",
+            ),
+            "described": tool(CONFIGS, *bob, "--describe"),
+            "rule": tool("AclCommand", *at, secrets, "--add", *rule),
+            "listed": tool("AclCommand", *at, secrets, "--list", "--topic", "bobs"),
+            "removed": tool("AclCommand", *at, secrets, "--remove", *rule),
+            "empty": tool("AclCommand", *at, secrets, "--list", "--topic", "bobs"),
+            "gone": tool(CONFIGS, *bob, "--alter", "--delete-config", "SCRAM-SHA-256"),
+            "forgotten": tool(CONFIGS, *bob, "--describe"),
+        }
+    )  # fmt: skip
+    assert {name: each.exit for name, each in found.items()} == dict.fromkeys(found, 0), found
+    assert "SCRAM-SHA-256=iterations=8192" in found["described"].output
+    for operation in ("WRITE", "DESCRIBE", "CREATE"):
+        listed = f"principal=User:bob, host=*, operation={operation}, permissionType=ALLOW"
+        assert listed in found["listed"].output
+    assert "bob" not in found["empty"].output
+    assert "SCRAM" not in found["forgotten"].output
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat_logs_in(bootstrap: str, kcat: str, mechanism: str) -> None:
+    for password in (PASSWORD, "wrong"):
+        done = subprocess.run(
+            [
+                *(kcat, "-L", "-m", "3", "-b", bootstrap, "-X", "security.protocol=sasl_plaintext"),
+                *("-X", f"sasl.mechanisms={mechanism}", "-X", "sasl.username=alice"),
+                *("-X", f"sasl.password={password}"),
+            ],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        assert (done.returncode == 0) == (password == PASSWORD), done.stderr

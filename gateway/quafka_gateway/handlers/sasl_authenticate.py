@@ -1,6 +1,6 @@
-"""SaslAuthenticate (key 36), versions 0-2: ILLEGAL_SASL_STATE.
+"""SaslAuthenticate (key 36), versions 0-2, at a listener without SASL: ILLEGAL_SASL_STATE.
 
-Clients need no authentication yet.
+`edge/authentication.py` serves it at the others.
 """
 
 from __future__ import annotations
