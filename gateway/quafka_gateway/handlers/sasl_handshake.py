@@ -1,7 +1,7 @@
 """SaslHandshake (key 17), versions 0-1, at a listener without SASL: ILLEGAL_SASL_STATE.
 
-`edge/authentication.py` serves it at the others. Tools send it whenever they show a cluster. A client gives up at an error code; it would retry a
-lost connection.
+`edge/authentication.py` serves it at the others. Tools send it whenever they show a cluster. A
+client gives up at an error code; it would retry a lost connection.
 """
 
 from __future__ import annotations
