@@ -12,10 +12,9 @@ entity is a list of [kind, name or nil]; limits and quotas are lists of [name, v
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
-import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
-
+from quafka_broker.journals.event_values import EventValues
 from quafka_mesh_ops.ops.security import (
     AclRecord,
     OrgLimit,
@@ -26,10 +25,6 @@ from quafka_mesh_ops.ops.security import (
     ScramCredential,
     UserRecord,
 )
-
-msgpack: Any = untyped_msgpack
-
-_VERSION = b"\x01"
 
 Credential = tuple[str, bytes, int, bytes, bytes]
 Rule = tuple[int, str, int, str, str, int, int]
@@ -92,22 +87,14 @@ class QuotaSet(NamedTuple):
 
 Event: TypeAlias = OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet
 
-_KINDS: Sequence[tuple[type[Event], int]] = [
-    (OrgSet, len(OrgSet._fields)),
-    (OrgGone, len(OrgGone._fields)),
-    (IdTaken, len(IdTaken._fields)),
-    (UserSet, len(UserSet._fields)),
-    (RulesAdded, len(RulesAdded._fields)),
-    (RulesRemoved, len(RulesRemoved._fields)),
-    (QuotaSet, len(QuotaSet._fields)),
-]
-_NUMBERS: dict[type[Event], int] = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+_VALUES: EventValues[Event] = EventValues(
+    OrgSet, OrgGone, IdTaken, UserSet, RulesAdded, RulesRemoved, QuotaSet,
+)  # fmt: skip
 
 
 def encode(event: Event) -> bytes:
     """The value of an event's record."""
-    packed: bytes = msgpack.packb((_NUMBERS[type(event)], *event))
-    return _VERSION + packed
+    return _VALUES.encode(event)
 
 
 def decode(value: bytes) -> Event:
@@ -116,13 +103,7 @@ def decode(value: bytes) -> Event:
     Raises:
         ValueError, TypeError, IndexError: it is not what `encode` wrote.
     """
-    if value[:1] != _VERSION:
-        raise ValueError(f"an event of version {value[:1].hex()}")
-    values = cast("tuple[Any, ...]", msgpack.unpackb(value[1:], use_list=False))
-    number: int = values[0]
-    kind, count = _KINDS[number]
-    made: Event = kind(*values[1 : 1 + count])
-    return made
+    return _VALUES.decode(value)
 
 
 # --- events and records -----------------------------------------------------------------------

@@ -11,15 +11,10 @@ groups' journal (`groups/table.py`). Brokers are named by their node ids.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
-
-import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+from typing import Any, NamedTuple, TypeAlias
 
 from quafka_broker.groups.table import Commit
-
-msgpack: Any = untyped_msgpack
-
-_VERSION = b"\x01"
+from quafka_broker.journals.event_values import EventValues
 
 AddedPartition = tuple[bytes, int, int, str]
 """Topic hash, partition, generation, and the topic's name."""
@@ -166,19 +161,10 @@ Event: TypeAlias = (
     | BranchJoined
 )
 
-_KINDS: Sequence[tuple[type[Event], int]] = [
-    (Initialized, len(Initialized._fields)),
-    (Added, len(Added._fields)),
-    (OffsetsStored, len(OffsetsStored._fields)),
-    (Ended, len(Ended._fields)),
-    (Forgotten, len(Forgotten._fields)),
-    (GroupDropped, len(GroupDropped._fields)),
-    (Moved, len(Moved._fields)),
-    (Spread, len(Spread._fields)),
-    (Finished, len(Finished._fields)),
-    (BranchJoined, len(BranchJoined._fields)),
-]
-_NUMBERS: dict[type[Event], int] = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+_VALUES: EventValues[Event] = EventValues(
+    Initialized, Added, OffsetsStored, Ended, Forgotten, GroupDropped, Moved, Spread, Finished,
+    BranchJoined,
+)  # fmt: skip
 
 
 _ROWS_PER_EVENT = 1_000
@@ -229,11 +215,8 @@ def offsets_stored(key: tuple[int, str], group: str, commit: Commit) -> list[Off
 
 def encode(event: Event) -> bytes:
     """The value of an event's record."""
-    fields: tuple[Any, ...] = event
-    if isinstance(event, Ended) and not event.number:
-        fields = event[:-2]
-    packed: bytes = msgpack.packb((_NUMBERS[type(event)], *fields))
-    return _VERSION + packed
+    short = isinstance(event, Ended) and not event.number
+    return _VALUES.encode(event, without_last=2 if short else 0)
 
 
 def decode(value: bytes) -> Event:
@@ -242,10 +225,4 @@ def decode(value: bytes) -> Event:
     Raises:
         ValueError, TypeError, IndexError: it is not what `encode` wrote.
     """
-    if value[:1] != _VERSION:
-        raise ValueError(f"an event of version {value[:1].hex()}")
-    values = cast("tuple[Any, ...]", msgpack.unpackb(value[1:], use_list=False))
-    number: int = values[0]
-    kind, count = _KINDS[number]
-    made: Event = kind(*values[1 : 1 + count])
-    return made
+    return _VALUES.decode(value)
