@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36), versions 0-2, at a listener without SASL: ILLEGAL_SASL_STATE.
+"""SaslAuthenticate (key 36), versions 0-2: ILLEGAL_SASL_STATE, at a listener without SASL.
 
 `edge/authentication.py` serves it at the others.
 """

@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17), versions 0-1, at a listener without SASL: ILLEGAL_SASL_STATE.
+"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, at a listener without SASL.
 
 `edge/authentication.py` serves it at the others. Tools send it whenever they show a cluster. A
 client gives up at an error code; it would retry a lost connection.
