@@ -84,7 +84,7 @@ def test_what_a_gateway_holds_is_there(used: Cluster) -> None:
     assert after("quafka_gateway_fetch_polls_total") >= 3
     assert after("quafka_gateway_request_memory_bytes") == 0
     assert after("process_resident_memory_bytes") > 10 << 20
-    assert after("process_cpu_seconds_total") > 0.1
+    assert after("process_cpu_seconds_total") > 0.01
     assert after("process_open_fds") > 3
 
 

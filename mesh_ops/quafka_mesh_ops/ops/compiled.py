@@ -94,8 +94,7 @@ class _Source:
             hint, value = self._form.hints[place], f"v{place}"
             optional = _present(hint)
             check = self._check(hint if optional is None else optional, value)
-            if check:
-                checks.append(check if optional is None else f"({value} is None or {check})")
+            checks.append(check if optional is None else f"({value} is None or {check})")
             lines += self._conversion(hint if optional is None else optional, value, place)
         unpacked = f"  {names}, = values\n" if names else ""
         return self._made(
@@ -115,7 +114,7 @@ class _Source:
         if get_origin(hint) is list:
             return f"type({value}) is list"
         if issubclass(hint, WireStruct):
-            return ""
+            return f"{value} is not None"  # its own reader checks the rest
         return f"type({value}) is {hint.__name__}"
 
     def _conversion(self, hint: Any, value: str, place: int) -> list[str]:

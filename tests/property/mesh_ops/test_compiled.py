@@ -64,6 +64,16 @@ def test_mutated_values(data: st.DataObject, struct: WireStruct, changes: int) -
         assert found == struct
 
 
+def test_nil_in_place_of_any_value() -> None:
+    for struct in STRUCTS:
+        kind = type(struct)
+        values: list[Any] = unpack(pack(to_wire(struct)))
+        for place in range(len(values)):
+            changed = [*values[:place], None, *values[place + 1 :]]
+            found = outcome(lambda wire, kind=kind: from_wire(kind, wire), changed)
+            assert found == outcome(form_of(kind).read, changed)
+
+
 @given(VALUES, st.sampled_from(STRUCTS))
 def test_any_values(values: Any, struct: WireStruct) -> None:
     kind = type(struct)
