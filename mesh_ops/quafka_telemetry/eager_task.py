@@ -199,4 +199,4 @@ class TimedTask(EagerTask[T]):
 def current_timed_task() -> TimedTask[Any] | None:
     """The timed task that runs now, if one does."""
     task: Any = asyncio.current_task()
-    return task if isinstance(task, TimedTask) else None
+    return cast("TimedTask[Any]", task) if isinstance(task, TimedTask) else None

@@ -110,7 +110,8 @@ def quota_refusal(change: QuotaChange) -> Refusal | None:
         elif not keys.issuperset(named):
             problem = f"known quotas of this entity are {', '.join(sorted(keys))}"
         else:
-            problem = next(filter(None, map(_value_problem, change.values)), "")
+            problems = (_value_problem(value) for value in change.values)
+            problem = next((each for each in problems if each), "")
     return Refusal(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 

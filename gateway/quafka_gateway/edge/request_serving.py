@@ -70,8 +70,9 @@ class RequestServing:
 
     def start(self, request: InFlightRequest) -> EagerTask[bool]:
         """Serve the request in a task."""
-        kind = TimedTask if self.timed else EagerTask
-        return kind(self.serve(request), self._loop)
+        if self.timed:
+            return TimedTask(self.serve(request), self._loop)
+        return EagerTask(self.serve(request), self._loop)
 
     async def serve(self, request: InFlightRequest) -> bool:
         """Put the encoded response into the request; return False if it has been given up."""

@@ -28,7 +28,7 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Compare the folder of each partition with the requested one."""
     if not may_on_cluster(ALTER_CLUSTER, context):
-        return _response(request, lambda *_: ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _response(request, _denied)
     asked = partitions_of(
         (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
     )
@@ -61,6 +61,10 @@ API = Api(
     order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
     audited=True,
 )
+
+
+def _denied(_path: str, _topic: str, _partition: int) -> ErrorCode:
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _response(
