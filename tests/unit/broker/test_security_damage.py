@@ -120,7 +120,7 @@ async def test_an_event_that_no_version_has_written_stops_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = MemoryDisk()
-    monkeypatch.setattr("quafka_broker.security.events._VERSION", b"\x02")
+    monkeypatch.setattr("quafka_broker.journals.event_values._VERSION", b"\x02")
     async with running_state(disk) as state:
         await alter_users(state, user("alice"))
         left = disk.crashed()
