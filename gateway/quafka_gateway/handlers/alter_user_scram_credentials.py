@@ -7,6 +7,8 @@ them are stored. Connections of the user that logged in with a former password a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
@@ -21,7 +23,7 @@ from quafka_proto.schema.scram import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices, listed
 
 _PER_OP = 200
 
@@ -30,15 +32,13 @@ async def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     """Apply the changes of each user whose changes are all valid."""
-    wanted = [Alteration(each.name, each.mechanism) for each in request.deletions]
-    wanted.extend(
-        Alteration(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
-        for each in request.upsertions
-    )
+    wanted = await listed(_wanted(request))
     names = list(dict.fromkeys(each.name for each in wanted))
     if may_on_cluster(ALTER_CLUSTER, context):
-        outcomes = users.problems(wanted, context.services.directory, context.tenant)
-        good = [each for each in wanted if each.name not in outcomes]
+        outcomes = await in_slices(
+            users.problems(wanted, context.services.directory, context.tenant)
+        )
+        good = await listed(each for each in wanted if each.name not in outcomes)
         for first in range(0, len(good), _PER_OP):
             await _alter(good[first : first + _PER_OP], context, outcomes)
     else:
@@ -57,6 +57,15 @@ API = Api(
     order=Order(writes=State.USERS),
     audited=True,
 )
+
+
+def _wanted(request: AlterUserScramCredentialsRequest) -> Iterator[Alteration]:
+    for gone in request.deletions:
+        yield Alteration(gone.name, gone.mechanism)
+    for each in request.upsertions:
+        yield Alteration(
+            each.name, each.mechanism, each.iterations, each.salt, each.salted_password
+        )
 
 
 async def _alter(

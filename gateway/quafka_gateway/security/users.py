@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from quafka_gateway.sasl_settings import SCRAM_256, SCRAM_512
@@ -26,6 +26,7 @@ _TWICE: Problem = (
     ErrorCode.DUPLICATE_RESOURCE,
     "a credential of a user can be changed once in a request",
 )
+_PER_STEP = 100
 _NO_NAME: Problem = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user has a name")
 _NO_MECHANISM: Problem = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, "unknown SCRAM mechanism")
 _NOT_FOUND: Problem = (ErrorCode.RESOURCE_NOT_FOUND, "the user has no such credential")
@@ -65,11 +66,13 @@ async def alter(
 
 def problems(
     alterations: Iterable[Alteration], directory: Directory, tenant: Tenant
-) -> dict[str, Problem]:
-    """The first problem of each user that has one: none of its alterations counts."""
+) -> Generator[None, None, dict[str, Problem]]:
+    """The first problem of each user that has one: none of its alterations counts. In steps."""
     found: dict[str, Problem] = {}
     seen: set[tuple[str, int]] = set()
-    for each in alterations:
+    for number, each in enumerate(alterations):
+        if number % _PER_STEP == 0:
+            yield
         if each.name in found:
             continue
         key = (each.name, each.mechanism)
