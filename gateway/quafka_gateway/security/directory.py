@@ -1,4 +1,4 @@
-"""This gateway's copy of orgs, users, ACLs and quotas. Pure: `security/watch.py` feeds it."""
+"""This gateway's copy of orgs, users, ACLs and quotas. No I/O: `security/watch.py` feeds it."""
 
 from __future__ import annotations
 
