@@ -9,6 +9,8 @@ topics    int32 count; each has an int16 length and UTF-8 and, in an assignment,
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from quafka_proto.errors import Malformed
 
@@ -33,6 +35,57 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A member's metadata. `owned`: the partitions that it has, by topic; version 1 and up.
+
+    `rack`: from version 3 on.
+    """
+
+    version: int
+    topics: set[str] = field(default_factory=set[str])
+    owned: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    rack: str = ""
+
+
+def subscription_of(metadata: bytes) -> Subscription:
+    """A member's metadata, whatever its version.
+
+    Raises:
+        Malformed: not such metadata.
+    """
+    topics: set[str] = set()
+    owned: dict[str, list[int]] = {}
+    rack = ""
+    try:
+        version: int = struct.unpack_from(">h", metadata)[0]
+        at = _HEAD_SIZE
+        for _ in range(_count(metadata, 2)):
+            name, at = _name(metadata, at)
+            topics.add(name)
+        user_data: int = struct.unpack_from(">i", metadata, at)[0] if at < len(metadata) else -1
+        at += 4 + max(0, user_data)
+        if version >= 1 and at < len(metadata):
+            owned, at = _partitions(metadata, at)
+        if version >= 3 and at + 6 <= len(metadata):
+            length: int = struct.unpack_from(">h", metadata, at + 4)[0]
+            if length > 0:
+                rack, _ = _name(metadata, at + 4)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise Malformed(f"not a subscription to topics: {e}") from e
+    return Subscription(version, topics, owned, rack)
+
+
+def assignment_of(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
+    """An assignment of partitions, by topic, without user data."""
+    parts = [struct.pack(">hi", version, len(partitions))]
+    for topic, numbers in partitions.items():
+        name, its = topic.encode(), sorted(numbers)
+        parts.append(struct.pack(f">h{len(name)}si{len(its)}i", len(name), name, len(its), *its))
+    parts.append(struct.pack(">i", -1))
+    return b"".join(parts)
+
+
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
     """The assigned partitions by topic. An empty assignment has none.
 
@@ -41,18 +94,23 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
     """
     if not assignment:
         return {}
-    found: dict[str, list[int]] = {}
     try:
-        at = _HEAD_SIZE
-        for _ in range(_count(assignment, 2)):
-            name, at = _name(assignment, at)
-            number = _count(assignment, at)
-            partitions = struct.unpack_from(f">{number}i", assignment, at + 4)
-            found.setdefault(name, []).extend(partitions)
-            at += 4 + 4 * number
+        return _partitions(assignment, 2)[0]
     except (struct.error, UnicodeDecodeError) as e:
         raise Malformed(f"not an assignment of partitions: {e}") from e
-    return found
+
+
+def _partitions(data: bytes, at: int) -> tuple[dict[str, list[int]], int]:
+    """Partitions by topic, and the position after them."""
+    found: dict[str, list[int]] = {}
+    topics = _count(data, at)
+    at += 4
+    for _ in range(topics):
+        name, at = _name(data, at)
+        number = _count(data, at)
+        found.setdefault(name, []).extend(struct.unpack_from(f">{number}i", data, at + 4))
+        at += 4 + 4 * number
+    return found, at
 
 
 def _count(data: bytes, at: int) -> int:

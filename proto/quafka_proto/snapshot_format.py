@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple, cast
@@ -35,7 +36,11 @@ FORMAT = "quafka-snapshot"
 VERSION, WITH_TRANSACTIONS, WITH_COPIES = 1, 2, 3
 FIRST_COPY = 1 << 36
 """Pieces with this number or a greater one hold copies of what another system stores."""
+SHARD_BITS = 26
+"""Of several shards, the shard is above these bits of the numbers of segments and pieces."""
 SNAPSHOTS, SEGMENTS, MANIFEST = "snapshots", "segments", "manifest.json"
+_PIECES_IN = (SEGMENTS, "files", "log", "zones")
+"""Where pieces are: the last three are those of a log in an object store (`chain_format`)."""
 _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 
@@ -204,6 +209,7 @@ class Manifest:
         evicted: pairs [org, id]: the broker may have forgotten idempotent producers of the org
             with smaller ids; None in manifests of older versions.
         scheduled: made by the broker's schedule, which drops it when it has newer ones.
+        shards: the number of logs that it is of; only that of one log can be restored.
         producer_ids_up_to: smaller producer ids may be in use; 0 in manifests of older
             versions.
     """
@@ -221,6 +227,7 @@ class Manifest:
     producer_ids_up_to: int = 0
     evicted: list[list[int]] | None = None
     scheduled: bool = False
+    shards: int = 1
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -240,6 +247,10 @@ class Manifest:
         pieces = [piece for piece in self.pieces if piece.number < FIRST_COPY]
         segments = [segment for segment in self.segments if segment.number < FIRST_COPY]
         return replace(self, topics=topics, pieces=pieces, segments=segments)
+
+    def number_in_file(self, piece: Piece) -> int:
+        """The number of a piece's segment in the header of its file."""
+        return piece.number if self.shards == 1 else piece.number & ((1 << SHARD_BITS) - 1)
 
     def files(self) -> Iterator[str]:
         """The files in DEST that the snapshot needs, some of them several times."""
@@ -284,6 +295,11 @@ def _values(partition: Partition) -> dict[str, Any]:
     return values
 
 
+def new_snapshot_id(number: int, cut_ms: int) -> str:
+    """The id of a snapshot; `number` grows from snapshot to snapshot."""
+    return f"{number:010d}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(cut_ms / 1000))}"
+
+
 def decode_manifest(data: bytes) -> Manifest:
     """Read a manifest.
 
@@ -292,7 +308,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """
     try:
         values = json.loads(data)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise Malformed(f"the manifest is not JSON: {e}") from e
     if not isinstance(values, dict) or cast(Any, values).get("format") != FORMAT:
         raise Malformed(f'the manifest lacks "format": "{FORMAT}"')
@@ -316,6 +332,7 @@ def decode_manifest(data: bytes) -> Manifest:
         read.number("producer_ids_up_to", 0),
         read.ranges("evicted") if read.has("evicted") else None,
         read.flag("scheduled"),
+        read.number("shards", 1),
     )
 
 
@@ -349,9 +366,10 @@ class _Fields:
         return cast(str, self._get(name, str, default))
 
     def path(self, name: str) -> str:
-        """A path that stays below DEST."""
+        """A path that stays below DEST, in a folder that pieces may be in."""
         path = self.text(name)
-        if not path.startswith(f"{SEGMENTS}/") or ".." in path.split("/"):
+        folder, *rest = path.split("/")
+        if folder not in _PIECES_IN or not rest or ".." in rest:
             raise Malformed(f"{self.where}: {name!r} is {path!r:.200}")
         return path
 
@@ -452,6 +470,25 @@ def _group(item: _Fields) -> Group:
         for committed in item.items("offsets")
     ]
     return Group(item.number("org"), item.text("group"), offsets)
+
+
+def merged_topics(topics: Iterable[Topic]) -> list[Topic]:
+    """Each topic once. Of a partition in several shards, the one that has had most records counts:
+    the others only know of it."""
+    found: dict[tuple[int, str], Topic] = {}
+    for topic in topics:
+        known = found.setdefault((topic.org, topic.name), topic)
+        if known is topic:
+            continue
+        partitions = {each.partition: each for each in known.partitions}
+        for each in topic.partitions:
+            other = partitions.get(each.partition)
+            if other is None or each.high_watermark > other.high_watermark:
+                partitions[each.partition] = each
+        merged = [partitions[number] for number in sorted(partitions)]
+        newest = max((known, topic), key=lambda one: one.generation)
+        found[topic.org, topic.name] = replace(newest, partitions=merged)
+    return list(found.values())
 
 
 def snapshot_ids(names: Iterable[str]) -> list[str]:

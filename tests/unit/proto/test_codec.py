@@ -307,11 +307,11 @@ def test_the_limit_counts_the_whole_message() -> None:
 
 def test_a_large_hostile_frame_is_refused_at_once() -> None:
     frames = [(12, _topics(3_000_000)), (12, _tags(4_000_000)), (7, _numbers(2_000_000))]
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for version, data in frames:
         with pytest.raises(Malformed):
             decode(FetchRequest, version, data)
-    assert time.perf_counter() - begun < 0.5
+    assert time.thread_time() - begun < 0.5
 
 
 @pytest.mark.parametrize(
