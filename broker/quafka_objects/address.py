@@ -14,11 +14,16 @@ BUCKET_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 NEEDS_OBSTORE = "an object store needs obstore: pip install 'quafka[s3]'"
 
 
-def open_store(address: str, options: Mapping[str, str] | None = None) -> ObjectStore:
+def open_store(
+    address: str,
+    options: Mapping[str, str] | None = None,
+    attempt_seconds: float | None = None,
+) -> ObjectStore:
     """The store at a path or URL.
 
     Args:
         options: settings of an object store that take precedence over the environment.
+        attempt_seconds: see `BucketStore`.
 
     Raises:
         StoreAddressError: the address has an unknown scheme, is not a folder, or needs obstore.
@@ -31,7 +36,7 @@ def open_store(address: str, options: Mapping[str, str] | None = None) -> Object
         from quafka_objects.bucket import BucketStore
     except ImportError as e:
         raise StoreAddressError(NEEDS_OBSTORE) from e
-    return BucketStore(place, options)
+    return BucketStore(place, options, attempt_seconds)
 
 
 def parse_address(address: str) -> Path | str:

@@ -7,9 +7,12 @@ AWS_REGION, AWS_ENDPOINT_URL, ...), from the machine's role, or from the options
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -27,8 +30,9 @@ from quafka_objects.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     ObjectStoreError,
+    TransientStoreError,
 )
-from quafka_objects.store import Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
+from quafka_objects.store import PART_BYTES, Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -41,6 +45,10 @@ _REASONS = {
     "Unable to recognise URL": "it names no bucket",
 }
 """Reasons by a part of the library's message."""
+_TRANSIENT = re.compile(r"status code: (408|425|429|5\d\d)\b|HTTP error")
+"""What the library writes of answers and connections that another attempt may not meet."""
+_CONFLICT = "409 Conflict"
+_PARTS_AT_ONCE = 8
 
 # The function's type is known only where an Arrow library is installed.
 _list = cast("Callable[..., Iterable[Sequence[ObjectMeta]]]", getattr(obstore, "list"))  # noqa: B009
@@ -49,8 +57,18 @@ _list = cast("Callable[..., Iterable[Sequence[ObjectMeta]]]", getattr(obstore, "
 class BucketStore(ObjectStore):
     """The objects below one URL."""
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """`options`: settings, by obstore's names, that take precedence over the environment.
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        attempt_seconds: float | None = None,
+    ) -> None:
+        """Open a bucket, without a request.
+
+        Args:
+            options: settings, by obstore's names, that take precedence over the environment.
+            attempt_seconds: make each request once, with this timeout. Without it, the library
+                repeats requests for up to three minutes.
 
         Raises:
             ObjectStoreError: the URL names no bucket, or an option is not known.
@@ -60,11 +78,16 @@ class BucketStore(ObjectStore):
             "AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")
         )
         self.where = url
+        # A directory bucket of S3 Express lists its objects in any order.
+        self._lists_unordered = urlsplit(url).netloc.endswith("--x-s3")
+        client: dict[str, Any] = {"allow_http": endpoint.startswith("http://")}
+        more: dict[str, Any] = {}
+        if attempt_seconds is not None:
+            client["timeout"] = timedelta(seconds=attempt_seconds)
+            more["retry_config"] = {"max_retries": 0, "retry_timeout": client["timeout"]}
         with _translated(url):
             self._client = from_url(
-                url,
-                config=cast("Any", options),
-                client_options={"allow_http": endpoint.startswith("http://")},
+                url, config=cast("Any", options), client_options=cast("Any", client), **more
             )
 
     @property
@@ -104,6 +127,10 @@ class BucketStore(ObjectStore):
         return True
 
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        found = self._list(folder, after)
+        return iter(sorted(found)) if self._lists_unordered else found
+
+    def _list(self, folder: str, after: str) -> Iterator[ObjectInfo]:
         with self._translated(folder):
             for page in _list(self._client, prefix=folder or None, offset=after or None):
                 for item in page:
@@ -118,30 +145,42 @@ class BucketStore(ObjectStore):
 
     def put(self, path: str, data: Buffer | Iterable[Buffer]) -> None:
         with self._translated(path):
-            if isinstance(data, Buffer):
-                obstore.put(self._client, path, bytes(data))
-            else:
-                obstore.put(self._client, path, (bytes(chunk) for chunk in data))
+            obstore.put(
+                self._client,
+                path,
+                bytes(data) if isinstance(data, Buffer) else (bytes(chunk) for chunk in data),
+                chunk_size=PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
 
     def create(self, path: str, data: Buffer) -> ETag:
-        return self._put_if(path, data, "create")
+        return self._put_if(path, data, "create", None)
 
     def replace(self, path: str, data: Buffer, expected: ETag) -> ETag:
         try:
-            return self._put_if(path, data, {"e_tag": expected})
+            return self._put_if(path, data, {"e_tag": expected}, expected)
         except ObjectNotFoundError as e:
             raise ObjectChangedError(f"{self.where}/{path} does not exist any more") from e
+        except ObjectExistsError as e:  # the library's name for a conflict of two writers
+            raise ObjectChangedError(f"{self.where}/{path} was changed by another writer") from e
 
-    def _put_if(self, path: str, data: Buffer, mode: Any) -> ETag:
-        """Put on a condition; a refusal is settled by what the object has."""
+    def _put_if(self, path: str, data: Buffer, mode: Any, expected: ETag | None) -> ETag:
+        """Put on a condition; a refusal is settled by what the object has.
+
+        A conflict of two writers at the same moment may be answered before either has written: then
+        the object is as the caller expects it, and the call may be repeated.
+        """
         with self._translated(path):
             try:
                 return obstore.put(self._client, path, bytes(data), mode=mode)["e_tag"] or ""
-            except (AlreadyExistsError, PreconditionError):
+            except (AlreadyExistsError, PreconditionError) as e:
                 found = self._get_if_any(path)
-                if found is None or found.data != data:
-                    raise
-                return found.etag
+                if found is not None and found.data == data:
+                    return found.etag
+                if _CONFLICT in str(e) and (found.etag if found else None) == expected:
+                    message = f"{self.where}/{path}: another write is under way"
+                    raise TransientStoreError(message) from e
+                raise
 
     def _get_if_any(self, path: str) -> StoredObject | None:
         try:
@@ -176,13 +215,20 @@ def _translated(what: str) -> Generator[None]:
     except (PermissionDeniedError, UnauthenticatedError) as e:
         raise AccessDeniedError(f"{what}: access is denied ({_first_line(e)})") from e
     except BaseError as e:
-        raise ObjectStoreError(f"{what}: {_reason(e)}") from e
+        transient = _known(line := _first_line(e)) is None and _TRANSIENT.search(line)
+        raise (TransientStoreError if transient else ObjectStoreError)(
+            f"{what}: {_reason(e)}"
+        ) from e
 
 
 def _reason(error: Exception) -> str:
     line = _first_line(error)
-    reason = next((_REASONS[text] for text in _REASONS if text in line), None)
+    reason = _known(line)
     return f"{reason} ({line})" if reason else line
+
+
+def _known(line: str) -> str | None:
+    return next((_REASONS[text] for text in _REASONS if text in line), None)
 
 
 def _first_line(error: Exception) -> str:

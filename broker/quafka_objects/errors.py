@@ -23,3 +23,14 @@ class ObjectChangedError(ObjectStoreError):
 
 class AccessDeniedError(ObjectStoreError, PermissionError):
     """The credentials are missing, wrong or not sufficient."""
+
+
+class TransientStoreError(ObjectStoreError):
+    """The store throttles, has failed, or has not answered: the same call may succeed later.
+
+    A write may have taken effect all the same.
+    """
+
+
+class UnsafeStoreError(ObjectStoreError):
+    """The store does not do what a log needs of it: see `race`."""

@@ -81,7 +81,7 @@ class FolderStore(ObjectStore):
     def list_folders(self, folder: str) -> list[str]:
         try:
             return sorted(entry.name for entry in (self.root / folder).iterdir() if entry.is_dir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     @contextmanager
@@ -232,5 +232,5 @@ def _etag_of(path: Path) -> ETag | None:
 
 def _unless_missing(error: OSError) -> None:
     """Raise: a folder that cannot be read must not pass for an empty one."""
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error

@@ -17,6 +17,10 @@ ETag = str
 """Stands for the bytes that an object had when it was read or written; opaque."""
 
 
+PART_BYTES = 8 << 20
+"""A larger object is put in parts of this size."""
+
+
 class ObjectInfo(NamedTuple):
     """An object in a listing."""
 

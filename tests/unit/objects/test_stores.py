@@ -25,6 +25,7 @@ from quafka_objects.errors import (
     StoreAddressError,
 )
 from quafka_objects.folder import FolderStore, final_path
+from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
 from tests.support.s3 import S3, s3_server
 
@@ -227,6 +228,12 @@ def test_what_a_bucket_refuses(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(AccessDeniedError, match=r"a: access is denied \(.*403 Forbidden\)"):
         open_store(s3.url).read("a")
+
+
+def test_moto_passes_the_race(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    assert verify_store(open_store(f"{s3.url}/race", attempt_seconds=20.0), rounds=10).swaps == 10
 
 
 def test_options_before_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
