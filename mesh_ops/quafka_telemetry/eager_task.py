@@ -22,6 +22,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 T = TypeVar("T")
 
+_NO_CONTEXT = Context()
+
 # Without super(), which costs as much as the call.
 _set_result = cast("Callable[[Any, object], None]", asyncio.Future[Any].set_result)
 
@@ -135,7 +137,10 @@ class EagerTask(DirectFuture[T]):
             _leave_task(loop, this)
             if outer is not None:
                 _enter_task(loop, outer)
-        self._end(value, error)
+        try:
+            self._end(value, error)
+        finally:
+            del error  # its traceback has this frame
 
     def _wait_for(self, future: asyncio.Future[Any] | None) -> None:
         if future is None:  # asyncio.sleep(0)
@@ -154,6 +159,9 @@ class EagerTask(DirectFuture[T]):
         self._step()
 
     def _end(self, value: Any, error: BaseException | None) -> None:
+        # Its variables may refer to what refers to this task: only a search for garbage would free
+        # such a cycle.
+        self._context = _NO_CONTEXT
         if error is None:
             self.set_result(value)
         elif isinstance(error, asyncio.CancelledError):

@@ -1,81 +1,120 @@
 """The time of one event loop, shared between parties that all have more to do than there is time.
 
 In each turn of the loop a party may use a quantum. What it has beyond waits, in the order of its
-arrival; in the next turns every party that waits has a quantum, so the work of one party delays
-another by a quantum, however much it is.
+arrival; at the end of the turn every party that waits has a quantum, one after the other, so the
+work of one party delays another by a quantum, however much it is.
+
+What waits runs after all sockets that were ready and after what they have to send: data that
+arrives meanwhile is read before the next quantum.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
+from functools import partial
 from time import perf_counter
+from typing import Final
+
+from quafka_telemetry.turn_end import turn_end
 
 QUANTUM_SECONDS = 0.001
 _SHORTEST = 0.0002
-"""Of a quantum where many parties wait: their quanta together are a turn."""
+"""What a party that waits has in each turn at least, however many wait and whatever it has used."""
+PIECE_SECONDS = QUANTUM_SECONDS / 4
+"""How long one piece of work should take at most where parties share the turns."""
 
 Work = Callable[[], None]
+_NOBODY: Final = object()
 
 
 class FairTurns:
-    """Decides when work runs. For one event loop."""
+    """Decides when work runs. For one event loop.
+
+    Attributes:
+        shared: whether there are several parties; else all work runs at once.
+        deferred: how often work had to wait for its party's turn.
+    """
 
     def __init__(self) -> None:
+        self.shared = False
+        self.deferred = 0
         self._used: dict[Hashable, float] = {}  # seconds in this turn
         self._waiting: OrderedDict[Hashable, deque[Work]] = OrderedDict()
         self._scheduled = False
-        self.deferred = 0
-        """How often work had to wait for a later turn."""
+        self._running: Hashable = _NOBODY
+        self._until = 0.0  # the end of the quantum of the party that runs
+
+    @property
+    def waiting(self) -> Container[Hashable]:
+        """The parties that have work which waits: a view that stays true."""
+        return self._waiting
 
     def run(self, party: Hashable, work: Work) -> bool:
-        """Run work now if the party has time left in this turn, otherwise in a later one.
+        """Run work now if the party has time left in this turn, otherwise in its next quantum.
 
         Returns whether it has run. It must not raise.
         """
-        if party in self._waiting or self._used.get(party, 0.0) >= QUANTUM_SECONDS:
-            self.defer(party, work)
-            return False
-        began = perf_counter()
-        work()
-        self.spent(party, perf_counter() - began)
-        return True
+        if not self.shared and not self._waiting:
+            work()
+            return True
+        now = perf_counter()
+        if party == self._running:  # a part of what runs
+            if now < self._until:
+                work()
+                return True
+        elif party not in self._waiting:
+            left = QUANTUM_SECONDS - self._used.get(party, 0.0)
+            if left > 0:
+                self._run(party, work, now, left)
+                return True
+        self.defer(party, work)
+        return False
 
     def defer(self, party: Hashable, work: Work) -> None:
-        """Run work in the party's turn."""
+        """Run work in a quantum of the party, after what waits already."""
         self.deferred += 1
         self._waiting.setdefault(party, deque()).append(work)
         self._schedule()
 
-    def spent(self, party: Hashable, seconds: float) -> None:
-        """Count time that a party has used in this turn."""
-        self._used[party] = self._used.get(party, 0.0) + seconds
-        self._schedule()
+    def _run(self, party: Hashable, work: Work, began: float, seconds: float) -> None:
+        outer = self._running, self._until
+        self._running, self._until = party, began + seconds
+        try:
+            work()
+        finally:
+            self._running, self._until = outer
+            self._used[party] = self._used.get(party, 0.0) + perf_counter() - began
+            self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            turn_end(asyncio.get_running_loop()).call_last(self._end_turn)
 
-    def _turn(self) -> None:
-        """The next turn has begun: each party that waits has its quantum."""
+    def _end_turn(self) -> None:
+        """Each party that waits has what it has not used of its quantum in this turn."""
         self._scheduled = False
-        self._used.clear()
-        waiting = self._waiting
-        parties = len(waiting)
+        used, self._used = self._used, {}
+        parties = len(self._waiting)
         if not parties:
             return
-        quantum = max(_SHORTEST, QUANTUM_SECONDS / parties)
         for _ in range(parties):
-            party, line = next(iter(waiting.items()))
-            began = now = perf_counter()
-            while line and now - began < quantum:
-                line.popleft()()
-                now = perf_counter()
-            self._used[party] = now - began
+            party, line = next(iter(self._waiting.items()))
+            left = QUANTUM_SECONDS / parties - used.get(party, 0.0)
+            quantum = max(_SHORTEST, left)
+            self._run(party, partial(self._work_off, line), perf_counter(), quantum)
             if line:
-                waiting.move_to_end(party)
+                self._waiting.move_to_end(party)
             else:
-                del waiting[party]
-        self._schedule()
+                del self._waiting[party]
+        self._used.clear()
+        if self._waiting:
+            self._schedule()
+
+    def _work_off(self, line: deque[Work]) -> None:
+        while line:
+            line.popleft()()
+            if perf_counter() >= self._until:
+                break

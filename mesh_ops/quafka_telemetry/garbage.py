@@ -8,7 +8,9 @@ than by default: with 64 requests in flight nearly all of them were still in use
 
 A broker keeps state for as long as it runs: 110,000 producers take 300 ms to search. So a process
 may set aside the survivors of a search; the next search then covers newer objects only. Set-aside
-objects are searched every ten minutes, and earlier where the other searches find garbage.
+objects are searched after an hour, and earlier where the other searches find much garbage. A
+search of a million of them stops the loop for 400 ms, so after one that has found little the next
+one waits twice as long, a day at most.
 """
 
 from __future__ import annotations
@@ -32,9 +34,14 @@ _OVERDUE = 30
 _OVERDUE_ASIDE = 3
 """The same if survivors are set aside: a search takes longer with more new objects."""
 _BLOCKS = 200_000
-_COMPLETE_SECONDS = 600
+_COMPLETE_SECONDS = 3_600
+_LONGEST_SECONDS = 86_400
 _COMPLETE_FOUND = 10_000
-"""Garbage objects found since the last complete search that make the next one complete."""
+"""Least number of garbage objects, found since the last complete search, that make the next one
+complete; with many objects in use, it takes a tenth of them."""
+_PART = 10
+_LITTLE = 100
+"""A complete search that finds less than this part of what is in use has found little."""
 
 
 class Garbage:
@@ -46,6 +53,7 @@ class Garbage:
         self._overdue = _OVERDUE_ASIDE if sets_aside else _OVERDUE
         self._found = 0
         self._since_complete = 0
+        self._complete_seconds = _COMPLETE_SECONDS
 
     def is_due(self, blocks: int, searches: int) -> bool:
         """Called each second with the blocks in use and the young searches since the last full
@@ -59,7 +67,8 @@ class Garbage:
 
     def is_complete_due(self) -> bool:
         """Whether the next search must include the set-aside objects."""
-        return self._found >= _COMPLETE_FOUND or self._since_complete >= _COMPLETE_SECONDS
+        much = max(_COMPLETE_FOUND, self._low // _PART)
+        return self._found >= much or self._since_complete >= self._complete_seconds
 
     def searched(self, blocks: int, found: int = 0, *, complete: bool = False) -> None:
         """Record a search: the blocks in use after it, and the garbage objects that it found."""
@@ -67,6 +76,9 @@ class Garbage:
         self._low = blocks
         self._found += found
         if complete:
+            little = found * _LITTLE < blocks
+            longer = min(2 * self._complete_seconds, _LONGEST_SECONDS)
+            self._complete_seconds = longer if little else _COMPLETE_SECONDS
             self._found = self._since_complete = 0
 
 
@@ -92,6 +104,13 @@ def _search(garbage: Garbage, *, sets_aside: bool) -> None:
     if sets_aside:
         gc.freeze()
     garbage.searched(sys.getallocatedblocks(), found, complete=complete)
+
+
+def ignore(*_: object) -> None:
+    """Takes the place of a callback that will not be called any more.
+
+    What calls back refers to what it was made by: a cycle, until one of them lets go.
+    """
 
 
 @contextmanager

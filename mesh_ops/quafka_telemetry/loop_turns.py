@@ -9,10 +9,11 @@ counted: the probe costs about 0.3 µs a turn.
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Iterator
+from selectors import SelectorKey
 from time import perf_counter
 
+from quafka_telemetry.fair_selector import FairSelector, attach
 from quafka_telemetry.metrics import Family, Histogram, Kind, gauge
 
 _BOUNDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -28,7 +29,10 @@ class LoopTurns:
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """Make an event loop whose turns are counted here."""
-        return asyncio.SelectorEventLoop(_TimedSelector(self))
+        selector = _TimedSelector(self)
+        loop = asyncio.SelectorEventLoop(selector)
+        attach(loop, selector)
+        return loop
 
     def ended(self, seconds: float) -> None:
         """Count a turn."""
@@ -54,7 +58,7 @@ class LoopTurns:
         )  # fmt: skip
 
 
-class _TimedSelector(selectors.DefaultSelector):
+class _TimedSelector(FairSelector):
     """Reports the time between the end of one `select` and the start of the next."""
 
     def __init__(self, turns: LoopTurns) -> None:
@@ -63,7 +67,7 @@ class _TimedSelector(selectors.DefaultSelector):
         self._wait = super().select
         self._began = perf_counter()
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         seconds = perf_counter() - self._began
         if seconds >= _SHORT:
             self._ended(seconds)

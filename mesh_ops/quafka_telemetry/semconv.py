@@ -22,6 +22,8 @@ CONNECT = "gateway.kafka.connect"
 REQUEST = "gateway.kafka.request"
 GATEWAY_FETCH = "rafka.gateway.kafka.fetch"
 GATEWAY_PRODUCE = "rafka.gateway.kafka.produce"
+GATEWAY_SHARE_FETCH = "gateway.kafka.share_fetch"
+GATEWAY_SHARE_ACKNOWLEDGE = "gateway.kafka.share_acknowledge"
 GATEWAY_LIST_OFFSETS = "rafka.gateway.kafka.list_offsets"
 CACHE = "gateway.fetch.cache"
 FILL = "gateway.fetch.fill"
@@ -37,12 +39,15 @@ WAL_INDEX = "broker.wal.index"
 WAL_READ = "broker.wal.read"
 LIST_OFFSETS_READ = "rafka.broker.list_offsets.read"
 STORE = "broker.produce.store"
+SHARE_ACQUIRE = "broker.share.acquire"
+SHARE_ACKNOWLEDGE = "broker.share.acknowledge"
 COMMIT = "broker.wal.commit"
 WAL_WRITE = "broker.wal.write"
 WAL_FSYNC = "broker.wal.fsync"
 ACK = "kafkaop.ack"
 ACK_RECEIVED = "kafkaop.ack_received"
 GROUP_PARK = "broker.group.park"
+GROUP_HEARTBEAT = "broker.group.heartbeat"
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -79,6 +84,7 @@ ACKS = "kafka.acks"
 BASE_OFFSET = "kafka.base_offset"
 GENERATION = "kafka.group.generation"
 MEMBERS = "kafka.group.members"
+MEMBER_EPOCH = "kafka.group.member_epoch"
 PARTITIONS = "kafka.partitions"
 PRODUCER_ID = "kafka.producer_id"
 TRANSACTIONAL_ID = "kafka.transactional_id"
@@ -102,8 +108,8 @@ ATTRIBUTES = frozenset(
     {
         SYSTEM, OPERATION, DESTINATION, CLIENT_ID, GROUP, MESSAGE_COUNT, BODY_SIZE, ERROR_TYPE,
         PEER_ADDRESS, PEER_PORT, VIRTUAL_TOPIC, FETCH_OFFSET, RETURNED_COUNT, HIGH_WATERMARK,
-        API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, PARTITIONS,
-        PRODUCER_ID, TRANSACTIONAL_ID, REASON,
+        API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, MEMBER_EPOCH,
+        PARTITIONS, PRODUCER_ID, TRANSACTIONAL_ID, REASON,
         SAMPLED_BY, CONNECTION, OP, ORG, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES, SHARED,
         FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME,
     }

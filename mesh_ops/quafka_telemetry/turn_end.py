@@ -21,6 +21,7 @@ class TurnEnd:
         self._loop: Any = loop
         self._first: list[Callable[[], object]] = []
         self._due: list[Callable[[], object]] = []
+        self._last: list[Callable[[], object]] = []
         # The private parts of asyncio that this needs; other loops have none of them.
         selector: Any = getattr(loop, "_selector", None)
         self._has_ends = hasattr(selector, "select") and hasattr(loop, "_ready")
@@ -45,9 +46,17 @@ class TurnEnd:
         else:
             self._loop.call_soon(callback)
 
+    def call_last(self, callback: Callable[[], object]) -> None:
+        """As `call`, but after all that is due by `call`; what this callback has to send leaves at
+        the end of the next turn, after what arrives until then was read."""
+        if self._has_ends:
+            self._last.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
     def _select(self, timeout: float | None = None) -> Any:
         """Make the due calls, then poll as the selector does."""
-        if self._due or self._first:
+        if self._due or self._first or self._last:
             self._run()
             timeout = self._recomputed(timeout)
         return self._poll(timeout)
@@ -58,6 +67,9 @@ class TurnEnd:
             self._make(first)
         due, self._due = self._due, []
         self._make(due)
+        if self._last:
+            last, self._last = self._last, []
+            self._make(last)
 
     def _make(self, calls: list[Callable[[], object]]) -> None:
         for callback in calls:
@@ -69,7 +81,9 @@ class TurnEnd:
 
     def _recomputed(self, timeout: float | None) -> float | None:
         """Return how long the loop may wait now: the calls may have left work for it."""
-        if timeout == 0 or self._due or self._first or self._loop._ready:  # noqa: SLF001
+        if timeout == 0 or self._due or self._first or self._last:
+            return 0
+        if self._loop._ready:  # noqa: SLF001
             return 0
         scheduled = self._loop._scheduled  # noqa: SLF001
         if not scheduled:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from functools import partial
 
 from quafka_telemetry.fair_turns import QUANTUM_SECONDS, FairTurns
 
@@ -14,8 +16,14 @@ def busy(seconds: float) -> None:
         pass
 
 
+def shared() -> FairTurns:
+    turns = FairTurns()
+    turns.shared = True
+    return turns
+
+
 async def test_a_party_with_little_to_do_waits_for_one_quantum() -> None:
-    turns, done = FairTurns(), [0, 0]
+    turns, done = shared(), [0, 0]
 
     def flood() -> None:
         done[0] += 1
@@ -40,13 +48,13 @@ async def test_a_party_with_little_to_do_waits_for_one_quantum() -> None:
 
 
 async def test_work_of_a_party_keeps_its_order() -> None:
-    turns, done = FairTurns(), list[int]()
+    turns, done = shared(), list[int]()
 
     def work(number: int) -> None:
         done.append(number)
         busy(QUANTUM_SECONDS / 2)
         if number == 3:
-            turns.run("a", lambda: done.append(99))
+            turns.defer("a", lambda: done.append(99))
 
     for number in range(10):
         turns.run("a", lambda number=number: work(number))  # type: ignore[misc]
@@ -57,7 +65,7 @@ async def test_work_of_a_party_keeps_its_order() -> None:
 
 
 async def test_all_who_wait_have_the_same_time() -> None:
-    turns = FairTurns()
+    turns = shared()
     used = dict.fromkeys("abc", 0)
     stop = False
 
@@ -76,3 +84,57 @@ async def test_all_who_wait_have_the_same_time() -> None:
     while turns._waiting:
         await asyncio.sleep(0)
     assert max(used.values()) < 3 * min(used.values())
+
+
+async def test_a_part_of_what_runs_need_not_wait() -> None:
+    turns, done = shared(), list[str]()
+
+    def outer() -> None:
+        assert turns.run("a", lambda: done.append("inner"))
+        done.append("outer")
+
+    turns.defer("a", outer)
+    turns.defer("a", lambda: done.append("next"))
+    while len(done) < 3:
+        await asyncio.sleep(0)
+    assert done == ["inner", "outer", "next"]
+
+
+async def test_a_party_alone_is_not_held_back() -> None:
+    turns, done = FairTurns(), list[int]()
+
+    def work(number: int) -> None:
+        busy(QUANTUM_SECONDS / 2)
+        done.append(number)
+
+    for number in range(10):
+        assert turns.run("a", partial(work, number))
+    assert done == [*range(10)]
+    assert turns.deferred == 0
+
+
+async def test_what_arrives_while_a_party_has_its_quantum_is_read_before_the_next() -> None:
+    turns, seen = shared(), list[str]()
+    loop = asyncio.get_running_loop()
+    one, other = socket.socketpair()
+    arrived = asyncio.Event()
+
+    def read() -> None:
+        seen.append(other.recv(1).decode())
+        arrived.set()
+
+    def work() -> None:
+        if not arrived.is_set():
+            seen.append("work")
+            if len(seen) == 2:
+                one.send(b"x")
+            busy(QUANTUM_SECONDS)
+            turns.defer("a", work)
+
+    with one, other:
+        loop.add_reader(other.fileno(), read)
+        turns.defer("a", work)
+        async with asyncio.timeout(10):
+            await arrived.wait()
+        loop.remove_reader(other.fileno())
+    assert seen == ["work", "work", "x"]

@@ -46,9 +46,9 @@ def test_where_survivors_are_set_aside_it_waits_for_seconds_only() -> None:
     assert [garbage.is_due(9_000_000, 50) for _ in range(3)] == [False, False, True]
 
 
-def test_what_was_set_aside_is_searched_every_ten_minutes() -> None:
+def test_what_was_set_aside_is_searched_after_an_hour() -> None:
     garbage = Garbage(sets_aside=True)
-    for _ in range(599):
+    for _ in range(3_599):
         garbage.is_due(1_000_000, 0)
     assert not garbage.is_complete_due()
     garbage.is_due(1_000_000, 0)
@@ -58,11 +58,32 @@ def test_what_was_set_aside_is_searched_every_ten_minutes() -> None:
 
 
 def test_what_was_set_aside_is_searched_earlier_where_there_is_garbage() -> None:
+    for blocks, much in ((50_000, 10_000), (1_000_000, 100_000)):
+        garbage = Garbage(sets_aside=True)
+        garbage.searched(blocks, much - 1)
+        assert not garbage.is_complete_due()
+        garbage.searched(blocks, 1)
+        assert garbage.is_complete_due()
+
+
+def _seconds_until_complete(garbage: Garbage) -> int:
+    for second in range(100_000):
+        if garbage.is_complete_due():
+            return second
+        garbage.is_due(1_000_000, 0)
+    raise AssertionError("never")
+
+
+def test_complete_searches_that_find_little_become_rare() -> None:
     garbage = Garbage(sets_aside=True)
-    garbage.searched(1_000_000, 9_999)
-    assert not garbage.is_complete_due()
-    garbage.searched(1_000_000, 1)
-    assert garbage.is_complete_due()
+    waited: list[int] = []
+    for _ in range(10):
+        waited.append(_seconds_until_complete(garbage))
+        garbage.searched(1_000_000, 100, complete=True)
+    assert waited[:4] == [3_600, 7_200, 14_400, 28_800]
+    assert waited[-1] == 86_400
+    garbage.searched(1_000_000, 10_000, complete=True)
+    assert _seconds_until_complete(garbage) == 3_600
 
 
 class _Cycle:
@@ -80,7 +101,7 @@ def test_a_complete_search_finds_what_was_set_aside() -> None:
         del kept
         _search(garbage, sets_aside=True)
         assert alive() is not None
-        for _ in range(600):
+        for _ in range(3_600):
             garbage.is_due(1_000_000, 0)
         _search(garbage, sets_aside=True)
         assert alive() is None

@@ -180,7 +180,7 @@ async def test_a_figure_that_blocks_is_not_waited_for_long(
     def blocks() -> None:
         nonlocal calls
         calls += 1
-        time.sleep(0.5)
+        time.sleep(1)
 
     metrics = Metrics()
     metrics.before(blocks)
@@ -189,5 +189,5 @@ async def test_a_figure_that_blocks_is_not_waited_for_long(
         began = time.monotonic()
         for _ in range(3):
             await asyncio.to_thread(get, address, "/metrics")
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 1
         assert calls == 1, "what still waits is not asked again"
