@@ -37,6 +37,7 @@ class AllowList(Collection[NodeId]):
             ValueError: one of `fixed` is not an entry.
         """
         self._fixed = tuple(map(parse_entry, fixed))
+        self._trusted: tuple[Entry, ...] = ()
         self._path = path
         self._changed: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,6 +63,19 @@ class AllowList(Collection[NodeId]):
     def grant(self, node_id: NodeId) -> Grant:
         """Return the current grant of a node; empty if it is not on the list."""
         return self._grants.get(node_id, ())
+
+    def trust(self, entries: Iterable[str]) -> None:
+        """Besides the settings and the file, have these entries in force, and no others.
+
+        Raises:
+            ValueError: one of them is not an entry.
+        """
+        trusted = tuple(map(parse_entry, entries))
+        if trusted != self._trusted:
+            self._trusted = trusted
+            self._grants = by_node((*self._fixed, *trusted, *parse(self._content)))
+            if self._changed is not None:
+                self._changed()
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Follow the file from now on; `changed` is called after each change of the list."""
@@ -96,7 +110,7 @@ class AllowList(Collection[NodeId]):
                 self._problem = ""
                 return
             try:
-                grants = by_node((*self._fixed, *parse(found)))
+                grants = by_node((*self._fixed, *self._trusted, *parse(found)))
             except ValueError as e:
                 found = str(e)
             else:

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
-from quafka_mesh_ops.envelopes import Response, length_of
+from quafka_mesh_ops.envelopes import Response, encode_body, encode_request, length_of
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
 from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_number
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
+from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
@@ -31,6 +32,9 @@ SILENT_SECONDS = 2.0
 _TICK = 0.1
 _RESPONSE = Tag.RESPONSE  # reading a member from its class costs more than a comparison
 _HANDSHAKE_TIMEOUT = 3.0
+_OPEN_SHARD_ID = 0  # the ids of calls begin at 1
+_OPEN_SHARD_MS = 3_000
+_ANY_ORG = 1  # the op concerns the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,18 @@ Answered = Callable[[Call, Response, LongPayload | None], None]
 class BrokerSession:
     """One connection to the broker."""
 
-    def __init__(self, owner: SessionOwner, answered: Answered, connection: Connection) -> None:
+    def __init__(
+        self,
+        owner: SessionOwner,
+        answered: Answered,
+        connection: Connection,
+        shard: int | None = None,
+    ) -> None:
+        """`shard`: the shard that the connection is for; None: the broker's only one."""
         self.connection = connection
+        self._shard = shard
+        self._shard_open = shard is None
+        self._ponged = False
         self.pending: dict[int, Call] = {}
         self.was_ready = False
         self._loop = asyncio.get_running_loop()
@@ -152,6 +166,11 @@ class BrokerSession:
         if self._draining:
             self._close_if_drained()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the broker takes no more ops, and answers those that it has."""
+        return self._draining
+
     def shut(self) -> None:
         """Close the connection and its socket now."""
         self.connection.close("the gateway closes the connection")
@@ -174,6 +193,12 @@ class BrokerSession:
         self.peer = peer
         self._streams = [self.connection.open_stream() for _ in range(1 + LANES)]
         self._ping()
+        if self._shard is not None:
+            op = OpenShard(self._shard)
+            frame = encode_request(
+                _OPEN_SHARD_ID, op.code, _ANY_ORG, "", "", _OPEN_SHARD_MS, encode_body(op)
+            )
+            self.connection.write(self._streams[0], frame)
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
         """Act on every frame that is complete."""
@@ -212,19 +237,33 @@ class BrokerSession:
     def _act(self, tag: Tag, payload: Buffer) -> None:
         if tag is _RESPONSE:
             response, long = response_of(payload)
+            if response.request_id == _OPEN_SHARD_ID:
+                self._shard_answered(response)
+                return
             call = self.pending.pop(response.request_id, None)
             if call is not None:  # else it was cancelled while the response was under way
                 self._answered(call, response, long)
         elif tag is Tag.PONG:
-            if not self.was_ready:
-                self.was_ready = True
-                self._owner.session_ready(self, self.peer)
+            self._ponged = True
+            self._ready_if_open()
         elif tag is Tag.GOAWAY:
             self._draining = True
             self._owner.session_gone(self)
             self._close_if_drained()
         else:
             raise ProtocolError(f"a {tag.name} frame from a broker")
+
+    def _shard_answered(self, response: Response) -> None:
+        if response.error_code:
+            self.connection.close(f"shard {self._shard} is not there: error {response.error_code}")
+            return
+        self._shard_open = True
+        self._ready_if_open()
+
+    def _ready_if_open(self) -> None:
+        if self._ponged and self._shard_open and not self.was_ready and not self._draining:
+            self.was_ready = True
+            self._owner.session_ready(self, self.peer)
 
     def _close_if_drained(self) -> None:
         if self._draining and not self.pending:

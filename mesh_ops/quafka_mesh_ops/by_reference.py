@@ -11,7 +11,7 @@ from typing import Any
 
 LONG = 2048
 """Bytes from which on a byte string is passed by reference instead of being copied."""
-WORTHWHILE = 64 << 10
+WORTHWHILE = 32 << 10
 """Bytes of a payload from which on this reader may be faster."""
 _BYTES_PER_VALUE = 8 << 10
 _FEW = 64

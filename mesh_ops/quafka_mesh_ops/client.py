@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
@@ -30,6 +31,7 @@ from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 
@@ -60,16 +62,26 @@ class MeshClient:
         datagram_size: int | None = None,
         batched: bool = True,
         bulk: bool = False,
+        shard: int | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
-        """`bulk`: receive bulk answers over TLS if the broker offers it."""
+        """`bulk`: receive bulk answers over TLS if the broker offers it.
+
+        `shard`: the shard that ops are for; None: the broker's only one. Port 0: the address is not
+        known before the first `move`. `turns`: in which orgs have their answers.
+        """
         self._loop: asyncio.AbstractEventLoop
         self._deadlines: Deadlines | None = None
         """None before the start and after the end."""
         self._tracer = tracer
+        self._turns = turns or FairTurns()
         self._limited = LimitedLog(logger)
         self._last_id = 0
         self._encoding = [_LaneEncoding() for _ in range(LANES)]
-        self._credits = [Credit(*each) for each in zip(MAX_OPS, BUDGETS, LARGEST, strict=True)]
+        self._credits = [
+            Credit(*bounds, shared=kind == _RECORDS)
+            for kind, bounds in enumerate(zip(MAX_OPS, BUDGETS, LARGEST, strict=True))
+        ]
         self._connector = BrokerConnector(
             host,
             port,
@@ -79,6 +91,7 @@ class MeshClient:
             batched=batched,
             answered=self._on_response,
             ready=self._flush,
+            shard=shard,
         )
         self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
 
@@ -91,6 +104,11 @@ class MeshClient:
     def peer(self) -> NodeId:
         """The node id of the broker; empty before the first connection."""
         return self._connector.peer
+
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether the broker has ended the last connection in good order."""
+        return self._connector.said_goodbye
 
     @property
     def seconds_disconnected(self) -> float:
@@ -139,6 +157,13 @@ class MeshClient:
             refused_ops=0,  # a gateway receives no ops
             transport=None if session is None else transport_counters(session.connection.quic),
         )
+
+    def move(self, host: str, port: int) -> None:
+        """Send ops to another address from now on; port 0: hold them until the next move.
+
+        Ops that are sent and unanswered fail: OutcomeUnknownError.
+        """
+        self._connector.move(host, port)
 
     def enforce(self) -> None:
         """Close the connection if the broker is no longer allowed. Calls on it fail."""
@@ -287,6 +312,13 @@ class MeshClient:
         """
         if call.trace is not None and long is None:
             self._trace_answer(call.trace, response)
+        if self._turns.shared:
+            self._turns.run(call.org_id, partial(self._answer, call, response, long))
+        else:
+            self._answer(call, response, long)
+
+    @staticmethod
+    def _answer(call: Call, response: Response, long: LongPayload | None) -> None:
         if not call.done():
             call.set_result(response if long is None else UnreadResponse(response, long))
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -18,6 +19,8 @@ logger = logging.getLogger("quafka.mesh.client")
 
 # Producers and consumers wait for this delay; a refused attempt costs a few milliseconds.
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
+_LAST_ANSWERS_SECONDS = 0.25
+"""How long a drained broker's last answers may take once its shard has a new owner."""
 
 
 class BrokerConnector:
@@ -27,6 +30,7 @@ class BrokerConnector:
         session: the session that accepts ops; None without one.
         peer: the node id of the broker; empty before the first connection.
         connections: the number of sessions that became ready.
+        said_goodbye: whether the last session ended because the broker drained it.
     """
 
     def __init__(
@@ -40,13 +44,18 @@ class BrokerConnector:
         batched: bool,
         answered: Answered,
         ready: Callable[[], None],
+        shard: int | None = None,
     ) -> None:
-        """`answered` receives the responses; `ready` is called when ops may be sent."""
+        """`answered` receives the responses; `ready` is called when ops may be sent.
+
+        `shard`: the shard that the connections are for; None: the broker's only one.
+        """
         self.host = host
         self.port = port
         self.session: BrokerSession | None = None
         self.peer: NodeId = ""
         self.connections = 0
+        self.said_goodbye = False
         self._identity = identity
         self._allowed = allowed
         self._datagram_size = datagram_size
@@ -57,6 +66,8 @@ class BrokerConnector:
         """The open session, even before it accepts ops and while it drains."""
         self._connected = asyncio.Event()
         self._disconnected_at = 0.0
+        self._shard = shard
+        self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -99,6 +110,23 @@ class BrokerConnector:
         if session is not None and session.peer and session.peer not in self._allowed:
             self._revoke(session)
 
+    def move(self, host: str, port: int) -> None:
+        """Connect to another address; port 0: to none, until the next move.
+
+        An open connection ends at once, or, if the broker drains it, once its ops are answered.
+        """
+        if (host, port) == (self.host, self.port):
+            return
+        self.host, self.port = host, port
+        self._moved.set()
+        session = self._live
+        if session is None or not port:
+            return
+        if session.is_draining:
+            asyncio.get_running_loop().call_later(_LAST_ANSWERS_SECONDS, session.shut)
+        else:
+            session.shut()
+
     # --- SessionOwner -----------------------------------------------------------------------
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
@@ -117,6 +145,7 @@ class BrokerConnector:
         """See SessionOwner."""
         if self.session is session:
             self.session = None
+            self.said_goodbye = session.is_draining
             self._disconnected_at = asyncio.get_running_loop().time()
             self._connected.clear()
 
@@ -127,6 +156,10 @@ class BrokerConnector:
         last_reason = ""
         loop = asyncio.get_running_loop()
         while True:
+            self._moved.clear()
+            if not self.port:
+                await self._moved.wait()
+                continue
             began = loop.time()
             was_ready, reason = await self._connect_once()
             if was_ready:
@@ -137,7 +170,11 @@ class BrokerConnector:
             if reason != last_reason:
                 logger.warning("no connection to %s:%d: %s", self.host, self.port, reason)
                 last_reason = reason
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+            if pause:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._moved.wait()
             delay = min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
 
     async def _connect_once(self) -> tuple[bool, str]:
@@ -145,7 +182,7 @@ class BrokerConnector:
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
-            sessions.append(BrokerSession(self, self._answered, connection))
+            sessions.append(BrokerSession(self, self._answered, connection, self._shard))
             return sessions[0]
 
         try:

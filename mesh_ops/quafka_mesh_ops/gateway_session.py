@@ -13,7 +13,7 @@ from aioquic.quic.packet import QuicErrorCode
 from quafka_mesh_ops.bulk.listener import BulkListener
 from quafka_mesh_ops.bulk.session_offer import SessionOffer
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
     MAX_FRAME,
@@ -25,14 +25,17 @@ from quafka_mesh_ops.frames import (
     encode_number,
 )
 from quafka_mesh_ops.grants import Gatekeeper
-from quafka_mesh_ops.handlers import Handler
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.identity import REVOKED, NodeId
 from quafka_mesh_ops.long_payloads import request_of
-from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION, OpRunner
+from quafka_mesh_ops.op_runner import INVALID_REQUEST, UNSUPPORTED_VERSION, OpRunner
 from quafka_mesh_ops.ops.base import Buffer, OpCode
+from quafka_mesh_ops.ops.bulk import OpenBulk
+from quafka_mesh_ops.ops.cluster import OpenShard, OpenShardResp
 from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.running_op import RunningOp
+from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedShards
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
@@ -52,6 +55,9 @@ stays below them, whatever its clients send (credit.py); above them its connecti
 
 _OP = Tag.OP  # reading a member from its class costs more than a comparison
 _MAX_DEADLINE_MS = 3_600_000
+_ARRIVAL_SECONDS = 2.0  # less than a gateway waits for the end of a handshake
+NOT_LEADER_OR_FOLLOWER = 6
+"""The Kafka error code of an op on a shard that is not here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +69,7 @@ class ServerParts:
     """
 
     allowed: Collection[NodeId]
-    handlers: Mapping[OpCode, Handler]
+    shards: ServedShards
     gatekeeper: Gatekeeper
     tracer: Tracer
     limited: LimitedLog
@@ -83,8 +89,14 @@ class GatewaySession:
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
         self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
-        handlers: dict[OpCode, Handler] = {OpCode.OPEN_BULK: self._bulk.open, **server.handlers}
-        self._served = {int(code): (OPS[code], handler) for code, handler in handlers.items()}
+        self._everywhere: Served = {
+            OpCode.OPEN_BULK: (OpenBulk, self._bulk.open),
+            OpCode.OPEN_SHARD: (OpenShard, self._open_shard),
+            **server.shards.everywhere,
+        }
+        self.shard: int | None = None
+        """The shard that the connection is for; None before its first op on one."""
+        self._served: Served = {}
         self._blocked: dict[int, deque[Frame]] = {}
         """Frames of the lanes on which a long op is being read, by stream."""
         self._blocked_bytes = 0
@@ -210,9 +222,13 @@ class GatewaySession:
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
         if ops.is_refused(stream_id, request):
             return
-        served = self._served.get(request.op_code)
+        served = self._served.get(request.op_code) or self._everywhere.get(request.op_code)
+        if served is None and self.shard is None and self._begin_shard(DEFAULT_SHARD):
+            served = self._served.get(request.op_code)
         if served is None:
-            ops.answer_error(stream_id, request_id, UNSUPPORTED_VERSION)
+            absent = self.shard is None and request.op_code in OPS
+            code = NOT_LEADER_OR_FOLLOWER if absent else UNSUPPORTED_VERSION
+            ops.answer_error(stream_id, request_id, code)
             return
         op_type, handler = served
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
@@ -232,6 +248,22 @@ class GatewaySession:
         if self._received_bytes + running.size > MAX_REQUEST_BYTES:
             raise ProtocolError(_too_many_bytes())
         ops.begin(running, op)
+
+    def _begin_shard(self, number: int) -> bool:
+        """Serve the ops on a shard; False: it is not here."""
+        served = self._server.shards.find(number)
+        if served is None:
+            return False
+        self.shard, self._served = number, served
+        return True
+
+    async def _open_shard(self, _context: OpContext, op: OpenShard) -> OpenShardResp:
+        await self._server.shards.arrival(op.shard, _ARRIVAL_SECONDS)
+        if self.shard is not None:
+            raise OpFailedError(INVALID_REQUEST)
+        if not self._begin_shard(op.shard):
+            raise OpFailedError(NOT_LEADER_OR_FOLLOWER)
+        return OpenShardResp()
 
     def _unblock(self, stream_id: int) -> None:
         """Act on the frames of a lane that waited for a long op."""

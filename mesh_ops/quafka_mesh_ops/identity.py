@@ -44,6 +44,11 @@ REVOKED = "this node was taken off the allow-list"
 _NODE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
+def is_node_id(text: str) -> bool:
+    """Whether a text is a node id as programs write it."""
+    return _NODE_ID.fullmatch(text) is not None
+
+
 def parse_node_id(text: str) -> NodeId:
     """Parse a node id; upper-case digits and surrounding blanks are accepted.
 

@@ -58,6 +58,7 @@ NEEDS: dict[int, Need] = {
     OpCode.HOLD_LEASE: Need(Right.SERVE, _CLUSTER),
     OpCode.PROBE: Need(Right.SERVE, _CLUSTER),
     OpCode.OPEN_PLACES: Need(Right.SERVE, _CLUSTER),
+    OpCode.LOOK_AT_SHARDS: Need(Right.COORDINATE, _CLUSTER),
     OpCode.DESCRIBE_BROKER: Need(Right.SERVE, _CLUSTER),
     OpCode.DESCRIBE_LOG_DIR: Need(Right.SERVE, _CLUSTER),
     OpCode.JOIN_GROUP: Need(Right.SERVE, _GROUP),
@@ -68,6 +69,8 @@ NEEDS: dict[int, Need] = {
     OpCode.COMMITTED_OFFSETS: Need(Right.SERVE, _GROUP),
     OpCode.LIST_GROUPS: Need(Right.SERVE, _GROUP),
     OpCode.DESCRIBE_GROUPS: Need(Right.SERVE, _GROUP),
+    OpCode.CONSUMER_HEARTBEAT: Need(Right.SERVE, _GROUP),
+    OpCode.DESCRIBE_CONSUMER_GROUPS: Need(Right.SERVE, _GROUP),
     OpCode.GROUP_LAG: Need(Right.SERVE, _GROUP),
     OpCode.LAG_OF_OFFSETS: Need(Right.SERVE, _GROUP),
     OpCode.INIT_TRANSACTIONS: Need(Right.SERVE, _TRANSACTION),
@@ -89,6 +92,18 @@ NEEDS: dict[int, Need] = {
     OpCode.DELETE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
     OpCode.DELETE_GROUPS: Need(Right.ADMINISTER, _GROUP),
     OpCode.FORGET_TOPIC: Need(Right.ADMINISTER, _GROUP),
+    OpCode.ACQUIRE_RECORDS: Need(Right.SERVE, _GROUP),
+    OpCode.ACKNOWLEDGE_RECORDS: Need(Right.SERVE, _GROUP),
+    OpCode.RELEASE_RECORDS: Need(Right.SERVE, _GROUP),
+    OpCode.DESCRIBE_SHARE_OFFSETS: Need(Right.SERVE, _GROUP),
+    OpCode.ALTER_SHARE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
+    OpCode.DELETE_SHARE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
+    OpCode.DESCRIBE_GROUP_CONFIGS: Need(Right.SERVE, _GROUP),
+    OpCode.LIST_GROUP_CONFIGS: Need(Right.SERVE, _GROUP),
+    OpCode.SHARE_GROUP_CONFIGS: Need(Right.SERVE, _GROUP),
+    OpCode.SHARE_HEARTBEAT: Need(Right.SERVE, _GROUP),
+    OpCode.DESCRIBE_SHARE_GROUPS: Need(Right.SERVE, _GROUP),
+    OpCode.ALTER_GROUP_CONFIGS: Need(Right.ADMINISTER, _GROUP),
     # The answer has what concerns the orgs that the node may serve.
     OpCode.WATCH_SECURITY: Need(Right.SERVE, _CLUSTER),
     OpCode.ALTER_USERS: Need(Right.ADMINISTER, _CLUSTER),
@@ -108,5 +123,5 @@ NEEDS: dict[int, Need] = {
 }
 """The need of each op. A test compares the table with the ops."""
 
-FOR_EVERY_NODE = frozenset({OpCode.OPEN_BULK})
-"""Ops without a need: they concern the connection of an allowed node, and no org."""
+FOR_EVERY_NODE = frozenset({OpCode.OPEN_BULK, OpCode.OPEN_SHARD, OpCode.CLUSTER_MAP})
+"""Ops without a need: they concern the connections of an allowed node, and no org."""

@@ -14,6 +14,7 @@ from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.served_shards import DEFAULT_SHARD, ServedShards
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.silence import Silence
@@ -49,19 +50,25 @@ class MeshServer:
         handlers: Mapping[OpCode, Handler],
         tracer: Tracer,
         *,
+        everywhere: Mapping[OpCode, Handler] | None = None,
         grants: Callable[[NodeId], Grant] = everything,
         datagram_size: int | None = None,
         batched: bool = True,
         bulk: bool = False,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
-        """`bulk`: offer TLS connections for bulk replies, on the TCP port of the same number."""
+        """`handlers`: those of shard 0; none: it is not here. See `ServedShards` for `everywhere`.
+
+        `bulk`: offer TLS connections for bulk replies, on the TCP port of the same number.
+        """
         self.sessions: set[GatewaySession] = set()
+        self.shards = ServedShards(everywhere or {}, {DEFAULT_SHARD: handlers} if handlers else {})
+        """The shards that connections may be for."""
         self.gatekeeper = Gatekeeper(grants, logger)
         self._bulk = BulkListener(identity, allowed) if bulk else None
         parts = ServerParts(
             allowed=allowed,
-            handlers=dict(handlers),
+            shards=self.shards,
             gatekeeper=self.gatekeeper,
             tracer=tracer,
             limited=LimitedLog(logger),
@@ -108,22 +115,36 @@ class MeshServer:
         self._listener.stop_accepting()
         if self._bulk is not None:
             self._bulk.stop_accepting()
-        for session in self.sessions:
-            session.say_goodbye()
-        until = loop.time() + drain
-        silences = {session: Silence(_DRAIN_LOOK, loop.time()) for session in self.sessions}
-        while any(s.busy and not _is_silent(s, silences) for s in self.sessions):
-            if loop.time() >= until:
-                break
-            await asyncio.sleep(_DRAIN_POLL)
-        running = [op for session in self.sessions for op in session.running.values()]
-        for session in list(self.sessions):
-            session.connection.close("the broker shuts down")
-        tasks = [op.task for op in running if op.task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._drain(lambda _: True, loop.time() + drain, "the broker shuts down")
         self._listener.close()
         if self._bulk is not None:
             self._bulk.close()
+
+    async def drain_shard(self, number: int, drain: float) -> None:
+        """Refuse new connections for a shard, let its ops end for up to `drain` seconds, then
+        close its connections."""
+        self.shards.remove(number)
+        until = asyncio.get_running_loop().time() + drain
+        await self._drain(lambda session: session.shard == number, until, "the shard has moved")
+
+    async def _drain(
+        self, which: Callable[[GatewaySession], bool], until: float, reason: str
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        silences: dict[GatewaySession, Silence] = {}
+        for session in filter(which, self.sessions):
+            session.say_goodbye()
+            silences[session] = Silence(_DRAIN_LOOK, loop.time())
+        while any(s.busy and not _is_silent(s, silences) for s in filter(which, self.sessions)):
+            if loop.time() >= until:
+                break
+            await asyncio.sleep(_DRAIN_POLL)
+        left = list(filter(which, self.sessions))
+        running = [op for session in left for op in session.running.values()]
+        for session in left:
+            session.connection.close(reason)
+        tasks = [op.task for op in running if op.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_silent(session: GatewaySession, silences: Mapping[GatewaySession, Silence]) -> bool:

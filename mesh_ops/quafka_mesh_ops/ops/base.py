@@ -54,6 +54,9 @@ class OpCode(IntEnum):
     PROBE = 0x31
     OPEN_PLACES = 0x32
     OPEN_BULK = 0x33
+    OPEN_SHARD = 0x34
+    CLUSTER_MAP = 0x35
+    LOOK_AT_SHARDS = 0x36
     CREATE_PARTITIONS = 0x40
     DESCRIBE_TOPIC_CONFIGS = 0x41
     ALTER_TOPIC_CONFIGS = 0x42
@@ -85,6 +88,20 @@ class OpCode(IntEnum):
     DELETE_ACLS = 0x73
     ALTER_QUOTAS = 0x74
     ALTER_ORG = 0x75
+    CONSUMER_HEARTBEAT = 0x78
+    DESCRIBE_CONSUMER_GROUPS = 0x79
+    ACQUIRE_RECORDS = 0x80
+    ACKNOWLEDGE_RECORDS = 0x81
+    RELEASE_RECORDS = 0x82
+    DESCRIBE_SHARE_OFFSETS = 0x83
+    ALTER_SHARE_OFFSETS = 0x84
+    DELETE_SHARE_OFFSETS = 0x85
+    DESCRIBE_GROUP_CONFIGS = 0x88
+    ALTER_GROUP_CONFIGS = 0x89
+    LIST_GROUP_CONFIGS = 0x8A
+    SHARE_GROUP_CONFIGS = 0x8B
+    SHARE_HEARTBEAT = 0x8C
+    DESCRIBE_SHARE_GROUPS = 0x8D
 
 
 class CreditKind(IntEnum):
@@ -152,6 +169,11 @@ class Op(WireStruct, Generic[R]):
     def credit_kind(self) -> CreditKind:
         """The kind whose bounds this op counts for."""
         return CreditKind.SMALL_OPS
+
+    @property
+    def parts(self) -> int:
+        """How many things the op asks for that a broker serves one by one."""
+        return 1
 
     @overload
     @classmethod

@@ -4,6 +4,9 @@
 another broker (X/Open's term). A transaction with branches has a `number`, which home assigns and
 which grows from one transaction of an id to the next: clients before KIP-890 keep their epoch, so
 it does not identify a transaction. All of these ops are safe to retry.
+
+`by` names the shard that sends an op, in a cluster of shards: there, shards are what transactions
+span. Empty: the sender is the node.
 """
 
 from __future__ import annotations
@@ -28,13 +31,16 @@ class JoinTransaction(Op[JoinTransactionResp]):
     """From a branch's broker to home, before it writes a producer's first batch to a partition.
 
     `implicit`: add the partitions to the transaction (KIP-890), which may begin with them; else
-    they must be in it already. The partitions are those of the broker that sends the op.
+    they must be in it already. The partitions are those of the broker that sends the op. `group`:
+    the offsets of this group, which that broker has, are asked for in place of partitions.
     """
 
     code = OpCode.JOIN_TRANSACTION
     producer: TransactionalProducer
     topics: list[TopicPartitions]
     implicit: bool = False
+    by: str = ""
+    group: str = ""
 
 
 @wire_struct
@@ -60,6 +66,7 @@ class FinishTransactions(Op[FinishTransactionsResp]):
 
     code = OpCode.FINISH_TRANSACTIONS
     transactions: list[BranchEnd]
+    by: str = ""
 
 
 class Outcome(IntEnum):
@@ -105,6 +112,7 @@ class ResolveTransactions(Op[ResolveTransactionsResp]):
     code = OpCode.RESOLVE_TRANSACTIONS
     reads = True
     transactions: list[Branch]
+    by: str = ""
 
 
 ALL: tuple[type[AnyOp], ...] = (JoinTransaction, FinishTransactions, ResolveTransactions)

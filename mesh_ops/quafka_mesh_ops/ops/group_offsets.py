@@ -30,7 +30,10 @@ class CommitOffsetsResp(WireStruct):
 
 @wire_struct
 class CommitOffsets(Op[CommitOffsetsResp]):
-    """Commit offsets, as a member or, with generation -1, from outside the group."""
+    """Commit offsets, as a member or, with generation -1, from outside the group.
+
+    `knows_member_epochs`: `generation` may be the epoch of a member of KIP-848.
+    """
 
     code = OpCode.COMMIT_OFFSETS
     group: str
@@ -38,6 +41,7 @@ class CommitOffsets(Op[CommitOffsetsResp]):
     member_id: str
     instance_id: str
     offsets: list[CommitOffset]
+    knows_member_epochs: bool = False
 
 
 @wire_struct
@@ -78,6 +82,7 @@ class CommittedOffsetsResp(WireStruct):
 class CommittedOffsets(Op[CommittedOffsetsResp]):
     """Request a group's committed offsets. `topics` None: all topics.
 
+    `member_id`, `member_epoch`: of the member that asks, which must be the present ones (KIP-848).
     `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition with an offset in an open transaction.
     """
 
@@ -86,6 +91,8 @@ class CommittedOffsets(Op[CommittedOffsetsResp]):
     group: str
     topics: list[CommittedQuestion] | None = None
     require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = -1
 
 
 @wire_struct

@@ -112,21 +112,36 @@ class SyncGroup(Op[SyncGroupResp]):
 
 
 @wire_struct
+class Beat(WireStruct):
+    """One more member of a heartbeat."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str = ""
+
+
+@wire_struct
 class HeartbeatResp(WireStruct):
-    """The state of the membership: unknown, rebalancing (the member must rejoin), or fine."""
+    """The state of the membership: unknown, rebalancing (the member must rejoin), or fine.
+
+    `others`: those of the other members; None in the answers of older brokers.
+    """
 
     error_code: int = 0
+    others: list[int] | None = None
 
 
 @wire_struct
 class Heartbeat(Op[HeartbeatResp]):
-    """Report that a member is alive."""
+    """Report that a member is alive. `others`: members of any groups of which this is true, too."""
 
     code = OpCode.HEARTBEAT
     group: str
     generation: int
     member_id: str
     instance_id: str = ""
+    others: list[Beat] | None = None
 
 
 @wire_struct
@@ -159,7 +174,7 @@ class LeaveGroup(Op[LeaveGroupResp]):
 
 @wire_struct
 class ListedGroup(WireStruct):
-    """A group. `state`: one of Kafka's names. `kind`: "classic"."""
+    """A group. `state`: one of Kafka's names. `kind`: Kafka's name of its type."""
 
     group: str
     protocol_type: str

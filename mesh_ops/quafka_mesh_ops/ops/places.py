@@ -2,6 +2,8 @@
 
 A reader on the broker's host can read the log's files itself. The op OPEN_PLACES (0x32) names the
 unix socket over which the broker hands it their descriptors (`quafka_mesh_ops.descriptors`).
+
+A reader anywhere can read the objects of a log in an object store, if it has access to the store.
 """
 
 from __future__ import annotations
@@ -35,13 +37,19 @@ class Place(WireStruct):
     """Record batches in one immutable object, in the order of their offsets.
 
     Attributes:
-        key: the object. Keys of a log's files are made by `file_key`.
+        key: the object. Keys of a log's files are made by `file_key`; the key of an object of a
+            store is its path, which has a slash.
         extents: the batches, 24 bytes each: position (8), length (4), base offset (8), number of
             offsets (4), big-endian.
     """
 
     key: str
     extents: bytes
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether the object is in the broker's store."""
+        return "/" in self.key
 
 
 def file_key(number: int, salt: int) -> str:

@@ -85,6 +85,11 @@ class ProduceOps(Op[ProduceOpsResp]):
         """See Op."""
         return CreditKind.RECORDS
 
+    @property
+    def parts(self) -> int:
+        """See Op."""
+        return len(self.partitions)
+
 
 # --- Fetch 0x03 -------------------------------------------------------------------------------
 
@@ -182,6 +187,7 @@ class FetchOps(Op[FetchOpsResp]):
     read_uncommitted, 1 read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log
     end. Without `at_least_one`, a batch larger than `max_bytes` is not returned. `places`: the
     number of the reader's connection for descriptors, if the answer may have places; 0: by value.
+    `objects`: the answer may have places in objects of the broker's store, which the reader reads.
     """
 
     code = OpCode.FETCH
@@ -193,6 +199,7 @@ class FetchOps(Op[FetchOpsResp]):
     replica_id: int = -1
     at_least_one: bool = True
     places: int = 0
+    objects: bool = False
 
     @property
     def credit_kind(self) -> CreditKind:

@@ -116,6 +116,8 @@ class WatchSecurityResp(WireStruct):
         restart: the changes begin anew: what the asker has, and is not told again, is gone.
         more: there are further changes already; ask at once.
         began: for the next question: where the broker was when the asker's copy began.
+        secret: the cluster's secret, for the credentials that unknown users seem to have; empty
+            where it was not asked for or could not be made. Clients never see it.
     """
 
     incarnation: bytes
@@ -124,6 +126,7 @@ class WatchSecurityResp(WireStruct):
     more: bool
     changes: list[SecurityChange]
     began: int = -1
+    secret: bytes = b""
 
 
 @wire_struct
@@ -132,7 +135,7 @@ class WatchSecurity(Op[WatchSecurityResp]):
 
     `version` -1: from the beginning. The broker parks the op for up to `max_wait_ms`, and answers
     at once when a record of these orgs, or the node's rights, have changed. `began`: of the last
-    answer.
+    answer. `wants_secret`: the answer is to have the cluster's secret.
     """
 
     code = OpCode.WATCH_SECURITY
@@ -142,6 +145,7 @@ class WatchSecurity(Op[WatchSecurityResp]):
     version: int
     max_wait_ms: int
     began: int = -1
+    wants_secret: bool = False
 
 
 # --- AlterUsers 0x71 --------------------------------------------------------------------------

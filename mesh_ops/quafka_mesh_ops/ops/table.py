@@ -6,6 +6,9 @@ from quafka_mesh_ops.ops import (
     admin,
     branches,
     bulk,
+    cluster,
+    consumer_groups,
+    group_configs,
     group_offsets,
     groups,
     lag,
@@ -15,6 +18,8 @@ from quafka_mesh_ops.ops import (
     probe,
     records,
     security,
+    share_groups,
+    shares,
     snapshots,
     topics,
     transactions,
@@ -22,8 +27,9 @@ from quafka_mesh_ops.ops import (
 from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
-    records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, bulk,
-    snapshots, transactions, branches, security,
+    records, offsets, topics, leases, groups, consumer_groups, group_offsets, admin, lag, probe,
+    records, offsets, topics, leases, groups, group_offsets, group_configs, admin, lag, probe,
+    places, bulk, cluster, snapshots, transactions, branches, security, share_groups, shares,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

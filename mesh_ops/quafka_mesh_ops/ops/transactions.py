@@ -1,6 +1,7 @@
 """Ops on transactions (KIP-98, KIP-890): one for each of Kafka's APIs, 0x60 to 0x67.
 
-They go to the home broker of the transactional id, which is its transaction coordinator.
+They go to the home broker of the transactional id, which is its transaction coordinator; but for
+CommitTxnOffsets, which goes to the broker of the group.
 
 `connection`, here and in ProduceOps: the client's connection as 16 bytes, the gateway's random
 instance id (8) and the connection's number at this gateway (8, big-endian, ascending). The broker
@@ -105,11 +106,16 @@ class AddOffsetsResp(WireStruct):
 
 @wire_struct
 class AddOffsets(Op[AddOffsetsResp]):
-    """Add the offsets of a group to the producer's transaction. Durable."""
+    """Add the offsets of a group to the producer's transaction. Durable.
+
+    `elsewhere`: the node id of the broker, or the name of the shard, that has the group; empty: it
+    is the coordinator of the transactional id.
+    """
 
     code = OpCode.ADD_OFFSETS
     producer: TransactionalProducer
     group: str
+    elsewhere: str = ""
 
 
 # --- TxnOffsetCommit 0x63 ---------------------------------------------------------------------
@@ -127,7 +133,8 @@ class CommitTxnOffsets(Op[CommitTxnOffsetsResp]):
     """Store offsets of a group that the transaction's commit makes visible.
 
     `implicit`: the request adds the group to the transaction (KIP-890, TxnOffsetCommit 5).
-    The generation is -1 and the member is empty if the client does not name them.
+    The generation is -1 and the member is empty if the client does not name them. `home`: the
+    coordinator of the transactional id, if another broker or shard than that of the group is.
     """
 
     code = OpCode.COMMIT_TXN_OFFSETS
@@ -138,6 +145,7 @@ class CommitTxnOffsets(Op[CommitTxnOffsetsResp]):
     instance_id: str
     offsets: list[CommitOffset]
     implicit: bool = False
+    home: str = ""
 
 
 # --- EndTxn 0x64 ------------------------------------------------------------------------------

@@ -61,19 +61,22 @@ class _Reading:
     """
 
     def __init__(self) -> None:
-        self._is_busy = True
+        self._busy = _LOOKS_EVERY  # wake-ups until this is not taken for a busy time any more
         self._single = 0
 
-    def goes_on(self, size: int) -> bool:
-        """Whether to read again after this many bytes."""
-        if self._is_busy or size >= _SHORT_READ:
+    def goes_on(self, size: int, reads: int) -> bool:
+        """Whether to read again: the last of `reads` in this wake-up had `size` bytes."""
+        if reads > 1:
+            self._busy = _LOOKS_EVERY
+        if self._busy or size >= _SHORT_READ:
             return True
         self._single = (self._single + 1) % _LOOKS_EVERY
         return not self._single
 
     def found_end(self, reads: int) -> None:
         """The socket was empty after this many reads of one wake-up."""
-        self._is_busy = reads > 1
+        if reads <= 1 and self._busy:
+            self._busy -= 1
 
 
 class UdpSocket:
@@ -234,7 +237,7 @@ class UdpSocket:
                 arrived += _cut(data, control)
             else:
                 arrived.append(data)
-            if not self._reading.goes_on(read):
+            if not self._reading.goes_on(read, reads):
                 break
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)

@@ -24,6 +24,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.rights import FOR_EVERY_NODE
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
 
@@ -109,11 +110,14 @@ async def mesh(
     broker = Broker()
     ours, theirs = new_identity(), new_identity()
     tracer = tracer or Tracer()
+    given = dict(handlers or {})
+    everywhere = {code: given.pop(code) for code in FOR_EVERY_NODE & given.keys()}
     server = MeshServer(
         theirs,
         {ours.node_id},
-        {**broker.handlers(), **(handlers or {})},
+        {**broker.handlers(), **given},
         tracer,
+        everywhere=everywhere,
         datagram_size=datagram_size,
         batched=batched,
         bulk=bulk,

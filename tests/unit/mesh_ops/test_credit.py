@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import pytest
+
+from quafka_mesh_ops import credit as credit_module
 from quafka_mesh_ops.broker_session import Call
-from quafka_mesh_ops.credit import Credit
+from quafka_mesh_ops.credit import SHARE, Credit, work_of
+from quafka_mesh_ops.ops.base import AnyOp
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 
 
 @dataclass
@@ -15,11 +20,13 @@ class Waiting:
 
     request_id: int
     org_id: int
-    size: int = 1
+    size: int
+    op: AnyOp
 
 
-def _call(number: int, org: int, size: int = 1) -> Call:
-    return cast(Call, Waiting(number, org, size))
+def _call(number: int, org: int, size: int = 1, partitions: int = 1) -> Call:
+    op = ProduceOps([ProduceOp("t", each, b"") for each in range(partitions)])
+    return cast(Call, Waiting(number, org, size, op))
 
 
 def test_an_org_with_many_ops_delays_another_orgs_first_by_one() -> None:
@@ -70,3 +77,63 @@ def test_a_call_that_ends_waits_no_longer() -> None:
     assert not credit.admits(_call(2, 3))
     assert credit.waiting.remove_all() == [calls[1]]
     assert credit.admits(_call(2, 3))
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Credit:
+    """Credit of two orgs: the second has just had an op."""
+    monkeypatch.setattr(credit_module, "monotonic", lambda: 100.0)
+    credit = Credit(most=1_000, budget=1 << 30, largest=1 << 30, shared=True)
+    for org in (1, 2):
+        call = _call(0, org)
+        credit.reserve(call)
+        credit.release(call)
+    return credit
+
+
+def _send_all(credit: Credit, calls: list[Call]) -> list[Call]:
+    sent: list[Call] = []
+    for call in calls:
+        if credit.admits(call):
+            credit.reserve(call)
+            sent.append(call)
+    return sent
+
+
+@pytest.mark.parametrize(("size", "partitions"), [(100, 1), (10_000, 32), (1 << 20, 1)])
+def test_beside_others_an_org_has_a_share_of_the_work_under_way(
+    shared: Credit, size: int, partitions: int
+) -> None:
+    calls = [_call(number, 1, size, partitions) for number in range(100)]
+    sent = _send_all(shared, calls)
+    assert 1 <= len(sent) < 100
+    assert sum(map(work_of, sent)) <= SHARE < sum(map(work_of, calls[: len(sent) + 1]))
+    for call in calls[len(sent) :]:
+        shared.waiting.add(call)
+    other = _call(200, 2, size, partitions)
+    assert shared.admits(other), "it does not wait for the first org's turn"
+    assert shared.pop_next() is None
+    shared.release(sent[0])
+    assert shared.pop_next() is calls[len(sent)]
+
+
+def test_one_op_is_always_allowed(shared: Credit) -> None:
+    assert shared.admits(_call(1, 1, 1 << 30, 5_000))
+
+
+def test_an_org_that_is_alone_has_no_share(shared: Credit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credit_module, "monotonic", lambda: 101.5)
+    first = _call(0, 1)
+    shared.reserve(first)
+    monkeypatch.setattr(credit_module, "monotonic", lambda: 103.0)
+    calls = [_call(number, 1) for number in range(100)]
+    assert _send_all(shared, calls) == calls
+
+
+def test_a_waiting_call_that_fits_is_not_passed(shared: Credit) -> None:
+    credit = Credit(most=1, budget=100, largest=100, shared=True)
+    running = _call(0, 1)
+    credit.reserve(running)
+    credit.waiting.add(_call(1, 1))
+    credit.release(running)
+    assert not credit.admits(_call(2, 2))

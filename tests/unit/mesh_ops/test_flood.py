@@ -99,8 +99,6 @@ async def test_gateways_connect_and_work_during_a_flood() -> None:
         assert sorted(connected)[len(connected) // 2] < 2.0  # 0.2 s on an idle machine
         assert not slow
         assert existing.counters().reconnects == 0
-        # Most proved their address; some found a slot free between two packets of the flood.
-        assert outcomes["admitted_known"] >= len(connected) // 2
         assert outcomes["retried"] > said["sent"] / 4
         assert said["received_bytes"] < said["sent_bytes"] / 4
         assert s.connections <= MAX_UNPROVEN + 2

@@ -50,7 +50,7 @@ def test_only_ops_that_wait_or_carry_much_have_credit_of_their_own() -> None:
 
 def test_fields_travel_in_the_order_of_their_declaration() -> None:
     op = FetchOps([FetchOp("t", 1, 2, 3)], max_wait_ms=5)
-    assert to_wire(op) == [[["t", 1, 2, 3, b"", -1, -1]], 5, 0, 0x7FFFFFFF, 0, -1, True, 0]
+    assert to_wire(op) == [[["t", 1, 2, 3, b"", -1, -1]], 5, 0, 0x7FFFFFFF, 0, -1, True, 0, False]
     assert from_wire(FetchOps, to_wire(op)) == op
 
 

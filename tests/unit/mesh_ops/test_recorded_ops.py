@@ -27,8 +27,15 @@ from quafka_mesh_ops.envelopes import (
 from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.ops.admin import ActiveProducer, DescribeProducersOpsResp
 from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.branches import (
+    FinishTransactions,
+    JoinTransaction,
+    ResolveTransactions,
+)
+from quafka_mesh_ops.ops.cluster import LookAtShards
 from quafka_mesh_ops.ops.codec import from_wire
-from quafka_mesh_ops.ops.group_offsets import CommittedOffsets
+from quafka_mesh_ops.ops.group_offsets import CommitOffsets, CommittedOffsets
+from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp
 from quafka_mesh_ops.ops.probe import ProbeResp
 from quafka_mesh_ops.ops.records import (
     AbortedTransaction,
@@ -39,18 +46,30 @@ from quafka_mesh_ops.ops.records import (
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.ops.security import WatchSecurity, WatchSecurityResp
 from quafka_mesh_ops.ops.table import OPS
-from quafka_mesh_ops.ops.transactions import AddPartitions
+from quafka_mesh_ops.ops.transactions import AddOffsets, AddPartitions, CommitTxnOffsets
 
 APPENDED: dict[type[WireStruct], dict[str, object]] = {
-    FetchOps: {"places": 0},
+    FetchOps: {"places": 0, "objects": False},
     FetchOpResp: {"places": None},
     AbortedTransaction: {"last_offset": -1},
     ProduceOpResp: {"prompt": False},
     ProduceOps: {"transactional_id": "", "implicit": False, "connection": b"", "home": ""},
     AddPartitions: {"elsewhere": None},
-    CommittedOffsets: {"require_stable": False},
+    Heartbeat: {"others": None},
+    LookAtShards: {"offered": None},
+    HeartbeatResp: {"others": None},
+    CommitOffsets: {"knows_member_epochs": False},
+    CommittedOffsets: {"require_stable": False, "member_id": None, "member_epoch": -1},
     ActiveProducer: {"transaction_start": -1},
+    AddOffsets: {"elsewhere": ""},
+    CommitTxnOffsets: {"home": ""},
+    JoinTransaction: {"by": "", "group": ""},
+    FinishTransactions: {"by": ""},
+    ResolveTransactions: {"by": ""},
+    WatchSecurity: {"wants_secret": False},
+    WatchSecurityResp: {"secret": b""},
     ProbeResp: {
         "open_transactions": 0,
         "oldest_transaction_ms": -1,

@@ -10,12 +10,13 @@ import pytest
 from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.envelopes import encode_body, encode_request
-from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
 from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_proto.errors import ErrorCode
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
@@ -105,7 +106,12 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
             assert 0 < counters.credit_used_bytes <= 10 * MB
             assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
             ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(e, OutcomeUnknownError | PeerUnavailableError) for e in ends)
+        assert all(
+            isinstance(e, OutcomeUnknownError | PeerUnavailableError)
+            # The broker's answer to an op whose deadline has passed may be faster than the client.
+            or (isinstance(e, OpFailedError) and e.error_code == ErrorCode.REQUEST_TIMED_OUT)
+            for e in ends
+        ), {repr(e) for e in ends}
 
 
 async def test_a_closing_broker_does_not_wait_for_the_dead(

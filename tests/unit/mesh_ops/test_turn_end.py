@@ -73,7 +73,7 @@ async def test_the_loop_does_not_sleep_over_what_the_calls_left_to_do() -> None:
     await soon.wait()
     turn_end(loop).call(lambda: loop.call_later(0.01, later.set))
     await later.wait()
-    assert loop.time() - began < 1.0
+    assert loop.time() - began < 5.0
 
 
 async def test_an_error_is_reported_and_costs_the_others_nothing() -> None:
