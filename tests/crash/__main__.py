@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.crash import compaction_workload as compaction
 from tests.crash import damage, kills
+from tests.crash import share_workload as shares
 from tests.crash.explorer import Recipe, explore
 from tests.crash.kills import Figures
 from tests.support.cluster import Cluster
@@ -62,6 +63,7 @@ def explore_new_states(seconds: float, seed: int) -> int:
         for recipe in (Recipe(seed), Recipe(seed, full=0.1), Recipe(seed, sync=0.03, turns=14)):
             states += asyncio.run(explore(recipe))
         states += asyncio.run(compaction.explore(compaction.Recipe(seed, turns=12, full=0.03)))
+        states += asyncio.run(shares.explore(shares.Recipe(seed, turns=12, full=0.03)))
         seed += 1
     logging.disable(logging.NOTSET)
     return states

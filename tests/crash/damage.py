@@ -31,7 +31,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, TRANSACTIONS
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, SHARES, TRANSACTIONS
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, partition_of, topic_hash
 from quafka_broker.partitions.producer_state import SequenceError
@@ -46,12 +46,14 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.runs import Room
 from quafka_broker.wal.verify import entries
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.security import UserChange
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
+from tests.crash.share_workload import ACCEPT, acknowledge, acquire
 from tests.unit.broker.test_security import SHA256, rule, user
 from tests.unit.broker.tools import ORG, batch_of
 from tests.unit.broker.transactional import Sender
@@ -205,6 +207,8 @@ class World:
     producer_id: int = 0
     security: frozenset[str] = frozenset()
     """What `security_of` shows."""
+    dealt_with: frozenset[int] = frozenset()
+    """What `dealt_with` shows."""
 
     def hit(self, path: str, damage: Damage) -> set[tuple[PartitionId, int]]:
         """The records whose entries a damage touches."""
@@ -263,7 +267,7 @@ async def _fill(state: BrokerState, world: World) -> None:
     made: dict[str, Topic] = {}
     for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1), ("tx", 2)):
         made[name], _ = await state.topics.create(ORG, name, partitions)
-    world.producer_id = await state.producer_ids.allocate()
+    world.producer_id = await state.producer_ids.allocate(1)
     senders = [Sender(state, f"transactional {n}", implicit=bool(n)) for n in range(2)]
     for sender in senders:
         assert not await sender.init()
@@ -275,6 +279,8 @@ async def _fill(state: BrokerState, world: World) -> None:
         await _commit(state, world, "readers", made["a"], turn)
         await _commit(state, world, f"once {turn % 3}", made["b"], turn)
         await _change_security(state, turn)
+        await _share(state, turn)
+        await _consume(state, turn)
         if turn == 8:
             assert not await state.groups.delete_group(ORG, "once 2")
             await state.log.checkpoint()
@@ -290,6 +296,20 @@ async def _fill(state: BrokerState, world: World) -> None:
             await state.topics.change(made["b"], lambda topic: topic)
     await _retain(state, world, made["old"], 40)
     world.security = security_of(state) or frozenset()
+    world.dealt_with = dealt_with(state)
+
+
+async def _consume(state: BrokerState, turn: int) -> None:
+    """Members of a group of KIP-848 join and leave: their facts are in the log one by one."""
+    heartbeat, names = state.groups.consumer.heartbeat, ("x", "y", "z")
+    join = ConsumerHeartbeat(
+        "members", names[turn % 3], 0, rebalance_timeout_ms=60_000, topics=["a", "b"], owned=[],
+        is_whole=True,
+    )  # fmt: skip
+    assert not (await heartbeat(ORG, join)).error_code
+    if turn % 4 == 3:
+        leave = ConsumerHeartbeat("members", names[turn % 3], -1, is_whole=True)
+        assert not (await heartbeat(ORG, leave)).error_code
 
 
 async def _change_security(state: BrokerState, turn: int) -> None:
@@ -309,6 +329,26 @@ def security_of(state: BrokerState) -> frozenset[str] | None:
         return None
     its = state.security.table.of(ORG)
     return frozenset([*its.users, *(acl.resource_name for acl in its.rules)])
+
+
+async def _share(state: BrokerState, turn: int) -> None:
+    """A member of a share group takes two records, and accepts one; sometimes the second one."""
+    member = f"member {turn}"
+    taken = [at for each in await acquire(state, member, 2, "b") for at in (each.first, each.last)]
+    kinds = dict.fromkeys(sorted({taken[turn % 2], taken[0]}), ACCEPT)
+    assert not await acknowledge(state, member, kinds, "b")
+    if turn == 20:
+        await state.shares.journal.shorten()
+
+
+def dealt_with(state: BrokerState) -> frozenset[int]:
+    """The offsets that the share group will not get again."""
+    found: set[int] = set()
+    for share in state.shares.table:
+        found |= set(range(share.window.start))
+        for here in share.window.done_from(0):
+            found |= set(range(here.first, here.end))
+    return frozenset(found)
 
 
 async def _retain(state: BrokerState, world: World, topic: Topic, start: int) -> None:
@@ -389,6 +429,7 @@ class Served(NamedTuple):
         aborted: topic, partition and offset of each record that read_committed consumers skip.
         held_back: the partitions whose last stable offset is not the high watermark.
         security: users and rules; None: the start hands out none.
+        dealt_with: offsets that the share group does not get again.
     """
 
     records: dict[tuple[str, int], dict[int, bytes | None]]
@@ -401,6 +442,7 @@ class Served(NamedTuple):
     aborted: set[tuple[str, int, int]]
     held_back: list[PartitionId]
     security: frozenset[str] | None
+    dealt_with: frozenset[int]
 
 
 async def serve(world: World, folder: Path) -> Served:
@@ -441,6 +483,7 @@ async def serve(world: World, folder: Path) -> Served:
                 if found.last_stable_offset != found.high_watermark
             ],
             security_of(state),
+            dealt_with(state),
         )
 
 
@@ -627,6 +670,10 @@ class Case:
         self._expect(
             served.security == world.security or refused, f"users and rules: {served.security}"
         )
+        again = world.dealt_with - served.dealt_with
+        hits_shares = any(id_ == SHARES for id_, _ in hit)
+        self._expect(served.dealt_with <= world.dealt_with, "a share group has lost records")
+        self._expect(not again or hits_shares, f"a share group gets again: {sorted(again)}")
         if not hit:
             self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
 

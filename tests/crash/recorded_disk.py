@@ -116,6 +116,12 @@ class RecordedFile:
         found = self._inode.data[position : position + size]
         return found if len(found) == size else None
 
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
+
+    def write_back(self) -> None:
+        pass
+
     def sync(self) -> None:
         self._disk.sync(self._inode)
 

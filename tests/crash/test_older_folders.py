@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producer_state import SequenceError
 from quafka_broker.state import BrokerState
@@ -151,7 +152,7 @@ async def test_groups_members_and_offsets(older: Older) -> None:
             }
             assert offsets == answered["offsets"]
             group = kept.group
-            assert group is not None
+            assert isinstance(group, ClassicGroup)
             assert group.state.name == answered["state"]
             assert group.generation == answered["generation"]
             assert sorted(group.members) == answered["members"]
@@ -182,7 +183,7 @@ async def test_producers_and_their_sequences(older: Older) -> None:
                 assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert any(older.answers["producers"].values())
         given = older.answers["producer_ids"]
-        assert await state.producer_ids.allocate() > max(given), "no id is given twice"
+        assert await state.producer_ids.allocate(1) > max(given), "no id is given twice"
 
 
 async def test_it_goes_on_and_starts_again(older: Older) -> None:

@@ -2,8 +2,9 @@
 
 Every acknowledged record is there, once, in order, at its offset, unless it was deleted. Deleted
 records do not come back, refused records are not there, and no record is invented. No high
-watermark is below one that a consumer saw. Topics match the answers. Idempotent producers can go
-on, and their repeats are not stored twice.
+watermark is below one that a consumer saw. Topics, users, rules, quotas, orgs and members of groups
+match the answers.
+Idempotent producers can go on, and their repeats are not stored twice.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ async def read(state: BrokerState, partition: TopicPartition) -> Found:
 async def verify(state: BrokerState, history: History, operations: int) -> None:
     """Check a cut after a number of operations: all answers before it hold."""
     _check_topics(state, history, operations)
+    history.settings.verify(state, operations)
+    history.members.verify(state, operations)
     for place, (partition, producers) in enumerate(history.batches.items()):
         if state.registry.by_id(ORG, partition.uuid) is None:
             continue
@@ -80,7 +83,7 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
         if (place + operations) % _GO_ON_IN_EACH == 0:
             await _go_on(state, partition, found, producers, operations)
     handed_out = {number for when, number in history.producer_ids if when <= operations}
-    assert await state.producer_ids.allocate() not in handed_out
+    assert await state.producer_ids.allocate(1) not in handed_out
 
 
 def _check_topics(state: BrokerState, history: History, operations: int) -> None:

@@ -2,17 +2,18 @@
 
 Each producer sends numbered values to every partition of every topic, several batches in flight,
 as a Kafka client does: refused batches are repeated, unchanged, in order. Meanwhile records are
-deleted, topics are created and deleted (and created again), and segments are rewritten. The history
-has the number of disk operations at each answer: a later power cut must not take the answer back.
+deleted, topics are created and deleted (and created again), segments are rewritten, users, rules,
+quotas, an org and a group's configs change, and members of a group come and go. The history has the
+number of disk operations at each answer: a later power cut must not take the answer back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
@@ -23,7 +24,8 @@ from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
-from tests.crash.recorded_disk import RecordedDisk
+from tests.crash.group_members import Members
+from tests.crash.security_records import Settings
 from tests.unit.broker.tools import ORG, context
 
 TOPICS = {
@@ -37,6 +39,13 @@ NO_PRODUCER = -1
 _IN_FLIGHT = 3
 
 T = TypeVar("T")
+
+
+class Recorded(Protocol):
+    """A disk, or a store, that records its operations."""
+
+    @property
+    def operations(self) -> Sequence[object]: ...
 
 
 class TopicPartition(NamedTuple):
@@ -122,6 +131,8 @@ class History:
     lives: dict[bytes, Life] = field(default_factory=dict)
     producer_ids: list[tuple[int, int]] = field(default_factory=list)
     """A producer id, and the number of operations when it was assigned."""
+    settings: Settings = field(default_factory=Settings)
+    members: Members = field(default_factory=Members)
 
 
 _ANYTHING = 1 << 62  # records that arrive during the deletion may be deleted, too
@@ -130,7 +141,7 @@ _ANYTHING = 1 << 62  # records that arrive during the deletion may be deleted, t
 class Workload:
     """One run, drawn from a random source, on a disk that records."""
 
-    def __init__(self, rng: random.Random, disk: RecordedDisk) -> None:
+    def __init__(self, rng: random.Random, disk: Recorded) -> None:
         self._rng = rng
         self._disk = disk
         self._producers = [NO_PRODUCER]
@@ -148,6 +159,8 @@ class Workload:
                 (self._delete_some, 0.3),
                 (self._sweep, 0.2),
                 (self._rewrite, 0.3),
+                (self._change_settings, 0.4),
+                (self._beat, 0.5),
             ):
                 if self._rng.random() < chance:
                     jobs.append(job(state))
@@ -170,7 +183,9 @@ class Workload:
 
     async def _begin(self, state: BrokerState) -> None:
         for _ in range(IDEMPOTENT_PRODUCERS):
-            self._producers.append(await _until_taken(state, state.producer_ids.allocate))
+            self._producers.append(
+                await _until_taken(state, lambda: state.producer_ids.allocate(ORG))
+            )
             self.history.producer_ids.append((self._now, self._producers[-1]))
         for name in TOPICS:
             await self._create(state, name)
@@ -202,6 +217,14 @@ class Workload:
         await _until_taken(state, lambda: state.topics.delete_records({topic: {number: offset}}))
         if not self._doomed(topic):
             deletion.answered = self._now
+
+    async def _change_settings(self, state: BrokerState) -> None:
+        for _ in range(self._rng.randint(1, 3)):
+            await self.history.settings.change_one(state, self._rng, lambda: self._now)
+
+    async def _beat(self, state: BrokerState) -> None:
+        for _ in range(self._rng.randint(1, 4)):
+            await self.history.members.beat_one(state, self._rng, lambda: self._now, TOPICS)
 
     async def _rewrite(self, state: BrokerState) -> None:
         """Run the rewrite task once. Only one runs at a time."""

@@ -21,5 +21,12 @@ class InDoubtError(StorageError):
     """
 
 
+class MovedError(StorageError):
+    """Another broker has the log now; this one holds none of the records.
+
+    Kafka's NOT_LEADER_OR_FOLLOWER.
+    """
+
+
 class CorruptError(StorageError):
     """The record at the offset is lost to damage (CORRUPT_MESSAGE)."""

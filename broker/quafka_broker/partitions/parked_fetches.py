@@ -55,6 +55,10 @@ class ParkedFetches:
         """End all waits, including those of fetches to come."""
         self._wakeups.wake(fetch.wake for fetch in self._purgatory.drain())
 
+    def wake_one(self, fetch: WaitingFetch) -> None:
+        """Wake one fetch, as `wake` does: a fetch that wakes another does not call it."""
+        self._wakeups.wake((fetch.wake,))
+
     def add(self, fetch: WaitingFetch) -> Deadline:
         """Park a fetch; returns its deadline."""
         self._purgatory.add(fetch)
@@ -104,6 +108,10 @@ class WaitingFetch(ParkedFetch):
     def over(self) -> bool:
         """Whether the deadline has passed, or the broker drains."""
         return self.is_over(asyncio.get_running_loop().time())
+
+    def wake_in_turn(self) -> None:
+        """End `changed`'s wait, after those that are woken already."""
+        self._fetches.wake_one(self)
 
     def wake(self) -> None:
         """End `changed`'s wait."""

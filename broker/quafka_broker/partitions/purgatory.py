@@ -34,6 +34,11 @@ class ParkedFetch:
         self._changed.add(partition)
         return is_first
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether a partition has changed since the last call of `collect_changed`."""
+        return bool(self._changed)
+
     def collect_changed(self) -> set[PartitionId]:
         """The partitions that have changed since the last call."""
         changed, self._changed = self._changed, set()

@@ -35,6 +35,7 @@ from quafka_proto.snapshot_format import (
     Segment,
     encode_manifest,
     manifest_path,
+    new_snapshot_id,
 )
 from quafka_proto.zone_format import ZoneBuilder, encode_zones
 
@@ -135,7 +136,6 @@ class Creation:
         about = self._cut.manifest
         # Ids grow, also after all snapshots have been dropped.
         number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
-        at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(about.cut_ms / 1000))
         topics, groups = about.topics, about.groups
         if self._org is not None:
             topics = [topic for topic in topics if topic.org == self._org]
@@ -144,7 +144,7 @@ class Creation:
         until = None if lease is None else time.time_ns() // 1_000_000 + int(lease * 1000)
         return replace(
             about,
-            id=f"{number:010d}-{at}",
+            id=new_snapshot_id(number, about.cut_ms),
             org=self._org,
             lease_until_ms=until,
             segments=segments,

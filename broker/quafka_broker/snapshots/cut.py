@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from quafka_broker.groups.table import Committed, Key, Place
+from quafka_broker.groups.group import Place
+from quafka_broker.groups.table import Committed, Key
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.transactions import PartitionTransactions
 from quafka_broker.state import BrokerState

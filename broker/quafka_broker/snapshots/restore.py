@@ -89,6 +89,10 @@ def restore(
         StartupError: a broker has the folder, or it cannot be written.
         OSError: the store or the folder fails.
     """
+    if manifest.shards > 1:
+        raise RestoreError(
+            f"it is a snapshot of {manifest.shards} logs, and a broker's folder has one"
+        )
     manifest, whole = _part_of(manifest.of_the_log(), org)
     with _new_data(data, _size(manifest)) as folder:
         step("begin")

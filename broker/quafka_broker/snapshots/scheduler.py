@@ -93,7 +93,7 @@ class SnapshotScheduler:
         config = self._config
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "quafka_broker.snapshots.due_snapshot",
-            str(config.data), config.snapshot_dest, self._state.registry.cluster_id,
+            str(config.folder), config.snapshot_dest, self._state.registry.cluster_id,
             str(config.snapshot_interval_ms), str(config.snapshot_keep),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

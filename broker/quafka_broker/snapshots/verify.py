@@ -97,7 +97,8 @@ class Verification:
     def _piece(self, piece: Piece, faults: list[str]) -> None:
         if piece.position == 0:
             head = self._store.read(piece.log, piece.log_offset, FILE_HEADER_SIZE)
-            if check_file_header(head, LOG_MAGIC, piece.number).salt != piece.salt:
+            number = self._manifest.number_in_file(piece)
+            if check_file_header(head, LOG_MAGIC, number).salt != piece.salt:
                 faults.append(f"{piece.log} has another salt")
         builder = ZoneBuilder()
         size = FILE_HEADER_SIZE if piece.position == 0 else 0

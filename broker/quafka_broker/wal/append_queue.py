@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
@@ -17,10 +18,18 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
-_SHARE_BYTES = 512 << 10
-_SHARE_APPENDS = 16
-"""What an org may have pending while others append, too: they wait for the write of so much, and
-for the answers to so many."""
+
+
+class Share(NamedTuple):
+    """What an org may have pending while others append, too.
+
+    They wait for the write of so much, and for the answers to so many.
+    """
+
+    bytes: int = 512 << 10
+    appends: int = 16
+
+
 _SHARED_SECONDS = 10.0
 """How long an org is taken to append after its last append."""
 _NO_ORG = 0
@@ -33,6 +42,21 @@ class _Pending:
 
     def __init__(self) -> None:
         self.bytes = self.count = 0
+
+
+class _Enough:
+    """How much must wait before the writer goes on."""
+
+    __slots__ = ("_bytes", "_count")
+
+    def __init__(self, count: int, size: int) -> None:
+        self._count, self._bytes = count, size
+
+    def reached(self, size: int) -> bool:
+        """Count an append; returns whether there are enough."""
+        self._count -= 1
+        self._bytes -= size
+        return self._count <= 0 or self._bytes <= 0
 
 
 class _Gate:
@@ -53,15 +77,19 @@ class AppendQueue:
         waiting: the appends that no commit group has taken yet.
         bytes: the size of the pending appends: those that wait, and those being written.
         answers: the answers to appends whose fate is known.
-        closed: why no append is accepted any more; None while they are.
+        closed: why no append is accepted now; None while they are.
+        refusal: the error of appends that are not accepted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share = Share()) -> None:  # noqa: B008 - it cannot be changed
+        self._share = share
         self.waiting: deque[Append] = deque()
         self.bytes = 0
         self.answers = Answers()
         self.closed: str | None = None
+        self.refusal: type[StorageError] = StorageError
         self._idle: DirectFuture[None] | None = None  # the writer waits for work
+        self._enough: _Enough | None = None  # it waits for so much
         self._waking = False
         self._room = asyncio.Event()
         self._gates: dict[int, _Gate] = {}
@@ -97,10 +125,13 @@ class AppendQueue:
                 del self._gates[org]
 
     def _fits(self, org: int) -> bool:
+        if self.closed is not None:
+            return True  # refused at once
         if self.bytes >= _MAX_PENDING_BYTES:
             return False
         pending = self._pending.get(org)
-        if pending is None or (pending.bytes < _SHARE_BYTES and pending.count < _SHARE_APPENDS):
+        share = self._share
+        if pending is None or (pending.bytes < share.bytes and pending.count < share.appends):
             return True
         return self._loop.time() >= self._shared_until
 
@@ -127,7 +158,7 @@ class AppendQueue:
             size += sum([len(batch) for _, _, batch in members])
         append = Append(partition, batches, size, done, urgent, writes, settle, members)
         if self.closed is not None:
-            self._loop.call_soon(self.fail, [append], StorageError, self.closed)
+            self._loop.call_soon(self.fail, [append], self.refusal, self.closed)
             return done
         self.waiting.append(append)
         self.bytes += size
@@ -138,7 +169,7 @@ class AppendQueue:
                 if self._last_org:
                     self._shared_until = self._loop.time() + _SHARED_SECONDS
                 self._last_org = org
-        if self._idle is not None:
+        if self._idle is not None and (self._enough is None or self._enough.reached(size)):
             self.wake()
         return done
 
@@ -170,8 +201,29 @@ class AppendQueue:
             await self._idle
         self._waking = False
 
+    async def gather(self, count: int, size: int, seconds: float) -> None:
+        """Wait until `count` appends wait, or appends of `size` bytes; or for `wake`.
+
+        At most `seconds`. One caller at a time, which does not wait for work meanwhile.
+        """
+        self._enough = _Enough(count, size)
+        reached = self._enough.reached
+        if self._waking or any(reached(append.size) for append in self.waiting):
+            self._enough = None
+            return
+        self._idle = DirectFuture(loop=self._loop)
+        timer = self._loop.call_later(seconds, self._wake)
+        try:
+            await self._idle
+        finally:
+            timer.cancel()
+            self._enough, self._waking = None, False
+
     def wake(self) -> None:
-        """End `wait_for_work` at the end of this turn, whose appends then share a commit."""
+        """End `wait_for_work` or `gather` at the end of this turn.
+
+        The turn's appends then share a commit.
+        """
         if not self._waking:
             self._waking = True
             turn_end(self._loop).call_first(self._wake)
@@ -191,25 +243,18 @@ class AppendQueue:
         """Refuse these appends and all waiting ones; with `but_urgent`, urgent ones go on waiting.
 
         Waiting appends are refused, too: a later batch of an idempotent producer must not get
-        into the log before an earlier one.
+        into the log before an earlier one. The others that are pending remain so.
         """
         refused = [*appends, *self.waiting]
         kept: list[Append] = []
         if but_urgent:
             kept = [append for append in refused if append.urgent]
             refused = [append for append in refused if not append.urgent]
-        self.replace(kept)
-        self.fail(refused, StorageError, reason)
-
-    def replace(self, appends: Sequence[Append]) -> None:
-        """Only these wait from now on; nothing is being written."""
         self.waiting.clear()
-        self.waiting.extend(appends)
-        self.bytes = sum(append.size for append in appends)
-        self._pending.clear()
-        for append in appends:
-            if append.partition.id.org_id:
-                self._count(append.partition.id.org_id, append.size)
+        self.waiting.extend(kept)
+        self.written(refused)
+        self.fail(refused, self.refusal, reason)
+        self.check_room()
 
     def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
         """Settle and answer appends that failed."""

@@ -172,8 +172,12 @@ def _framed(block: bytes) -> bytes:
 
 def _names(disk: Disk) -> list[str]:
     """The names of all checkpoint files, newest first."""
-    names = [name for name in disk.names() if name.removeprefix(PREFIX).isdecimal()]
-    return sorted((n for n in names if n.startswith(PREFIX)), key=number_of, reverse=True)
+    return sorted(filter(is_checkpoint, disk.names()), key=number_of, reverse=True)
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a file's name is that of a finished checkpoint."""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX).isdecimal()
 
 
 def number_of(name: str) -> int:

@@ -98,12 +98,17 @@ class CheckpointSchedule:
         task.add_done_callback(self._ended)
         await asyncio.shield(task)
 
-    async def close(self) -> None:
-        """Take a last checkpoint, if the log has not failed."""
+    async def close(self, least_bytes: int = 0) -> None:
+        """Take a last checkpoint, if the log has not failed.
+
+        Args:
+            least_bytes: fewer bytes without a checkpoint are left to the next start.
+        """
         self.stop_timer()
         if self._running is not None:
             await asyncio.wait([self._running])
-        if self._enabled and self._writer.failure is None:
+        few = self.figures().uncovered_bytes < least_bytes
+        if self._enabled and self._writer.failure is None and not few:
             await self._take_or_warn()
 
     def stop_timer(self) -> None:

@@ -76,6 +76,8 @@ class CommitGroup:
         position: where the next entry begins in the segment file.
         durable: the position up to which that file is known fsynced before this write.
         leader_epoch: the leader epoch of the batches.
+        ends: the next offset of each partition that has batches in this group, or in one that
+            is not published yet.
         began: when the write began; `written` and `synced`: when those steps ended (ns).
     """
 
@@ -84,6 +86,7 @@ class CommitGroup:
     position: int
     durable: int
     leader_epoch: int
+    ends: dict[Partition, int] = field(default_factory=dict[Partition, int])
     appends: list[Append] = field(default_factory=list[Append])
     offsets: list[list[int]] = field(default_factory=list[list[int]])
     buffers: list[Buffer] = field(default_factory=list[Buffer])
@@ -92,7 +95,6 @@ class CommitGroup:
     began: int = 0
     written: int = 0
     synced: int = 0
-    _ends: dict[Partition, int] = field(default_factory=dict[Partition, int])
     _batch: memoryview | None = None
     _start: EntryStart = _NO_START
     _rest: memoryview = memoryview(b"")  # noqa: RUF009 - empty
@@ -101,13 +103,13 @@ class CommitGroup:
     def add(self, append: Append) -> None:
         """Place an append's batches after those of its partition. `add_members` does the rest."""
         partition = append.partition
-        offset = self._ends.get(partition, partition.high_watermark)
+        offset = self.ends.get(partition, partition.high_watermark)
         offsets: list[int] = []
         for header, batch in append.batches:
             self._place(partition, header, batch, offset)
             offsets.append(offset)
             offset += header.record_count
-        self._ends[partition] = offset
+        self.ends[partition] = offset
         self.appends.append(append)
         self.offsets.append(offsets)
         self.size += append.size
@@ -122,9 +124,9 @@ class CommitGroup:
 
     def _place_member(self, member: Member) -> int:
         partition, header, batch = member
-        offset = self._ends.get(partition, partition.high_watermark)
+        offset = self.ends.get(partition, partition.high_watermark)
         self._place(partition, header, batch, offset)
-        self._ends[partition] = offset + header.record_count
+        self.ends[partition] = offset + header.record_count
         return offset
 
     def report_times(self) -> None:

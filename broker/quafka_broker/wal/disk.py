@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from quafka_broker.wal.descriptors import Descriptor, Descriptors
 
@@ -40,6 +40,14 @@ class File(Protocol):
 
     def read_cached(self, position: int, size: int) -> bytearray | None:
         """Read without waiting; None if the page cache lacks any of the bytes."""
+        ...
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Announce reads, each a position and a size, so that they wait together."""
+        ...
+
+    def write_back(self) -> None:
+        """Let a later sync wait for less. Promises nothing."""
         ...
 
     def sync(self) -> None:
@@ -151,6 +159,12 @@ class RealFile:
             self._descriptor.release()
         return buffer if count == size else None
 
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing: local devices answer soon."""
+
+    def write_back(self) -> None:
+        self.sync()
+
     def sync(self) -> None:
         fd = self._descriptor.acquire()
         try:
@@ -200,6 +214,20 @@ def read_only_descriptor(file: File) -> int | None:
         OSError: the file cannot be opened.
     """
     return file.open_read_only() if isinstance(file, RealFile) else None
+
+
+@runtime_checkable
+class FileInStore(Protocol):
+    """A file whose bytes may be in an object of a store, too."""
+
+    def object_path(self) -> str | None:
+        """The path of the object, which has the same bytes at the same positions; None: none."""
+        ...
+
+
+def object_path(file: File) -> str | None:
+    """The path of the object that has a file's bytes at the same positions; None: there is none."""
+    return file.object_path() if isinstance(file, FileInStore) else None
 
 
 class RealDisk:

@@ -1,16 +1,22 @@
 """The file with the leader epoch, durable before any client sees it, and the last writer's end.
 
-File `leader-epoch`, 24 bytes, integers big-endian:
+File `leader-epoch`, integers big-endian; 24 bytes, or 32 in an object store:
 
      0   8 magic b"QUAFKEPO"
-     8   4 version, 1
+     8   4 version: 1; 2: with the takeover
     12   4 leader epoch
     16   4 last writer: a `LastWriter`
-    20   4 CRC-32C of bytes 0-19
+    20   8 the takeover that has written it: the epoch in the shard's manifest
+    20 or 28   4 CRC-32C of the bytes before it
 
 A new epoch begins at a start that may have lost records that were acknowledged, or shown to
 consumers: other records will get their offsets (docs/adr/0034). The file is replaced, by a rename,
 whenever the epoch or the last writer's state changes.
+
+In an object store each takeover begins a leader epoch, also where nothing was lost: the last owner
+may not know yet that it is none, and clients must not take its answers for the new one's. The
+leader epoch follows from the number of takeovers since the file was written, which is durable in
+the manifest. So an ordinary takeover does not write the file.
 """
 
 from __future__ import annotations
@@ -30,9 +36,9 @@ log = logging.getLogger("quafka.broker.recovery")
 NAME = "leader-epoch"
 SKIPPED = 1_000
 """How many epochs to skip where unknown epochs may have been used."""
-_VERSION = 1
 _MAGIC = b"QUAFKEPO"
-_FACTS = struct.Struct(">8sIiI")
+_FACTS = {1: struct.Struct(">8sIiI"), 2: struct.Struct(">8sIiIQ")}
+"""The facts of each version, without the CRC."""
 _CRC = struct.Struct(">I")
 
 
@@ -50,10 +56,21 @@ class LastWriter(IntEnum):
 
 
 class Saved(NamedTuple):
-    """The content of the file."""
+    """The content of the file.
+
+    Attributes:
+        takeover: the takeover that has written it; None: the log is in a local folder.
+    """
 
     epoch: int
     last_writer: LastWriter
+    takeover: int | None = None
+
+    def before(self, takeover: int) -> Saved:
+        """The same with the greatest epoch that any owner before this takeover may have used."""
+        if self.takeover is None or self.takeover >= takeover:  # of another log, then
+            return self
+        return self._replace(epoch=self.epoch + takeover - self.takeover - 1)
 
 
 class Evidence(NamedTuple):
@@ -102,14 +119,16 @@ def load(disk: Disk) -> Saved | None:
         return None
     file = disk.open(NAME)
     try:
-        data = file.read(0, _FACTS.size + _CRC.size + 1)
+        data = file.read(0, _FACTS[2].size + _CRC.size + 1)
     finally:
         file.close()
-    facts, crc = data[: _FACTS.size], data[_FACTS.size :]
+    facts, crc = data[: -_CRC.size], data[-_CRC.size :]
     if crc == _CRC.pack(crc32c(facts)):
-        magic, version, epoch, last_writer = _FACTS.unpack(facts)
-        if (magic, version) == (_MAGIC, _VERSION) and last_writer in list(LastWriter):
-            return Saved(epoch, LastWriter(last_writer))
+        for number, layout in _FACTS.items():
+            if len(facts) == layout.size:
+                magic, version, epoch, last_writer, *takeover = layout.unpack(facts)
+                if (magic, version) == (_MAGIC, number) and last_writer in list(LastWriter):
+                    return Saved(epoch, LastWriter(last_writer), *takeover)
     log.warning("%s is damaged: a new leader epoch begins", NAME)
     return Saved(-1, LastWriter.RESTORED)
 
@@ -120,7 +139,8 @@ def save(disk: Disk, facts: Saved) -> None:
     Raises:
         OSError: the old file is still in place.
     """
-    body = _FACTS.pack(_MAGIC, _VERSION, *facts)
+    version = 1 if facts.takeover is None else 2
+    body = _FACTS[version].pack(_MAGIC, version, *facts[: version + 1])
     name = NAME + TEMPORARY
     if name in disk.names():
         disk.remove(name)
@@ -156,13 +176,17 @@ def require_new_epoch(disk: Disk, *, restored: bool) -> None:
 class EpochFile:
     """The file while a writer has the log open."""
 
-    def __init__(self, disk: Disk, reserve: Reserve, *, syncs_first: bool) -> None:
+    def __init__(
+        self, disk: Disk, reserve: Reserve, *, syncs_first: bool, takeover: int | None = None
+    ) -> None:
+        """`takeover`: the number of this one, in an object store; see the module."""
         self._disk = disk
         self._reserve = reserve
         self._syncs_first = syncs_first
+        self._takeover = takeover
         self._saved: Saved | None = None
         self.began_new = False
-        """Whether this start has begun an epoch above that of the last writer."""
+        """Whether this start has begun an epoch because records may have been lost."""
 
     def begin(self, found: Evidence) -> int:
         """Determine the current epoch; it is durable on return. Blocks.
@@ -170,16 +194,24 @@ class EpochFile:
         Raises:
             OSError: the epoch could not be made durable.
         """
-        saved = load(self._disk)
-        epoch = epoch_of_start(saved, found, syncs_first=self._syncs_first)
-        self.began_new = epoch > found.epoch and (saved is None or epoch > saved.epoch)
+        saved = before = load(self._disk)
+        takeover = self._takeover
+        if saved is not None and takeover is not None:
+            before = saved.before(takeover)
+        epoch = epoch_of_start(before, found, syncs_first=self._syncs_first)
+        self.began_new = epoch > found.epoch and (before is None or epoch > before.epoch)
         if self.began_new:
             log.warning(
                 "leader epoch %d begins: acknowledged records may have been lost before this start",
                 epoch,
             )
+        if before is not None and takeover is not None:
+            epoch = max(epoch, max(before.epoch, found.epoch) + 1)
         state = LastWriter.SAFE if self._syncs_first else LastWriter.UNSYNCED
-        self._save(saved, Saved(epoch, state))
+        facts = Saved(epoch, state, takeover)
+        if saved is not None and _follows(facts, saved):
+            facts = saved
+        self._save(saved, facts)
         return epoch
 
     def gave_up_records(self) -> None:
@@ -201,3 +233,14 @@ class EpochFile:
                     raise
                 save(self._disk, facts)
         self._saved = facts
+
+
+def _follows(facts: Saved, saved: Saved) -> bool:
+    """Whether the facts of a takeover follow from what one not long before it has saved.
+
+    A reader that knows the file alone, such as a restore, is never behind by as much as it skips.
+    """
+    if facts.takeover is None or saved.takeover is None:
+        return False
+    since = facts.takeover - saved.takeover
+    return 0 < since < SKIPPED and facts == (saved.epoch + since, saved.last_writer, facts.takeover)

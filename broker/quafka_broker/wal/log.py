@@ -19,6 +19,7 @@ from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
+from quafka_broker.wal.chain_writer import ChainLink, ChainWriter
 from quafka_broker.wal.checkpoint_schedule import CheckpointSchedule, uncovered_bytes
 from quafka_broker.wal.checkpoint_task import CheckpointTask, SectionSource
 from quafka_broker.wal.commit_group import Member, WriteTimes
@@ -42,6 +43,8 @@ from quafka_telemetry.eager_task import DirectFuture
 log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
+_REPLAYED_BYTES = 1 << 20
+"""What a start replays sooner than a checkpoint takes to get into an object store."""
 
 T = TypeVar("T")
 
@@ -87,13 +90,21 @@ class Log:
         segment_bytes: int,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         reserve_bytes: int = 0,
+        chain: ChainLink | None = None,
     ) -> None:
+        """With a `chain`, that decides what is durable, in place of `fsync`."""
         self._disk = disk
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._checkpoint_bytes = checkpoint_bytes
         self._reserve = Reserve(disk, reserve_bytes)
-        self._epoch_file = EpochFile(disk, self._reserve, syncs_first=fsync.every_commit)
+        self._chain = chain
+        self._epoch_file = EpochFile(
+            disk,
+            self._reserve,
+            syncs_first=fsync.every_commit or chain is not None,
+            takeover=None if chain is None else chain.chain.epoch,
+        )
         self._contents = Contents(Producers())
         self._rebuilds = IndexRebuilds(disk, self._contents, self._run_exclusively)
         self.reader = Reader(self._contents, self._rebuilds)
@@ -119,9 +130,7 @@ class Log:
         found = open_contents(self._disk, contents, self._epoch_file, self._reserve)
         for segment in contents.segments:
             segment.unverified_to = segment.end
-        writer = self._writer = Writer(
-            self._disk, contents, self._reserve, self._fsync, self._segment_bytes
-        )
+        writer = self._writer = self._new_writer()
         task = self._checkpoint_task = CheckpointTask(
             self._disk, contents, self._reserve, found, writer.make_durable
         )
@@ -132,6 +141,17 @@ class Log:
             uncovered_bytes(found.checkpoint, contents.segments),
         )
         writer.on_commit = self._committed
+
+    def _new_writer(self) -> Writer:
+        disk, contents, reserve = self._disk, self._contents, self._reserve
+        if self._chain is None:
+            return Writer(disk, contents, reserve, self._fsync, self._segment_bytes)
+        return ChainWriter(disk, contents, reserve, self._segment_bytes, *self._chain)
+
+    def give_up(self, reason: str) -> None:
+        """Another broker has the log: refuse appends, and answer nothing that is under way."""
+        if isinstance(self._writer, ChainWriter):
+            self._writer.give_up(reason)
 
     def start(self) -> None:
         """Begin to write."""
@@ -162,7 +182,7 @@ class Log:
         if self._writer is not None:
             if self._started:
                 await self._writer.close()
-            await self._open_schedule.close()
+            await self._open_schedule.close(_REPLAYED_BYTES if self._chain is not None else 0)
             if self._writer.failure is None:
                 self._record_clean_end()
             self._writer.release()

@@ -28,6 +28,7 @@ from quafka_broker.wal.runs import (
     NotInMemoryError,
     Room,
     Run,
+    announce,
     from_disk,
     from_memory,
     plan_runs,
@@ -302,6 +303,8 @@ def _read_all(
     if times is not None:
         times.from_disk = how is from_disk
     found: list[memoryview] = []
+    if how is from_disk and len(runs) > 1:
+        announce(runs)
     for run in runs:
         bad = read_run(run, how, found)
         if bad is not None:

@@ -184,7 +184,7 @@ class SegmentRewrite:
                 unsynced += size
                 pending, size = [], 0
                 if unsynced >= _SYNC_BYTES:
-                    log.sync()
+                    log.write_back()
                     unsynced = 0
             log.append(pending)
             unsynced += size

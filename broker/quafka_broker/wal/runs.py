@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError
@@ -162,6 +162,15 @@ def batches_between(
                 start = row.base_offset + row.record_count
         if not runs:
             return
+
+
+def announce(runs: Iterable[Run]) -> None:
+    """Announce the reads of all runs."""
+    ranges: dict[Segment, list[tuple[int, int]]] = {}
+    for run in runs:
+        ranges.setdefault(run.segment, []).append((run.position, run.size))
+    for segment, some in ranges.items():
+        segment.log.will_read(some)
 
 
 def read_run(run: Run, how: Read, batches: list[memoryview]) -> BadEntry | None:

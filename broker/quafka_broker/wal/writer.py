@@ -39,7 +39,7 @@ from quafka_telemetry.metrics import Histogram
 
 log = logging.getLogger("quafka.broker.wal")
 
-_MAX_APPENDS = 512
+MAX_APPENDS = 512
 """Appends that share a commit. The event loop gives them their ids in one turn."""
 
 _SHORT_BYTES = 64 << 10
@@ -83,7 +83,7 @@ class Writer:
         self._contents = contents
         self._reserve = reserve
         self._fsync = fsync
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = self._group_bytes = segment_bytes
         # State of the active segment: the end of its last whole entry, the position up to which it
         # is known fsynced, and whether a sync is needed. Jobs of the thread change it, and the loop
         # while there is no such job.
@@ -192,8 +192,7 @@ class Writer:
         if asked is None:
             return
         try:
-            if self._active.entries:
-                await self._thread.run(self._roll)
+            await self._begin_segment()
         except OSError as e:
             if isinstance(e, SyncError):
                 self._fail(e)
@@ -245,13 +244,9 @@ class Writer:
         try:
             if not self._reserve.held:
                 await self._hold_reserve()
-            if self._active.end >= self._segment_bytes:
-                await self._thread.run(self._roll)
-            active = self._active
-            contents = self._contents
-            group = CommitGroup(
-                active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
-            )
+            if self._end >= self._segment_bytes:
+                await self._begin_segment()
+            group = self._new_group()
             self._writing = appends = group.appends
             await self._fill(group)
             if appends:
@@ -261,14 +256,29 @@ class Writer:
             self._not_written(e, appends)
         else:
             if appends:
-                self._publish(group)
+                self._commit(group)
         queue.check_room()
+
+    @property
+    def _end(self) -> int:
+        """Where the next group begins in the active segment."""
+        return self._active.end
+
+    def _new_group(self) -> CommitGroup:
+        active, contents = self._active, self._contents
+        return CommitGroup(
+            active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
+        )
+
+    def _commit(self, group: CommitGroup) -> None:
+        """Called with each group when it has been written."""
+        self._publish(group)
 
     async def _fill(self, group: CommitGroup) -> None:
         """Add the waiting appends. Others run between the steps of one with many members: only the
         writer changes where records go."""
         waiting = self.queue.waiting
-        while waiting and group.size < self._segment_bytes and len(group.appends) < _MAX_APPENDS:
+        while waiting and group.size < self._group_bytes and len(group.appends) < MAX_APPENDS:
             append = waiting.popleft()
             group.add(append)
             if append.members:
@@ -318,6 +328,11 @@ class Writer:
         self._write_now(group)
         if self._fsync.every_commit:
             self._sync_group(group)
+
+    async def _begin_segment(self) -> None:
+        """Begin a new segment, unless the active one is empty. Raises OSError."""
+        if self._active.entries:
+            await self._thread.run(self._roll)
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
@@ -387,7 +402,7 @@ class Writer:
         if isinstance(error, SyncError):
             self._fail(error)
         try:
-            await self._thread.run(self._active.truncate)
+            await self._thread.run(self._truncate)
         except OSError as e:
             if self.failure is None:
                 self._fail(e)
@@ -397,10 +412,14 @@ class Writer:
             log.error("the log cannot be written: %s", error.strerror or error)
         self.refusing = f"the log cannot be written: {error.strerror or error}"
 
+    def _truncate(self) -> None:
+        self._active.truncate()
+
     def _not_written(self, error: OSError, appends: list[Append]) -> None:
         """Refuse all appends. On a full disk, retry the urgent ones with the reserve instead."""
         queue = self.queue
         if self.failure is not None:
+            queue.written(appends)
             self._doubt(appends)
             queue.refuse([], self.failure)
             return

@@ -1,0 +1,1 @@
+"""The chain of a shard: its log in an object store. Creating the next object is the commit."""

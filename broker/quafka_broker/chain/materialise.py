@@ -1,0 +1,258 @@
+"""The local folder of a shard that has just been taken over: what recovery needs, and no more.
+
+Files of the list stay in the store. The chain has what is not in them: its entries are written to
+local files of their segments, each at its position. Then the log is opened as after any crash.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from quafka_broker.chain.owned_shard import OwnedShard
+from quafka_broker.chain.patience import Patience
+from quafka_broker.chain.segment_parts import Part, SegmentParts, parts_in
+from quafka_broker.chain.store_disk import StoreDisk
+from quafka_broker.wal.disk import File
+from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_objects.store import ObjectStore
+from quafka_proto.chain_format import (
+    ENTRIES,
+    HEADER_SIZE,
+    ChainHeader,
+    Manifest,
+    StoredFile,
+    chain_path,
+    decode_directory,
+    decode_header,
+)
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import (
+    APPENDED,
+    FILE_HEADER_SIZE,
+    INDEX_MAGIC,
+    INDEX_ROW_SIZE,
+    LOG_MAGIC,
+    check_entry,
+    check_file_header,
+    decode_row,
+    encode_file_header,
+)
+
+_READS_AT_ONCE = 32
+_READ_ATTEMPTS = 3
+_NO_SEGMENT = 1 << 64
+
+
+def materialise(
+    store: ObjectStore,
+    shard: OwnedShard,
+    manifest: Manifest,
+    objects: Sequence[ChainHeader],
+    cache: Path,
+    cache_bytes: int,
+    patience: Patience | None = None,
+) -> StoreDisk:
+    """Make the folder of a shard. Blocks.
+
+    Args:
+        objects: the headers of the chain's objects that count, in order, from the first one on
+            that a new owner reads.
+        cache: a local folder for all shards; what earlier owners on this machine left is removed.
+
+    Raises:
+        DamagedLogError: an object is damaged, or entries are missing.
+        OSError: the folder cannot be used, or the broker stops.
+    """
+    patience = patience or Patience()
+    folder = _own_folder(cache / f"{shard.shard:04d}", shard.epoch)
+    files = _files_of(store, manifest, patience)
+    disk = StoreDisk(store, shard, folder, cache_bytes, files, patience)
+    try:
+        parts = _parts_of(files)
+        segments = _Segments(disk, manifest, parts)
+        wanted = _wanted(objects, files, parts)
+        for header, data in _in_order(wanted, lambda header: _read(store, header, patience)):
+            segments.add(header, data)
+        segments.add_parts_below(_NO_SEGMENT)
+        _add_active(disk)
+    except BaseException:
+        disk.close()
+        raise
+    return disk
+
+
+def _own_folder(folder: Path, epoch: int) -> Path:
+    """An empty folder for this epoch. A broker that was fenced may still use its own."""
+    if folder.is_dir():
+        for old in folder.iterdir():
+            if old.name.isdecimal() and int(old.name) <= epoch:
+                shutil.rmtree(old)
+    own = folder / str(epoch)
+    own.mkdir(parents=True)
+    return own
+
+
+def _files_of(store: ObjectStore, manifest: Manifest, patience: Patience) -> list[StoredFile]:
+    path = manifest.directory
+    if not path:
+        return []
+    data = patience.until_answered(f"reading {path}", lambda: store.read(path))
+    try:
+        return decode_directory(data)
+    except Malformed as e:
+        raise DamagedLogError(f"{path}: {e}") from e
+
+
+def _parts_of(files: Sequence[StoredFile]) -> dict[int, Sequence[Part]]:
+    """The parts of segments that are not whole objects."""
+    stored = {file.name for file in files}
+    return {n: some for n, some in parts_in(files).items() if log_name(n) not in stored}
+
+
+def _wanted(
+    objects: Sequence[ChainHeader], files: Sequence[StoredFile], parts: Mapping[int, Sequence[Part]]
+) -> list[ChainHeader]:
+    """The objects with entries that are in no file, and in no part."""
+    stored = {file.name for file in files}
+    ends = {number: some[-1].end for number, some in parts.items()}
+    return [
+        each
+        for each in objects
+        if each.kind == ENTRIES
+        and log_name(each.segment) not in stored
+        and each.position >= ends.get(each.segment, 0)
+    ]
+
+
+# --- segments in the chain ----------------------------------------------------------------------
+
+
+class _Segments:
+    """Makes the local files of the segments that are not objects, one after the other."""
+
+    def __init__(
+        self, disk: StoreDisk, manifest: Manifest, parts: Mapping[int, Sequence[Part]]
+    ) -> None:
+        self._disk = disk
+        self._manifest = manifest
+        self._parts = dict(parts)
+        self._number = -1
+        self._salt = 0
+        self._files: tuple[File, File] | None = None
+
+    def add(self, header: ChainHeader, data: bytes) -> None:
+        """Append an object's entries, after those of the parts."""
+        if self._files is None or header.segment != self._number:
+            self.add_parts_below(header.segment)
+            self._begin(header)
+        assert self._files is not None, "a segment has begun"
+        log, index = self._files
+        if header.salt != self._salt or header.position != log.size():
+            raise DamagedLogError(
+                f"chain object {header.seq} does not continue segment {header.segment} at "
+                f"position {log.size()}"
+            )
+        view = memoryview(data)
+        log.append([view[HEADER_SIZE : header.rows_at]])
+        index.append([view[header.rows_at : header.size]])
+
+    def add_parts_below(self, number: int) -> None:
+        """Make the files of segments all of whose entries are in their parts."""
+        for each in sorted(n for n in self._parts if n < number):
+            self._restore(each, self._manifest.tail_start)
+
+    def _begin(self, header: ChainHeader) -> None:
+        number = header.segment
+        if number in self._parts:
+            self._restore(number, header.seq)
+            return
+        log, index = self._create(number, SegmentParts(), header.seq)
+        log.append([encode_file_header(LOG_MAGIC, number, header.salt, APPENDED)])
+        index.append([encode_file_header(INDEX_MAGIC, number, header.salt, APPENDED)])
+        self._salt = header.salt
+
+    def _restore(self, number: int, next_seq: int) -> None:
+        """Make the files of a segment's parts."""
+        parts = SegmentParts(tuple(self._parts.pop(number)), next_seq)
+        log, index = self._create(number, parts, self._manifest.chain_start)
+        for part in parts.parts:
+            if part.start != log.size():
+                raise DamagedLogError(f"segment {number} has no part at position {log.size()}")
+            self._disk.fetch(part.log, log)
+            self._disk.fetch(part.rows, index)
+        try:
+            head = log.read(0, FILE_HEADER_SIZE)
+            self._salt = check_file_header(head, LOG_MAGIC, number).salt
+        except Malformed as e:
+            raise DamagedLogError(f"the first part of segment {number}: {e}") from e
+
+    def _create(self, number: int, parts: SegmentParts, first_seq: int) -> tuple[File, File]:
+        for name in {log_name(number), index_name(number)} & set(self._disk.names()):
+            self._disk.remove(name)
+        self._number = number
+        self._files = self._disk.restore(number, first_seq, parts)
+        return self._files
+
+
+def _in_order(
+    objects: Sequence[ChainHeader], read: Callable[[ChainHeader], bytes]
+) -> Iterator[tuple[ChainHeader, bytes]]:
+    """The objects with their data; the next ones are read meanwhile."""
+    ahead: deque[tuple[ChainHeader, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain-read") as threads:
+        try:
+            for header in objects:
+                ahead.append((header, threads.submit(read, header)))
+                if len(ahead) == _READS_AT_ONCE:
+                    ready, data = ahead.popleft()
+                    yield ready, data.result()
+            while ahead:
+                ready, data = ahead.popleft()
+                yield ready, data.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _read(store: ObjectStore, header: ChainHeader, patience: Patience) -> bytes:
+    """An object, every byte verified: recovery takes a bad entry at the end for a torn write."""
+    path = chain_path(header.shard, header.seq)
+    fault = ""
+    for _ in range(_READ_ATTEMPTS):
+        data = patience.until_answered(f"reading {path}", lambda: store.read(path))
+        try:
+            _check(header, data)
+        except Malformed as e:
+            fault = str(e)
+        else:
+            return data
+    raise DamagedLogError(f"{path}: {fault}")
+
+
+def _check(header: ChainHeader, data: bytes) -> None:
+    """Verify an object. Raises Malformed."""
+    if decode_header(data, header.shard, header.seq) != header or len(data) != header.size:
+        raise Malformed("it has changed, or is cut short")
+    entries = memoryview(data)[: header.rows_at]
+    position = header.position
+    for at in range(header.rows_at, header.size, INDEX_ROW_SIZE):
+        row = decode_row(data, at)
+        if row.position != position:
+            raise Malformed("its entries are not adjacent")
+        check_entry(entries, header.offset_of(position), header.salt)
+        position = row.end
+    if header.offset_of(position) != header.rows_at:
+        raise Malformed("it has entries without a row")
+
+
+def _add_active(disk: StoreDisk) -> None:
+    """A segment to append to, where the chain has none: objects are not appended to."""
+    logs = [name for name in disk.names() if name.endswith(".log")]
+    if logs and disk.place(max(logs), 0, 0) is not None:
+        newest = int(max(logs).removesuffix(".log"))
+        Segment.create(disk, newest + 1).close()
+    disk.sync_names()

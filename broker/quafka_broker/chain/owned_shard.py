@@ -1,0 +1,35 @@
+"""What the folder of a shard needs of the shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quafka_broker.chain.chain import DurableEnd
+from quafka_proto.chain_format import Manifest
+
+
+class OwnedShard(Protocol):
+    """The shard whose folder this is; a `Chain` is one."""
+
+    @property
+    def shard(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next chain object."""
+        ...
+
+    @property
+    def durable(self) -> DurableEnd:
+        """Up to where the chain is durable."""
+        ...
+
+    def update_blocking(
+        self, change: Callable[[Manifest], Manifest], seconds: float | None = None
+    ) -> Manifest:
+        """Change the manifest, from a thread, within so long. Raises FencedError, OSError."""
+        ...

@@ -1,0 +1,253 @@
+"""Taking over a shard: after it, no writer before this one can acknowledge anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from random import Random, SystemRandom
+from typing import NamedTuple
+
+from quafka_broker.chain.attempts import Attempts, in_parallel
+from quafka_broker.chain.chain import Chain
+from quafka_broker.chain.errors import FencedError, StoreUnavailableError
+from quafka_broker.chain.lease import LEASE_MS
+from quafka_broker.chain.manifest import StoredManifest, read_manifest, swap_manifest, taken_by
+from quafka_broker.chain.objects import (
+    ListedObject,
+    create_or_find,
+    fence_header,
+    list_chain,
+    read_headers,
+    valid_objects,
+)
+from quafka_broker.chain.store import ChainStore
+from quafka_objects.errors import ObjectNotFoundError
+from quafka_proto.chain_format import (
+    WINDOW,
+    ChainHeader,
+    Manifest,
+    Owner,
+    chain_folder,
+    encode_header,
+)
+from quafka_proto.errors import Malformed
+
+ReadHeaders = Callable[[Sequence[ListedObject]], Awaitable[list[ChainHeader]]]
+"""Reads the headers of listed objects. Raises as `read_headers`."""
+
+
+class Seen(NamedTuple):
+    """What the decision to take a shard over was made on.
+
+    Attributes:
+        manifest: as it was read; None: the shard has none.
+        listed: the chain's objects from `first_read` on, up to a hole, listed at any time before
+            the takeover; None: they are still to be listed.
+    """
+
+    manifest: StoredManifest | None = None
+    listed: Sequence[ListedObject] | None = None
+
+
+class Taken(NamedTuple):
+    """A shard that has been taken over.
+
+    Attributes:
+        chain: its chain, ready for appends.
+        before: the manifest of the owner before; of a new shard: one of epoch 0.
+        objects: number and header of each object from `first_read` on that has entries and is not
+            ignored, in order: the end of the log.
+    """
+
+    chain: Chain
+    before: Manifest
+    objects: list[tuple[int, ChainHeader]]
+
+
+async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> Seen:
+    """Read the manifest, and list the chain meanwhile if an earlier manifest is `known`.
+
+    Raises:
+        Malformed: the manifest is damaged, or only the manifest is missing.
+    """
+    if known is None:
+        return Seen(await _manifest(store, shard))
+    listing = asyncio.ensure_future(list_chain(store, shard, first_read(known)))
+    try:
+        found = await _manifest(store, shard)
+        listed = await listing
+    finally:
+        listing.cancel()
+    start = 0 if found is None else first_read(found.manifest)
+    if start < first_read(known):  # another chain than the known one
+        return Seen(found)
+    return Seen(found, [each for each in listed if each.seq >= start])
+
+
+async def take_over(
+    store: ChainStore,
+    shard: int,
+    owner: Owner,
+    clock: Callable[[], float],
+    *,
+    seen: Seen | None = None,
+    read: ReadHeaders | None = None,
+    lease_ms: int = LEASE_MS,
+    deadline_s: float = 30,
+    random: Random | None = None,
+) -> Taken:
+    """Make `owner` the shard's only writer. Creates the shard's manifest if it has none.
+
+    Whether a takeover is due is the caller's decision (`should_take_over`): a living owner is
+    stopped by it, too. Its lease runs from now on (`keep_lease` renews it).
+
+    Args:
+        clock: wall clock, seconds since 1970.
+        seen: what the decision was made on; another takeover since is left alone, and so is an
+            owner that has changed its manifest since. None: look now.
+        read: reads the headers of listed objects; None: each by a request.
+
+    Raises:
+        FencedError: another broker was faster.
+        StoreUnavailableError: the store has not answered in time. The epoch may have been raised.
+        Malformed: the manifest or the chain is damaged.
+    """
+    random = random or SystemRandom()
+    try:
+        async with asyncio.timeout(deadline_s):
+            before, listed = seen or await look(store, shard)
+            now = before.manifest if before else Manifest(shard)
+            after = replace(
+                now,
+                epoch=now.epoch + 1,
+                owner=owner,
+                lease_until_ms=int(clock() * 1000) + lease_ms,
+            )
+            if listed is None:
+                listed = await list_chain(store, shard, first_read(now))
+            return await _take(store, before, after, listed, read, random)
+    except TimeoutError as e:
+        raise StoreUnavailableError(f"shard {shard}: the store does not answer") from e
+
+
+async def _take(
+    store: ChainStore,
+    before: StoredManifest | None,
+    after: Manifest,
+    listed: Sequence[ListedObject],
+    read: ReadHeaders | None,
+    random: Random,
+) -> Taken:
+    """Raise the epoch, and keep every other writer from adding to the chain.
+
+    The order of the steps is what makes it safe against a takeover that is faster, while this
+    process sleeps between any two of them:
+
+    - LIST comes before the compare and swap that raises the epoch. So a takeover with a higher
+      epoch begins to fence later than this LIST, at its end or behind it, and this one meets those
+      fences before it comes to a place where the other owner appends.
+    - The epoch is verified at the end: until then nobody else has deleted a part of the chain, in
+      which fences could have been created that fence nothing.
+
+    Objects never change, so their headers are read meanwhile.
+    """
+    shard = after.shard
+    if read is None:
+        reading = asyncio.ensure_future(read_headers(store, shard, [each.seq for each in listed]))
+    else:
+        reading = asyncio.ensure_future(read(listed))
+    try:
+        mine = await _raise_epoch(store, before, after, random)
+        end = first_read(mine.manifest) + len(listed)
+        first, late = await _fence(store, mine.manifest, end, random)
+        mine = await verify(store, mine)
+        try:
+            headers = await reading
+        except ObjectNotFoundError as e:  # deleted since: by a later owner, or by somebody's hand
+            await verify(store, mine)
+            raise Malformed(f"an object of the chain is missing: {e}") from e
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    objects = valid_objects([*headers, *late])
+    chain = Chain(store, mine, first + WINDOW, random)
+    now = before.manifest if before else Manifest(shard)
+    return Taken(chain, now, [(header.seq, header) for header in objects])
+
+
+async def _manifest(store: ChainStore, shard: int) -> StoredManifest | None:
+    """The manifest; None: the shard is new. Raises Malformed if only the manifest is missing."""
+    found = await read_manifest(store, shard)
+    if found is None:
+        path = chain_folder(shard)
+        attempts = Attempts(f"listing {path}")
+        listed = await attempts.until_answered(lambda: store.list_objects(path))
+        found = await read_manifest(store, shard)  # it may have been made meanwhile
+        if listed and found is None:
+            raise Malformed(f"shard {shard} has a chain, but its manifest is missing")
+    return found
+
+
+async def _raise_epoch(
+    store: ChainStore, before: StoredManifest | None, after: Manifest, random: Random
+) -> StoredManifest:
+    attempts = Attempts(f"the manifest of shard {after.shard}")
+    swapped, found = await swap_manifest(store, before, after, random, attempts)
+    if not swapped or found is None:
+        raise FencedError(taken_by(found))
+    return found
+
+
+def first_read(manifest: Manifest) -> int:
+    """The first chain object that a new owner reads."""
+    return max(manifest.chain_start, manifest.tail_start)
+
+
+async def verify(store: ChainStore, mine: StoredManifest) -> StoredManifest:
+    """Read the manifest again. Raises FencedError if its epoch was raised since."""
+    found = await read_manifest(store, mine.manifest.shard)
+    if found is None or found.manifest.nonce != mine.manifest.nonce:
+        raise FencedError(taken_by(found))
+    return found
+
+
+async def _fence(
+    store: ChainStore, mine: Manifest, seq: int, random: Random
+) -> tuple[int, list[ChainHeader]]:
+    """Fence the first hole from `seq` on, and the places behind it in which objects of an earlier
+    writer may be under way still. All places before `seq` are taken.
+
+    Returns:
+        the number of the first fence, and the objects of earlier writers before it.
+    """
+    late: list[ChainHeader] = []
+    while True:
+        found = await _create_fences(store, mine, range(seq, seq + WINDOW), random)
+        seq += WINDOW
+        if None in found:
+            break
+        late += [header for header in found if header is not None]
+    before = found.index(None)
+    late += [header for header in found[:before] if header is not None]
+    await _create_fences(store, mine, range(seq, seq + before), random)
+    return seq - WINDOW + before, late
+
+
+async def _create_fences(
+    store: ChainStore, mine: Manifest, places: Sequence[int], random: Random
+) -> list[ChainHeader | None]:
+    """Create fences at once; the objects of earlier writers where they are, None for a fence.
+
+    Raises FencedError if there is an object of a later writer.
+    """
+    fences = [fence_header(mine.shard, seq, mine.epoch, random) for seq in places]
+    return await in_parallel(_create_fence(store, fence) for fence in fences)
+
+
+async def _create_fence(store: ChainStore, fence: ChainHeader) -> ChainHeader | None:
+    attempts = Attempts(f"fencing object {fence.seq} of shard {fence.shard}")
+    found = await create_or_find(store, fence, encode_header(fence), attempts)
+    if found.epoch > fence.epoch:
+        raise FencedError(f"epoch {found.epoch} has taken over the shard")
+    return None if found.nonce == fence.nonce else found

@@ -1,0 +1,79 @@
+"""Makes objects of sealed segments, and of the beginning of the active one, in the background."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+
+from quafka_broker.chain.store_disk import StoreDisk
+
+log = logging.getLogger("quafka.broker.store")
+
+_POLL_SECONDS = 1.0
+_TAIL_OBJECTS = 500
+_TAIL_BYTES = 32 << 20
+"""What a takeover may have to read of the chain: a second or two."""
+
+
+class Uploads:
+    """One thread for one folder. Appends never wait for it."""
+
+    def __init__(self, disk: StoreDisk) -> None:
+        self._disk = disk
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._flush = False
+        self._flushed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-upload", daemon=True)
+        self.segments = 0
+        """Segments that were uploaded since the start."""
+
+    def start(self) -> None:
+        """Upload what is sealed, now and from now on. The log must be open."""
+        self._disk.on_sealed = self._wanted.set
+        self._wanted.set()
+        self._thread.start()
+
+    def flush(self, seconds: float) -> None:
+        """Make objects of all that is in the chain alone; wait at most so long. Blocks."""
+        self._flushed.clear()
+        self._flush = True
+        self._wanted.set()
+        self._flushed.wait(seconds)
+
+    def close(self) -> None:
+        """Abandon the upload under way: the chain has what it would have had.
+
+        The requests of the folder end first: see `Patience.end_within`.
+        """
+        self._stopped = True
+        self._wanted.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def upload_sealed(self) -> None:
+        """Upload what is sealed now. Raises OSError: the broker stops, or was fenced."""
+        while not self._stopped and (sealed := self._disk.sealed()):
+            number, files = sealed[0]
+            self._disk.uploaded(number, [(node, self._disk.upload(node)) for node in files])
+            self.segments += 1
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wanted.wait(_POLL_SECONDS)
+            self._wanted.clear()
+            flush, self._flush = self._flush, False
+            try:
+                self.upload_sealed()
+                objects, size = self._disk.tail()
+                large = objects >= _TAIL_OBJECTS or size >= _TAIL_BYTES
+                if not self._stopped and (flush or large):
+                    self._disk.save_tail()
+            except OSError as e:
+                log.warning("sealed segments are not uploaded for now: %s", e)
+                if e.errno == errno.EROFS:  # this broker has lost the shard
+                    return
+            finally:
+                if flush:
+                    self._flushed.set()

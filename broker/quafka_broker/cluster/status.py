@@ -1,0 +1,72 @@
+"""What operators see of the cluster at one of its brokers: a section of /statusz, and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from quafka_broker.cluster.member import ClusterMember
+from quafka_telemetry.metrics import Family, Kind, counter, gauge
+from quafka_telemetry.status_page import Cell, Section, Table, text
+
+
+def cluster_section(member: ClusterMember) -> Section:
+    """The shards: owners, leases, and where they are placed."""
+    rows: list[tuple[Cell, ...]] = []
+    for shard, manifest in enumerate(member.manifests):
+        owner = None if manifest is None else manifest.owner
+        left = 0.0 if manifest is None else manifest.lease_until_ms / 1000 - time.time()
+        target = member.target[shard]
+        rows.append(
+            (
+                text(str(shard)),
+                text(f"{owner.node[:16]} at {owner.address}" if owner else "nobody"),
+                text("here" if shard in member.hosted else ""),
+                text(str(manifest.epoch if manifest else 0)),
+                text(f"{left:.1f} s" if owner else ""),
+                text("" if owner and owner.node == target else f"to {target[:16] or 'nobody'}"),
+                text(member.problems.get(shard, "")),
+            )
+        )
+    there = ", ".join(
+        f"{each.node[:16]} at {each.address}{' (draining)' if each.draining else ''}"
+        for each in member.members.there()
+    )
+    columns = ("shard", "owner", "", "epoch", "lease", "moves", "problem")
+    return Table(f"Shards; brokers: {there or 'none'}", columns, rows)
+
+
+def cluster_families(member: ClusterMember) -> Iterator[Family]:
+    """The cluster as this broker sees it, and the moves of shards."""
+    owners = [
+        ((str(shard), manifest.owner.node[:16]), 1)
+        for shard, manifest in enumerate(member.manifests)
+        if manifest is not None and manifest.owner is not None
+    ]
+    yield Family(
+        "quafka_shard_owner", Kind.GAUGE, "1 for the broker that owns a shard", owners,
+        ("shard", "node"),
+    )  # fmt: skip
+    yield Family(
+        "quafka_shard_epoch", Kind.COUNTER, "Owners that a shard has had",
+        [
+            ((str(shard),), 0 if manifest is None else manifest.epoch)
+            for shard, manifest in enumerate(member.manifests)
+        ], ("shard",),
+    )  # fmt: skip
+    yield gauge("quafka_shards", "Shards of the cluster", len(member.manifests))
+    yield gauge("quafka_shards_here", "Shards at this broker", len(member.hosted))
+    yield gauge(
+        "quafka_shards_free", "Shards without an owner that renews its lease",
+        len(member.free - member.hosted.keys()),
+    )  # fmt: skip
+    yield gauge("quafka_shards_failed", "Shards that this broker cannot open", len(member.problems))
+    yield gauge(
+        "quafka_cluster_brokers", "Brokers of the cluster that are there",
+        len(member.members.there()),
+    )  # fmt: skip
+    yield counter("quafka_shards_taken", "Shards that this broker has taken over", member.taken)
+    yield counter("quafka_shards_given_up", "Shards that this broker has given up", member.given_up)
+    yield counter(
+        "quafka_shards_lost", "Shards that another broker has taken over from this one", member.lost
+    )

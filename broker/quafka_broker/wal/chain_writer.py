@@ -1,0 +1,319 @@
+"""The writer of a log whose groups become durable as objects of a chain, several at a time.
+
+A group's ids, offsets and positions follow those of the group before it, which may still be under
+way. A group is written to the local segment first, without a sync: that file is a copy. It is
+published and answered when its object and all before it exist. So groups are published in order,
+and readers see durable records only.
+
+Objects are made at most every `linger` seconds, and sooner by the share of a full object that
+waits: each of them costs money. The first append after a pause goes at once. When the store does
+not answer for `patience` seconds, waiting appends are refused, and new ones at once, until it does:
+they are certainly not in the log. What has been sent remains pending: a refusal could be wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from quafka_broker.partitions.errors import InDoubtError, MovedError
+from quafka_broker.partitions.partition import Partition
+from quafka_broker.wal.append_queue import AppendQueue, Share
+from quafka_broker.wal.commit_group import CommitGroup
+from quafka_broker.wal.contents import Contents
+from quafka_broker.wal.disk import Buffer, Disk
+from quafka_broker.wal.fsync import FsyncPolicy
+from quafka_broker.wal.reserve import Reserve
+from quafka_broker.wal.writer import MAX_APPENDS, Writer
+from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, IndexRow, encode_rows
+
+log = logging.getLogger("quafka.broker.wal")
+
+_UNSYNCED = FsyncPolicy(0.0)
+_CLOSING_SECONDS = 4.0
+_LINGER_STEPS = 8
+
+
+class Chain(Protocol):
+    """Where groups become durable. For one event loop."""
+
+    epoch: int
+    """The number of the takeover that has made this process the writer."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing becomes durable any more; None while it may."""
+        ...
+
+    async def room(self) -> None:
+        """Wait while too much is under way. Returns at once if the chain has failed."""
+        ...
+
+    def append(
+        self,
+        segment: int,
+        position: int,
+        first_id: int,
+        salt: int,
+        entries: Sequence[Buffer],
+        rows: bytes,
+        count: int,
+    ) -> asyncio.Future[None]:
+        """Make a group durable, after all before it; the futures are done in order.
+
+        A future's exception ends the chain: the group may be durable, and no later one is.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPolicy:
+    """When an object is made, and how long the store may be silent.
+
+    Attributes:
+        linger: least seconds between two objects, less the share of `size` that waits: at most
+            1 / linger objects a second, and one for each `size` bytes.
+        size: bytes of appends from which an object is made at once.
+        patience: seconds without an answer of the store after which appends are refused.
+    """
+
+    linger: float
+    size: int
+    patience: float
+
+
+class ChainLink(NamedTuple):
+    """The chain of a log, and how it is used."""
+
+    chain: Chain
+    policy: ChainPolicy
+
+
+class ChainWriter(Writer):
+    """Appends to the active segment and the chain."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        contents: Contents,
+        reserve: Reserve,
+        segment_bytes: int,
+        chain: Chain,
+        policy: ChainPolicy,
+    ) -> None:
+        """The last of the contents' segments is the active one; all of it is in the chain."""
+        super().__init__(disk, contents, reserve, _UNSYNCED, segment_bytes)
+        # Commits take long here: an org may have as much pending as goes into an object.
+        self.queue = AppendQueue(Share(policy.size, MAX_APPENDS))
+        self._chain = chain
+        self._policy = policy
+        self._group_bytes = min(segment_bytes, policy.size)
+        self._sent: deque[tuple[CommitGroup, asyncio.Future[None]]] = deque()
+        self._all_settled = asyncio.Event()
+        self._all_settled.set()
+        self._sent_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+        # What follows the last group that was sent.
+        self._next_id = contents.next_id
+        self._position = self._active.end
+        self._entries = self._active.entries
+        self._ends: dict[Partition, int] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.queue.waiting) or bool(self._sent)
+
+    async def close(self) -> None:
+        """Write all waiting appends. `failure` is set if the store does not answer in time."""
+        closing = asyncio.ensure_future(super().close())
+        await asyncio.wait([closing], timeout=_CLOSING_SECONDS)
+        if not closing.done():
+            self._fail(TimeoutError("the store has not answered"))
+            if self._task is not None:
+                self._task.cancel()
+        await closing
+        await self._settled(_CLOSING_SECONDS)
+        self._stop_timer()
+        if self._sent:
+            self._doubt_sent()
+        self.queue.refuse([], self.failure or "the broker stops")
+        self.queue.answers.send_all()
+
+    async def make_durable(self) -> tuple[int, int]:
+        if self.failure is not None:
+            raise OSError(errno.EIO, self.failure)
+        return self._active.number, self._active.end
+
+    async def make_log_durable(self) -> None:
+        await self.make_durable()
+
+    def give_up(self, reason: str) -> None:
+        """Another broker has the log: refuse everything from now on."""
+        if self.queue.refusal is not MovedError:
+            self.queue.refusal = MovedError
+            self.failure = self.queue.closed = reason
+            log.critical("%s", reason)
+            self._doubt_sent()
+            self.queue.refuse([], reason)
+
+    # --- commit -----------------------------------------------------------------------------
+
+    async def _commit_group(self) -> None:
+        await self._linger()
+        await self._chain.room()
+        await super()._commit_group()
+
+    async def _linger(self) -> None:
+        """Wait until an object is due: the more bytes wait, the sooner."""
+        loop, linger, full = asyncio.get_running_loop(), self._policy.linger, self._group_bytes
+        waited = -1
+        while not (self._closing or self._seal_asked is not None or self.failure is not None):
+            waiting = sum(append.size for append in self.queue.waiting)
+            seconds = self._sent_at + linger * (1 - waiting / full) - loop.time()
+            if seconds <= 0 or waiting == waited:
+                return
+            waited = waiting
+            await self.queue.gather(MAX_APPENDS, waiting + full // _LINGER_STEPS, seconds)
+            if len(self.queue.waiting) >= MAX_APPENDS:
+                return
+
+    @property
+    def _end(self) -> int:
+        return self._position
+
+    def _new_group(self) -> CommitGroup:
+        active, contents = self._active, self._contents
+        return CommitGroup(
+            active.salt, self._next_id, self._position, active.end, contents.epochs.current,
+            self._ends,
+        )  # fmt: skip
+
+    def _commit(self, group: CommitGroup) -> None:
+        """Send a group that has been written."""
+        if self.failure is not None:  # meanwhile
+            self.queue.refuse(group.appends, self.failure)
+            return
+        first_id, position = self._next_id, self._position
+        self._next_id, self._position = group.next_id, group.position
+        self._entries += len(group.rows)
+        self._writing = ()
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+        done = self._chain.append(
+            self._active.number, position, first_id, group.salt, group.buffers,
+            encode_rows(group.rows), len(group.rows),
+        )  # fmt: skip
+        group.buffers = []  # the chain has them for as long as it needs them
+        self._sent.append((group, done))
+        self._all_settled.clear()
+        if self._timer is None:
+            self._timer = loop.call_later(self._policy.patience, self._lose_patience)
+        done.add_done_callback(self._settle_sent)
+
+    def _settle_sent(self, _done: asyncio.Future[None]) -> None:
+        """Publish the groups that are durable, in order."""
+        sent = self._sent
+        if not sent or not sent[0][1].done():
+            return
+        self._stop_timer()
+        if self.refusing is not None and not self._closing and self.failure is None:
+            self.queue.closed = None
+        while sent and sent[0][1].done():
+            group, done = sent[0]
+            error = asyncio.CancelledError() if done.cancelled() else done.exception()
+            if error is not None:
+                self._lost(error)
+                return
+            sent.popleft()
+            group.synced = time.time_ns()
+            self.stats.fsync.observe((group.synced - group.written) / 1e9)
+            self._publish(group)
+            self._forget_ends(group)
+        if not sent:
+            self._all_settled.set()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._policy.patience, self._lose_patience)
+        self.queue.check_room()
+
+    def _forget_ends(self, group: CommitGroup) -> None:
+        """Forget the ends that the partitions themselves have by now."""
+        ends = self._ends
+        for partition, _ in _placed(group):
+            if ends.get(partition) == partition.high_watermark:
+                del ends[partition]
+
+    async def _begin_segment(self) -> None:
+        """An object never spans two segments: everything sent must be published first."""
+        await self._settled(None)
+        if self.failure is not None:
+            raise OSError(errno.EIO, self.failure)
+        await super()._begin_segment()
+        self._position, self._entries = self._active.end, self._active.entries
+
+    async def _settled(self, seconds: float | None) -> None:
+        """Wait until nothing is under way; at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_settled.wait()
+
+    def _sync(self) -> None:
+        """The local files are copies."""
+
+    # --- failure ----------------------------------------------------------------------------
+
+    def _truncate(self) -> None:
+        """Truncate the local files to what has been sent."""
+        self._active.log.truncate(self._position)
+        self._active.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * self._entries)
+
+    async def _take_back(self, error: OSError) -> None:
+        self._ends.clear()
+        for group, _ in self._sent:
+            for partition, row in _placed(group):
+                self._ends[partition] = row.base_offset + row.record_count
+        await super()._take_back(error)
+
+    def _lose_patience(self) -> None:
+        """The store has been silent for long: callers had better hear that than wait."""
+        self._timer = None
+        if self.failure is not None or self.queue.closed is not None:
+            return
+        self.refusing = self.queue.closed = (
+            f"the object store has not answered for {self._policy.patience:g} seconds"
+        )
+        log.error("%s: appends are refused", self.refusing)
+        self.queue.refuse([], self.refusing)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _lost(self, error: BaseException) -> None:
+        """The chain has ended: nothing that is under way is known to be durable."""
+        if self.failure is None:
+            self._fail(error)
+        self._doubt_sent()
+        self.queue.refuse([], self.failure or "")
+
+    def _doubt_sent(self) -> None:
+        appends = [append for group, _ in self._sent for append in group.appends]
+        self._sent.clear()
+        self._all_settled.set()
+        self._stop_timer()
+        self.queue.written(appends)
+        self.queue.fail(appends, InDoubtError, self.failure or "")
+
+
+def _placed(group: CommitGroup) -> Iterator[tuple[Partition, IndexRow]]:
+    """The batches of a group: partition and row of each."""
+    partitions = (each for append in group.appends for each in append.partitions())
+    return zip(partitions, group.rows, strict=True)
