@@ -10,34 +10,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection
 from time import time_ns
-from typing import Any
 
+from quafka_broker.groups import migration
 from quafka_broker.groups.answer_queue import AnswerQueue
+from quafka_broker.groups.classic_requests import ClassicRequests
+from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
+from quafka_broker.groups.consumer_requests import ConsumerRequests
 from quafka_broker.groups.deadlines import NEVER, Deadlines
-from quafka_broker.groups.group import Group
+from quafka_broker.groups.figures import GroupFigures
+from quafka_broker.groups.group import AnyCommit, Group, GroupChange, Kind, Then
+from quafka_broker.groups.host import now
 from quafka_broker.groups.journal import GroupJournal
+from quafka_broker.groups.kinds import MAKERS
+from quafka_broker.groups.known_topics import KnownTopics
 from quafka_broker.groups.lag import Lags
-from quafka_broker.groups.limits import GroupLimits, refusal_of_any
+from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.groups.org_usage import OrgUsage
-from quafka_broker.groups.rebalance import RebalancingGroup, Saved
-from quafka_broker.groups.states import State
-from quafka_broker.groups.table import GroupEntry, Key, Table
+from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.groups.table import Event, GroupEntry, Key, Table
+from quafka_broker.groups.topic_news import TopicNews
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.ops.groups import (
-    Heartbeat,
-    JoinGroup,
-    JoinGroupResp,
-    LeaveGroup,
-    Leaver,
-    SyncGroup,
-    SyncGroupResp,
-)
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
@@ -45,10 +42,6 @@ from quafka_telemetry.slices import Slices
 log = logging.getLogger("quafka.broker.groups")
 
 _PER_SLICE = 100  # groups examined without a turn for others
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _now_ms() -> int:
@@ -73,16 +66,29 @@ class Coordinator:
         """The wall clock that dates commits."""
         self.most_groups: Callable[[int], int] = lambda _org: limits.org_groups
         """Returns the most groups of an org."""
-        self._table = Table(self._new_group, registry.is_live, _now)
+        self.settings_of_consumers: Callable[[int, str], ConsumerGroupSettings]
+        """Returns the settings of a group of the consumer group protocol."""
+        self.settings_of_consumers = lambda _org, _group: limits.consumer
+        self.settings_of_shares: Callable[[int, str], ConsumerGroupSettings]
+        """Returns the settings of a share group."""
+        self.settings_of_shares = lambda _org, _group: limits.share
+        self.registry = registry
+        self._news = TopicNews(self.every_group, self._tell_topics)
+        self._table = Table(self._new_group, registry.is_live, now)
         self.journal = GroupJournal(wal, self._table, begin_at)
         self.lags = Lags(sources, registry.by_name)
         self.offsets = GroupOffsets(
-            self._table, self.journal, self.lags, limits, self._drop_if_empty
+            self._table, self.journal, self.lags, limits, self.drop_if_empty
         )
+        self.classic = ClassicRequests(self)
+        self.consumer = ConsumerRequests(self, Kind.CONSUMER)
+        self.share = ConsumerRequests(self, Kind.SHARE)
+        self.topics = KnownTopics(registry)
         self._due: Deadlines[Key] = Deadlines()
         self._only_pending: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
-        self._answers = AnswerQueue()
+        self.answers = AnswerQueue()
+        self.figures = GroupFigures()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -99,8 +105,9 @@ class Coordinator:
         self.journal.restate_damaged()
         self._running = True
         for key, entry in list(self._table.entries.items()):
-            self._changed(key, entry.group)
-            self._drop_if_empty(key)
+            self.changed(key, entry.group)
+            self.drop_if_empty(key)
+        self.registry.watcher = self._news.topic_changed
 
     def drain(self) -> None:
         """Answer the parked requests, and park no more."""
@@ -112,6 +119,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """Write the queued events and stop."""
+        await self._news.close()
         await self.journal.close()
 
     # --- groups -----------------------------------------------------------------------------
@@ -132,11 +140,44 @@ class Coordinator:
         """An org's groups, by name."""
         return [entry for key, entry in sorted(self._table.entries.items()) if key[0] == org]
 
-    def _new_group(self, key: Key) -> Group:
-        usage = self._table.usage(key[0])
-        return Group(key[1], self.limits, partial(self._save, key), usage=usage)
+    def consumer_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
+        """The settings of a group of the consumer group protocol."""
+        return self.settings_of_consumers(org, group)
 
-    def _may_make(self, org: int) -> bool:
+    def share_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
+        """The settings of a share group."""
+        return self.settings_of_shares(org, group)
+
+    def find_or_make(self, key: Key) -> GroupEntry:
+        """A group, created as an empty classic one if it is unknown."""
+        return self._table.find_or_make(key)
+
+    def become(self, key: Key, kind: Kind) -> Group:
+        """Put an empty group of this kind in the place of a group; its next event says so."""
+        before = self._table.find_or_make(key)
+        born_ms = max(self.now_ms(), before.born_ms + 1, before.group.born_ms + 1)
+        self._due.cancel(key)
+        return self._table.replace_group(key, kind, born_ms)
+
+    def downgrade(self, key: Key) -> None:
+        """Make a classic group of one whose members all use the classic protocol."""
+        group = self._table.entries[key].group
+        assert isinstance(group, ServedConsumerGroup)
+        migration.downgrade(self, key, group)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests may be parked."""
+        return self._running
+
+    def only_has_pending(self, key: Key) -> None:
+        """Let a group give way to others of its org while it has only pending member ids."""
+        self._only_pending[key[0]][key[1]] = None
+
+    def _new_group(self, key: Key, kind: Kind) -> Group:
+        return MAKERS[kind](self, key)
+
+    def may_make(self, org: int) -> bool:
         """Whether an org may have one more group.
 
         If not, drops the oldest group that has only pending member ids: a client with such an id
@@ -162,16 +203,7 @@ class Coordinator:
         )  # fmt: skip
         return False
 
-    def _refusal_of_new(self, org: int, op: JoinGroup) -> ErrorCode:
-        """The error of a join of an unknown group. A refused join creates no group."""
-        error = refusal_of_any(op, self.limits)
-        if error:
-            return error
-        if op.member_id:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if self._may_make(org) else ErrorCode.GROUP_MAX_SIZE_REACHED
-
-    def _drop_if_empty(self, key: Key) -> None:
+    def drop_if_empty(self, key: Key) -> None:
         entry = self._table.entries.get(key)
         if entry is not None and entry.is_empty and not self.journal.is_queued(key):
             self._drop(key)
@@ -182,88 +214,24 @@ class Coordinator:
         self._due.cancel(key)
         self._only_pending[key[0]].pop(key[1], None)
 
-    async def join(self, org: int, op: JoinGroup) -> JoinGroupResp:
-        """Join a group; returns when the next generation begins."""
-        key = (org, op.group)
-        if not self._running:
-            return JoinGroupResp(ErrorCode.NOT_COORDINATOR, op.member_id)
-        if key not in self._table.entries:
-            error = self._refusal_of_new(org, op)
-            if error:
-                return JoinGroupResp(error, op.member_id)
-        group = self._table.find_or_make(key).group
-        answer: asyncio.Future[JoinGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(self._answers.resolve, answer)
-        member_id = group.join(op, _now(), reply)
-        self._changed(key, group)
-        if self._table.entries[key].has_only_pending_members and group.has_pending_members():
-            self._only_pending[org][op.group] = None
-        self._drop_if_empty(key)
-        try:
-            return await answer
-        finally:
-            if answer.cancelled():
-                group.abandon_join(member_id, reply, _now())
-                self._changed(key, group)
-
-    async def sync(self, org: int, op: SyncGroup) -> SyncGroupResp:
-        """Get an assignment; returns when the leader has sent the assignments."""
-        key = (org, op.group)
-        entry = self._table.entries.get(key)
-        if not self._running:
-            return SyncGroupResp(ErrorCode.NOT_COORDINATOR)
-        if entry is None:
-            return SyncGroupResp(_of_unknown(op.group))
-        answer: asyncio.Future[SyncGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(self._answers.resolve, answer)
-        entry.group.sync(op, _now(), reply)
-        self._changed(key, entry.group)
-        try:
-            return await answer
-        finally:
-            if answer.cancelled():
-                entry.group.abandon_sync(op.member_id, reply, _now())
-                self._changed(key, entry.group)
-
-    def heartbeat(self, org: int, op: Heartbeat) -> ErrorCode:
-        """Extend a member's session."""
+    def may_commit(self, org: int, op: AnyCommit) -> ErrorCode:
+        """The error of a commit by a member, or by a client outside the group."""
         entry = self._table.entries.get((org, op.group))
         if entry is None:
-            return _of_unknown(op.group)
-        return entry.group.heartbeat(op.generation, op.member_id, op.instance_id, _now())
-
-    def leave(self, org: int, op: LeaveGroup) -> tuple[ErrorCode, list[ErrorCode]]:
-        """Remove members; the group's error, and the error of each."""
-        key = (org, op.group)
-        entry = self._table.entries.get(key)
-        if entry is None:
             if not op.group:
-                return ErrorCode.INVALID_GROUP_ID, []
-            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(op.leavers)
-        answers = entry.group.leave(op.leavers, _now())
-        self._changed(key, entry.group)
-        self._drop_if_empty(key)
-        return ErrorCode.NONE, answers
-
-    def may_commit(
-        self, org: int, group: str, generation: int, member_id: str, instance_id: str
-    ) -> ErrorCode:
-        """The error of a commit by this member, or by a client outside the group."""
-        entry = self._table.entries.get((org, group))
-        if entry is None:
-            if not group:
                 return ErrorCode.INVALID_GROUP_ID
-            if generation >= 0:
+            if op.generation >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
-            return ErrorCode.NONE if self._may_make(org) else ErrorCode.POLICY_VIOLATION
-        return entry.group.may_commit(generation, member_id, instance_id, _now())
+            return ErrorCode.NONE if self.may_make(org) else ErrorCode.POLICY_VIOLATION
+        return entry.group.may_commit(op, now())
 
     def expel(self, org: int, name: str) -> None:
         """Have all members leave a group, so that it can be deleted."""
         entry = self._table.entries.get((org, name))
         if entry is not None:
-            leavers = [Leaver(member_id) for member_id in entry.group.every_id()]
-            self.leave(org, LeaveGroup(name, leavers))
+            entry.group.expel(now())
+            self.changed((org, name), entry.group)
+            self.drop_if_empty((org, name))
 
     async def delete_group(self, org: int, name: str) -> ErrorCode:
         """Delete a group that has no members, and its offsets; durable on return.
@@ -304,36 +272,52 @@ class Coordinator:
                 continue
             places = self._table.expired(entry, before_ms)
             count += len(places)
-            if len(places) < len(entry.offsets) or entry.group.state is not State.EMPTY:
+            if len(places) < len(entry.offsets) or not entry.group.is_empty:
                 if places:
                     await self.offsets.delete(*key, places)
+            elif entry.group.kind is Kind.SHARE:
+                continue  # where it is in its partitions does not expire
             elif entry.stored is not None or places:
                 await self.delete_group(*key)
             elif not entry.group.has_pending_members():
                 self._drop(key)
         return count
 
+    def _tell_topics(self, key: Key, group: Group, names: Collection[str]) -> None:
+        if self._running:
+            group.topics_changed(names, now())
+            self.changed(key, group)
+
     # --- the log ----------------------------------------------------------------------------
 
-    def _save(
-        self, key: Key, group: RebalancingGroup, stored: dict[str, Any], saved: Saved
-    ) -> None:
-        """Make a group's state durable, then call `saved`."""
-        group.since_ms = self.now_ms()
-        self._only_pending[key[0]].pop(key[1], None)
+    def store(self, key: Key, group: Group, change: GroupChange, then: Then) -> None:
+        """Make a step of a group durable, then call `then`. For kinds but the classic one."""
+        if change.own is not None:
+            change.own["since_ms"] = group.since_ms
         event = {
-            "event": "group", "org": key[0], "group": key[1], "since_ms": group.since_ms, **stored
+            "event": "group_members", "org": key[0], "group": key[1], "kind": str(group.kind),
+            "born_ms": group.born_ms, "own": change.own,
+            "members": [[member_id, data] for member_id, data in change.members.items()],
+            "gone": change.gone,
         }  # fmt: skip
+        self.append(key, group, event, then)
 
-        def then(stored: bool) -> None:
-            saved(stored, _now())
-            self._changed(key, group)
+    def append(self, key: Key, group: Group, event: Event, then: Then) -> None:
+        """Make an event of a group durable, then call `then`."""
+        self._only_pending[key[0]].pop(key[1], None)
+        entry = self._table.entries.get(key)
+        if entry is not None:
+            self.figures.stored(entry, event)
 
-        self.journal.append(event, then)
+        def settled(stored: bool) -> None:
+            then(stored)
+            self.changed(key, group)
+
+        self.journal.append(event, settled)
 
     # --- timers -----------------------------------------------------------------------------
 
-    def _changed(self, key: Key, group: RebalancingGroup) -> None:
+    def changed(self, key: Key, group: Group) -> None:
         """Set the timer for the group's next deadline."""
         if self._running and self._due.schedule(key, group.wake_at):
             self._arm()
@@ -350,20 +334,16 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._timer = None
-        now = _now()
-        while (key := self._due.pop(now)) is not None:
+        at = now()
+        while (key := self._due.pop(at)) is not None:
             entry = self._table.entries.get(key)
             if entry is None:
                 continue
             try:
-                entry.group.tick(now)
+                entry.group.tick(at)
             except Exception:  # a bug in one group must not stop the timers of the others
                 log.exception("the timers of group %r failed", key[1])
-            self._changed(key, entry.group)
-            self._drop_if_empty(key)
+            self.changed(key, entry.group)
+            self.drop_if_empty(key)
         if self._running:
             self._arm()
-
-
-def _of_unknown(group: str) -> ErrorCode:
-    return ErrorCode.UNKNOWN_MEMBER_ID if group else ErrorCode.INVALID_GROUP_ID

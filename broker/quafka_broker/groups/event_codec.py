@@ -52,7 +52,7 @@ def encode(event: Event) -> Iterator[bytes]:
 
 
 def _pieces(event: Event) -> Iterator[bytes]:
-    """The 0x01 value, a few items of the event's lists at a time."""
+    """The 0x01 value, a few items of the event's lists at a time; a member may be large."""
     packer = msgpack.Packer()
     yield _WHOLE_BYTE + packer.pack_map_header(len(event))
     for key, value in event.items():
@@ -66,7 +66,8 @@ def _pieces(event: Event) -> Iterator[bytes]:
         else:
             yield packer.pack(value)
             continue
-        while some := b"".join(map(packer.pack, islice(items, _ITEMS_AT_ONCE))):
+        at_once = 1 if key == "members" else _ITEMS_AT_ONCE
+        while some := b"".join(map(packer.pack, islice(items, at_once))):
             yield some
 
 

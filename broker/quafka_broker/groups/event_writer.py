@@ -11,7 +11,7 @@ from time import time_ns
 from typing import Any, NamedTuple
 
 from quafka_broker.groups.event_codec import encode
-from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, size_of
+from quafka_broker.groups.table import Commit, Event, Fact, Key, Part, size_of
 from quafka_broker.journals import event_batches
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.outcome import Outcome, Settle
@@ -138,16 +138,17 @@ class QueuedEvents:
     """The events that are on their way to the log, by group."""
 
     def __init__(self) -> None:
-        self._by_group: dict[Key, list[tuple[Event, Container[Place | None]]]] = {}
+        self._by_group: dict[Key, dict[int, tuple[Event, Container[Part]]]] = {}
+        """The events of each group by their identity: a group may have thousands on their way."""
 
     def add(self, key: Key, event: Event) -> None:
         """An event is on its way."""
-        self._by_group.setdefault(key, []).append((event, _changes(event)))
+        self._by_group.setdefault(key, {})[id(event)] = event, _changes(event)
 
     def remove(self, key: Key, event: Event) -> None:
         """An event is in the log, or failed."""
         queued = self._by_group[key]
-        queued[:] = [each for each in queued if each[0] is not event]
+        del queued[id(event)]
         if not queued:
             del self._by_group[key]
 
@@ -157,23 +158,36 @@ class QueuedEvents:
 
     def has_fact(self, fact: Fact) -> bool:
         """Whether an event that changes this fact is on its way."""
-        return any(fact[1] in changed for _, changed in self._by_group.get(fact[0], ()))
+        return any(fact[1] in changed for _, changed in self._by_group.get(fact[0], {}).values())
 
 
 class _Everything:
     """Contains every fact of a group."""
 
-    def __contains__(self, place: object) -> bool:
+    def __contains__(self, part: object) -> bool:
         return True
 
 
-def _changes(event: Event) -> Container[Place | None]:
+class _StateAndMembers:
+    """Contains every fact of a group but its offsets."""
+
+    def __contains__(self, part: object) -> bool:
+        return part is None or isinstance(part, str)
+
+
+_STATE_AND_MEMBERS = _StateAndMembers()
+
+
+def _changes(event: Event) -> Container[Part]:
     """The facts of its group that an event changes."""
     kind = event["event"]
     if kind == "group_deleted":
         return _Everything()
     if kind == "group":
-        return (None,)
+        return _STATE_AND_MEMBERS
+    if kind == "group_members":
+        own: set[Part] = set() if event["own"] is None else {None}
+        return own | {member_id for member_id, _ in event["members"]} | set(event["gone"])
     if kind == "offsets_deleted":
         return {(topic, partition) for topic, partition in event["partitions"]}
     found: Commit | list[list[Any]] = event["offsets"]

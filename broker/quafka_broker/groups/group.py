@@ -1,270 +1,220 @@
-"""One consumer group of the classic protocol: the requests of its members. Pure.
+"""What every group has, whatever its protocol: the interface behind which the protocols are.
 
-rebalance.py has the states that the requests meet. Static members (KIP-345) keep their place while
-they are absent, until their session ends; a member that joins with the same instance id takes the
-place over.
+The coordinator, the table, the journal, lag, offsets and whatever shows groups know only this.
+kinds.py makes the groups of each kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
 
-from quafka_broker.groups.limits import refusal_of_any
-from quafka_broker.groups.members import JoinReply, Member, SyncReply
-from quafka_broker.groups.rebalance import RebalancingGroup
-from quafka_broker.groups.states import ERRORS, State
-from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
+from quafka_mesh_ops.ops.group_offsets import CommitOffsets
+from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.errors import ErrorCode
 
 
-@dataclass(slots=True, eq=False)
-class Group(RebalancingGroup):
-    """One group. Every method may call parked replies."""
+class Kind(StrEnum):
+    """The protocols of groups, by Kafka's names of their types."""
 
-    # --- JoinGroup --------------------------------------------------------------------------
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
 
-    def join(self, op: JoinGroup, now: float, reply: JoinReply) -> str:
-        """Join. Returns the id of the member whose reply is parked, else ""."""
-        error, member_id = self._join(op, now, reply)
-        if error:
-            reply(JoinGroupResp(error, member_id))
-            return ""
-        member = self.members.get(member_id)
-        return member_id if member is not None and member.joining is reply else ""
 
-    def _join(self, op: JoinGroup, now: float, reply: JoinReply) -> tuple[ErrorCode, str]:
-        refusal = self._refusal(op)
-        if refusal:
-            return refusal, op.member_id
-        if op.member_id:
-            return self._join_known(op, now, reply), op.member_id
-        if self._all.static_id(op.instance_id):
-            return self._replace_static(op, now, reply)
-        if self._is_full():
-            return ErrorCode.GROUP_MAX_SIZE_REACHED, ""
-        member_id = self.new_id(op.instance_id or op.client_id)
-        if op.require_member_id and not op.instance_id:
-            self._all.add_pending(member_id)
-            self._sessions.schedule(member_id, now + op.session_timeout_ms / 1000)
-            return ErrorCode.MEMBER_ID_REQUIRED, member_id
-        self._add(op, member_id, now, reply)
-        return ErrorCode.NONE, member_id
+EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
+"""States that groups of several kinds have, by Kafka's names."""
 
-    def _refusal(self, op: JoinGroup) -> ErrorCode:
-        error = refusal_of_any(op, self.limits)
-        if error:
-            return error
-        if self.state is State.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        me = self.members.get(op.member_id or self._all.static_id(op.instance_id))
-        alone = len(self.members) == (me is not None)
-        if not alone and not (op.protocol_type == self.protocol_type and self._all.agrees(op, me)):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        is_known = me is not None or op.member_id in self._all.pending or not op.member_id
-        if is_known and not self._all.has_room(op, me, self.limits):
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
-        return ErrorCode.NONE
+Place = tuple[str, int]
+"""Topic and partition."""
+AnyCommit = CommitOffsets | CommitTxnOffsets
+"""A commit, and whose it is."""
 
-    def _is_full(self) -> bool:
-        return len(self.members) + len(self._all.pending) >= self.limits.max_size
 
-    def _join_known(self, op: JoinGroup, now: float, reply: JoinReply) -> ErrorCode:
-        """The join of a member, or of a client that uses the member id it was given."""
-        if op.member_id in self._all.pending:
-            if op.instance_id:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            self._add(op, op.member_id, now, reply)
-            return ErrorCode.NONE
-        error = self._all.check_member(op.member_id, op.instance_id)
-        if error:
-            return error
-        member = self.members[op.member_id]
-        changed = member.protocols != {p.name: p.metadata for p in op.protocols}
-        settled = self.state is State.COMPLETING or (
-            # A leader that joins again has seen a change that the group does not know of.
-            self.state is State.STABLE and member.id != self.leader
-        )
-        if settled and not changed:
-            self._touch(member, now)
-            reply(self._joined(member))
-            return ErrorCode.NONE
-        self._update(member, op)
-        self._park_join(member, now, reply)
-        self._rebalance(now)
-        return ErrorCode.NONE
+class GroupMember(Protocol):
+    """A member, as consoles show it."""
 
-    def _add(self, op: JoinGroup, member_id: str, now: float, reply: JoinReply) -> None:
-        member = self._all.add(op, member_id, self.limits.max_session)
-        if len(self.members) == 1:
-            self.protocol_type = op.protocol_type
-        self._park_join(member, now, reply)
-        self._grew = True
-        self._rebalance(now)
+    @property
+    def id(self) -> str:
+        """The member id."""
+        ...
 
-    def _update(self, member: Member, op: JoinGroup) -> None:
-        self._all.update(member, op, self.limits.max_session)
-        if len(self.members) == 1:
-            self.protocol_type = op.protocol_type
+    @property
+    def instance_id(self) -> str:
+        """The instance id of a static member, or ""."""
+        ...
 
-    # --- static members ---------------------------------------------------------------------
+    @property
+    def client_id(self) -> str:
+        """The client's name for itself."""
+        ...
 
-    def _replace_static(self, op: JoinGroup, now: float, reply: JoinReply) -> tuple[ErrorCode, str]:
-        """The join of a client that replaces the static member with the same instance id."""
-        old_id = self._all.static_id(op.instance_id)
-        member = self.members[old_id]
-        self._sessions.cancel(old_id)
-        self._answer_join(member, JoinGroupResp(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        self._answer_sync(member, SyncGroupResp(ErrorCode.FENCED_INSTANCE_ID))
-        old_leader = self.leader
-        self._all.rename(member, self.new_id(op.instance_id))
-        if self.leader == old_id:
-            self.leader = member.id
-        self._update(member, op)
-        self._touch(member, now)
-        if self.state is not State.STABLE or self._all.select() != self.protocol:
-            self._park_join(member, now, reply)
-            self._rebalance(now)
-            return ErrorCode.NONE, member.id
-        # The new member takes over place and assignment: no rebalance.
-        answer = self._joined(member)
-        if member.id == self.leader and op.knows_skip_assignment:
-            answer = JoinGroupResp(
-                0, member.id, self.generation, self.protocol_type, self.protocol, self.leader,
-                True, self._all.for_leader(self.protocol or ""),
-            )  # fmt: skip
-        elif member.id == self.leader:
-            # Given another leader's id, it keeps its old assignment and makes no new ones.
-            answer = JoinGroupResp(
-                0, member.id, self.generation, self.protocol_type, self.protocol, old_leader
-            )
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        ...
 
-        def saved(ok: bool, _now: float) -> None:
-            reply(answer if ok else JoinGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-        self.save(self, self.stored(), saved)
-        return ErrorCode.NONE, member.id
+class Group(Protocol):
+    """One group. Times are of the event loop's clock, unless they end in `_ms`.
 
-    # --- SyncGroup --------------------------------------------------------------------------
+    Attributes:
+        since_ms: wall clock time at which the group became empty or stable.
+        born_ms: wall clock time at which it became a group of this kind; the table sets it.
+    """
 
-    def sync(self, op: SyncGroup, now: float, reply: SyncReply) -> bool:
-        """Ask for an assignment. Returns whether the reply is parked."""
-        error = self._check(op.member_id, op.instance_id, op.generation) or ERRORS[self.state].sync
-        if not error and (
-            (op.protocol_type is not None and op.protocol_type != self.protocol_type)
-            or (op.protocol is not None and op.protocol != self.protocol)
-        ):
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if error:
-            reply(SyncGroupResp(error))
-            return False
-        member = self.members[op.member_id]
-        member.awaited = False
-        self._touch(member, now)
-        if self.state is State.STABLE:
-            reply(self._synced(member))
-            return False
-        self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.syncing = reply
-        if member.id == self.leader:
-            self._assign({each.member_id: each.assignment for each in op.assignments}, now)
-        return member.syncing is reply
+    name: str
+    since_ms: int
+    born_ms: int
 
-    def _assign(self, assignments: Mapping[str, bytes], now: float) -> None:
-        """Make the leader's assignments durable, then hand them out."""
-        if not self._all.has_room_to_assign(assignments, self.limits):
-            self._not_assigned(ErrorCode.GROUP_MAX_SIZE_REACHED, now)
-            return
-        generation = self.generation
+    @property
+    def kind(self) -> Kind:
+        """The group's protocol."""
+        ...
 
-        def saved(ok: bool, now: float) -> None:
-            if self.state is not State.COMPLETING or self.generation != generation:
-                return
-            if not ok:
-                self._not_assigned(ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
-                return
-            self._become(State.STABLE)
-            for member in self.members.values():
-                self._all.assign(member, assignments.get(member.id, b""))
-                if member.syncing:
-                    self._touch(member, now)
-                    self._answer_sync(member, self._synced(member))
+    @property
+    def state(self) -> str:
+        """The state, by Kafka's name."""
+        ...
 
-        self.save(self, self.stored(State.STABLE, assignments), saved)
+    @property
+    def protocol_type(self) -> str:
+        """The type of a classic group, or what lists show in its place; "" if it has none yet."""
+        ...
 
-    def _not_assigned(self, error: ErrorCode, now: float) -> None:
-        for member in self.members.values():
-            self._answer_sync(member, SyncGroupResp(error))
-        self._prepare(now)
+    @property
+    def protocol(self) -> str | None:
+        """What assigns the partitions: the members' protocol, or the broker's assignor."""
+        ...
 
-    # --- Heartbeat, LeaveGroup, OffsetCommit ------------------------------------------------
+    @property
+    def member_count(self) -> int:
+        """The number of members."""
+        ...
 
-    def _check(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
-        if self.state is State.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._all.check_member(member_id, instance_id)
-        if not error and generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        return error
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        ...
 
-    def heartbeat(self, generation: int, member_id: str, instance_id: str, now: float) -> ErrorCode:
-        """Extend a member's session."""
-        error = self._check(member_id, instance_id, generation)
-        if error:
-            return error
-        self._touch(self.members[member_id], now)
-        return ERRORS[self.state].heartbeat
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the members' subscriptions may be about to change all at once."""
+        ...
 
-    def may_commit(
-        self, generation: int, member_id: str, instance_id: str, now: float
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether offsets expire only when the group has been empty for their whole retention."""
+        ...
+
+    def has_pending_members(self) -> bool:
+        """Whether a member id was given out that may yet be used."""
+        ...
+
+    def every_member(self) -> Sequence[GroupMember]:
+        """The members."""
+        ...
+
+    def subscribed(self) -> set[str] | None:
+        """The topics that members are subscribed to; None where that is unknown."""
+        ...
+
+    def owners(self) -> Mapping[Place, str]:
+        """The id of the member that reads each partition, as far as that is known."""
+        ...
+
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether this is a group of consumers, and none is there."""
+        ...
+
+    # --- time -------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float:
+        """The earliest time at which `tick` has something to do."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """End the sessions and phases whose time has passed."""
+        ...
+
+    def drain(self) -> None:
+        """Answer all parked requests: the coordinator stops."""
+        ...
+
+    def topics_changed(self, names: Collection[str], now: float, /) -> None:
+        """Topics of the org were created, changed or deleted."""
+        ...
+
+    # --- members ----------------------------------------------------------------------------
+
+    def heartbeat(
+        self, generation: int, member_id: str, instance_id: str, now: float, /
     ) -> ErrorCode:
-        """The error of a commit by this member; extends the member's session.
+        """Extend a member's session. `generation`: or the member's epoch.
 
-        A client outside the group, with generation -1, may commit while the group has no members.
+        The error of a member of a kind whose partitions the broker assigns: NONE only if there is
+        nothing that it must be told; otherwise it sends a whole heartbeat of its protocol.
         """
-        if generation < 0 and not member_id and not instance_id:
-            if self.state is State.DEAD:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return ErrorCode.UNKNOWN_MEMBER_ID if self.members else ErrorCode.NONE
-        error = self._check(member_id, instance_id, generation)
-        if error:
-            return error
-        self._touch(self.members[member_id], now)
-        return ERRORS[self.state].commit
+        ...
 
-    def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
-        """Remove members, all in one rebalance. Returns the error of each."""
-        answers: list[ErrorCode] = []
-        gone = False
-        for leaver in leavers:
-            member_id = leaver.member_id
-            if not member_id and leaver.instance_id:
-                member_id = self._all.static_id(leaver.instance_id)
-            if self._all.remove_pending(member_id):
-                self._sessions.cancel(member_id)
-                answers.append(ErrorCode.NONE)
-                gone = True
-                continue
-            error = self._all.check_member(member_id, leaver.instance_id)
-            if not error:
-                self._remove(self.members[member_id])
-                gone = True
-            answers.append(error)
-        if gone:
-            self._gone(now)
-        return answers
+    def may_commit(self, op: AnyCommit, now: float) -> ErrorCode:
+        """The error of a commit by a member, or with generation -1 from outside the group."""
+        ...
 
-    # --- deletion ---------------------------------------------------------------------------
+    def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
+        """The error of a request for committed offsets; None and -1: not by a member."""
+        ...
+
+    def expel(self, now: float) -> None:
+        """Have all members leave."""
+        ...
+
+    # --- the table --------------------------------------------------------------------------
 
     def begin_deletion(self) -> ErrorCode:
         """Begin to delete the group: it refuses members from now on."""
-        if self.state is State.DEAD:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if self.state is not State.EMPTY or self._all.pending:
-            return ErrorCode.NON_EMPTY_GROUP
-        self._become(State.DEAD)
-        return ErrorCode.NONE
+        ...
 
     def undo_deletion(self) -> None:
         """Accept members again: the deletion failed."""
-        self._become(State.EMPTY)
+        ...
+
+    def release(self) -> None:
+        """Release the org's usage: the group is dropped."""
+        ...
+
+    def restore(self, own: Mapping[str, Any], members: Mapping[str, bytes], now: float, /) -> None:
+        """Continue from the stored facts; every member has a whole session to send a request.
+
+        The table sets `since_ms`. `members`: of a kind whose members are facts of their own.
+
+        Raises:
+            ValueError, KeyError, TypeError: they are not what a group of this kind stored.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class GroupChange:
+    """What one step of a group changes in the log: all of it becomes durable at once.
+
+    Attributes:
+        own: the group's own fact, if it changes: what a restart needs but for the members.
+        members: the members that change, each as bytes that its kind declares.
+        gone: the ids of members that are no longer in the group.
+    """
+
+    own: dict[str, Any] | None = None
+    members: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    gone: list[str] = field(default_factory=list[str])
+
+    def __bool__(self) -> bool:
+        return self.own is not None or bool(self.members) or bool(self.gone)
+
+
+Then = Callable[[bool], None]
+"""Called with whether a change is durable, before anybody is answered."""

@@ -29,14 +29,14 @@ from typing import Any, cast
 from quafka_broker.groups.deferred_work import DeferredWork
 from quafka_broker.groups.event_codec import EventAssembler
 from quafka_broker.groups.event_writer import EventWriter, QueuedEvents
-from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, Table
+from quafka_broker.groups.table import Commit, Event, Fact, Key, Part, Table, stated_by
 from quafka_broker.journals.event_reader import Gap, read_values, verify
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 
@@ -46,6 +46,8 @@ SECTION = "groups/1"
 The copy includes all events below the first offset, and possibly some later ones.
 """
 
+_ROWS = {"offsets": "offsets", "group_members": "members"}
+"""The list of facts in an event of a checkpoint."""
 _WEIGHT_PER_SLICE = 200
 _AT_ONCE = 200
 """Facts whose places are recorded without a turn for others."""
@@ -103,8 +105,9 @@ class GroupJournal:
             offset, event = whole
             facts = self._table.facts(event)
             written += len(facts)
-            self._table.apply(event, replaying=True)
+            self._table.apply(event)
             self._place(facts, offset)
+        self.drop_facts(await in_slices(self._table.restore_groups()))
         # The log may have lost its last events without a trace; their offsets are not used again.
         if start > partition.high_watermark:
             self._wal.advance_log_start(GROUPS, start)
@@ -126,13 +129,13 @@ class GroupJournal:
             return 0, 0
         placed: list[tuple[Fact, int]] = []
         for event, places in blocks[1:]:
-            facts = self._table.facts(event)
+            facts = stated_by(event)
             live: list[bool] = [at >= log_start for at in places]
-            if event["event"] == "offsets":
-                rows = cast("list[object]", event["offsets"])
-                event["offsets"] = list(compress(rows, live))
+            rows = _ROWS.get(event["event"])
+            if rows is not None:
+                event[rows] = list(compress(cast("list[object]", event[rows]), live))
             if any(live):
-                self._table.apply(event, replaying=True)
+                self._table.apply(event)
                 placed += compress(zip(facts, places, strict=True), live)
         for fact, place in sorted(placed, key=itemgetter(1)):
             self._place([fact], place)
@@ -227,7 +230,7 @@ class GroupJournal:
             steps: Iterator[None] = self._table.commit(key, commit)
         else:
             steps = iter(())
-            self._table.apply(event, replaying=False)
+            self._table.apply(event)
         self._applied = offset + 1
         self._superseded += len(places)
         self._unplaced.append(offset)
@@ -245,7 +248,7 @@ class GroupJournal:
         """Run `count` short steps after the bookkeeping of all applied events."""
         self._bookkeeping.run(steps, is_long=count > _AT_ONCE)
 
-    def _place_in_steps(self, key: Key, places: Iterable[Place | None]) -> Iterator[None]:
+    def _place_in_steps(self, key: Key, places: Iterable[Part]) -> Iterator[None]:
         """Record the places of the facts of the first event of `_unplaced`."""
         offset = self._unplaced[0]
         try:

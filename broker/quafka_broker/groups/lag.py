@@ -19,16 +19,13 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mappin
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from quafka_broker.groups.group import Group
-from quafka_broker.groups.members import Member
+from quafka_broker.groups.group import Group, Place
 from quafka_broker.groups.read_rate import RateMark, ReadRates
-from quafka_broker.groups.states import State
-from quafka_broker.groups.table import Committed, GroupEntry, Key, Place
+from quafka_broker.groups.table import Committed, GroupEntry, Key
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.topic import Topic
-from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 from quafka_telemetry.slices import Slices, in_slices
 
@@ -47,7 +44,7 @@ class PartitionLag:
         seconds: the age of the first of those; None if its timestamp is unknown.
         catch_up_seconds: until none is left, at the present rates; None if that is unknown, or
             never.
-        owner: the member that reads the partition.
+        owner: the id of the member that reads the partition, or "".
         committed_at_ms, topic_id: set for an offset in another broker's topic.
     """
 
@@ -59,7 +56,7 @@ class PartitionLag:
     records: int | None = None
     seconds: float | None = None
     catch_up_seconds: float | None = None
-    owner: Member | None = None
+    owner: str = ""
     committed_at_ms: int = -1
     topic_id: bytes = b""
 
@@ -84,7 +81,7 @@ class Lags:
         self, key: Key, group: Group | None, offsets: Mapping[Place, Committed]
     ) -> Generator[None, None, None]:
         """Record a group's commit for its read rates; one step for each offset."""
-        by_hand = group is not None and _has_no_reader(group)
+        by_hand = group is not None and group.has_no_reader
         for place, committed in offsets.items():
             yield
             if by_hand:  # its offsets were reset while it was not running
@@ -105,13 +102,13 @@ class Lags:
         Seconds are `exact` to the record, or else to its batch, which costs much less. With
         `elsewhere`, partitions of other brokers are included.
         """
-        owners = owners_of(entry.group)
+        owners = entry.group.owners()
         found: list[PartitionLag] = []
         slices = Slices(_PER_SLICE)
         for place in sorted({*entry.offsets, *owners}):
             await slices.done()
             partition = self._partition(key, place)
-            owner, committed = owners.get(place), entry.offsets.get(place)
+            owner, committed = owners.get(place, ""), entry.offsets.get(place)
             if committed is not None and isinstance(committed.incarnation, str):
                 partition = None
             if partition is None:
@@ -123,7 +120,7 @@ class Lags:
                 )
             else:
                 lag = await self._lag(key, place, partition, committed, now_ms, exact=exact)
-                if lag.records and _has_no_reader(entry.group):
+                if lag.records and entry.group.has_no_reader:
                     lag = replace(lag, catch_up_seconds=None)
                 found.append(replace(lag, owner=owner))
         return found
@@ -221,7 +218,7 @@ async def _records(partition: PartitionSource, offset: int) -> int | None:
         return None
 
 
-def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) -> PartitionLag:
+def _elsewhere(place: Place, committed: Committed | None, owner: str) -> PartitionLag:
     if committed is None or not isinstance(committed.incarnation, str):
         return PartitionLag(*place, owner=owner)
     return PartitionLag(
@@ -231,24 +228,3 @@ def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) 
         committed_at_ms=committed.at_ms,
         topic_id=bytes.fromhex(committed.incarnation),
     )
-
-
-def _has_no_reader(group: Group) -> bool:
-    """Whether a consumer group has no members; a group that only commits has no type."""
-    return group.protocol_type == CONSUMER and not group.members
-
-
-def owners_of(group: Group) -> dict[Place, Member]:
-    """The member that reads each partition; empty during a rebalance."""
-    if group.state is not State.STABLE or group.protocol_type != CONSUMER:
-        return {}
-    owners: dict[Place, Member] = {}
-    for member in group.members.values():
-        try:
-            assigned = assigned_partitions(member.assignment)
-        except Malformed:
-            continue  # assignments are opaque to the broker
-        for topic, partitions in assigned.items():
-            for partition in partitions:
-                owners[topic, partition] = member
-    return owners

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.consumer.assignors import SIMPLE
+from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_mesh_ops.ops.groups import JoinGroup
 from quafka_proto.errors import ErrorCode
+
+SHARES = ConsumerGroupSettings(max_size=200, assignors=(SIMPLE,))
+"""Kafka's settings of share groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,10 @@ class GroupLimits:
         max_size: most members of a group, pending ids included.
         max_bytes: most bytes of a group's members, with metadata and assignments (org_usage.py).
         org_groups, org_members, org_bytes: most groups of an org, and the same of all of them.
+        consumer, share: the settings of groups of the consumer group protocol, and of share groups.
+        migration: group.consumer.migration.policy.
+        pattern_refresh: how often the topics of a pattern are looked up in any case.
+        member_topics: most topics of a member of the consumer group protocol.
         org_offset_bytes: most bytes of the offsets that an org's groups have committed.
     """
 
@@ -30,6 +39,21 @@ class GroupLimits:
     org_members: int = 50_000
     org_bytes: int = 256 << 20
     org_offset_bytes: int = 512 << 20
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    share: ConsumerGroupSettings = SHARES
+    migration: str = "bidirectional"
+    pattern_refresh: float = 600.0
+    member_topics: int = 5_000
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether classic groups become groups of the consumer protocol."""
+        return self.migration in ("bidirectional", "upgrade")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether groups of the consumer protocol become classic ones."""
+        return self.migration in ("bidirectional", "downgrade")
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupLimits:
@@ -44,6 +68,23 @@ class GroupLimits:
             config.group_max_members,
             config.group_total_max_bytes,
             config.offsets_max_bytes,
+            ConsumerGroupSettings(
+                config.group_consumer_session_timeout_ms / 1000,
+                config.group_consumer_heartbeat_interval_ms,
+                config.group_consumer_max_size,
+                tuple(config.group_consumer_assignors.split(",")),
+                config.group_consumer_assignment_interval_ms / 1000,
+            ),
+            ConsumerGroupSettings(
+                config.group_share_session_timeout_ms / 1000,
+                config.group_share_heartbeat_interval_ms,
+                config.group_share_max_size,
+                (SIMPLE,),
+                config.group_share_assignment_interval_ms / 1000,
+            ),
+            config.group_consumer_migration_policy,
+            config.group_consumer_regex_refresh_interval_ms / 1000,
+            config.group_consumer_max_topics,
         )
 
 

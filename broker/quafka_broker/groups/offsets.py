@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
+from quafka_broker.groups.group import Place
 from quafka_broker.groups.journal import GroupJournal
 from quafka_broker.groups.lag import Lags
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import offset_cost
-from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Place, Table
+from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Table
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import Member
 from quafka_mesh_ops.transport.log_limit import LimitedLog

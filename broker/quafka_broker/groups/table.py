@@ -1,12 +1,20 @@
 """The table of groups and their committed offsets, made by the journal's events. Pure.
 
-A fact is the unit that one event can replace: a group's own state, or its offset in one partition.
+A fact is the unit that one event can replace: a group's own state, its offset in one partition, or
+one of its members (but the members of a classic group are in its own state).
 
     {"event": "offsets", "org": 1, "group": …, "offsets":
         [[topic, its incarnation, partition, offset, leader epoch, metadata, committed at ms], …]}
-    {"event": "group", "org": 1, "group": …, "since_ms": …, and the fields of `Group.stored`}
+    {"event": "group", "org": 1, "group": …, "since_ms": …, and the fields of `ClassicGroup.stored`}
+    {"event": "group_members", "org": 1, "group": …, "kind": …, "born_ms": …, "own": null | {…},
+        "members": [[member id, bytes], …], "gone": [member id, …]}
     {"event": "offsets_deleted", "org": 1, "group": …, "partitions": [[topic, partition], …]}
     {"event": "group_deleted", "org": 1, "group": …}
+
+"group" is a classic group. "group_members" is one step of a group of another kind: its own state,
+if that changes, with "since_ms", and its members that change or leave. "born_ms" is of the time at
+which it became a group of this kind: members of an earlier group of its name are none of it, even
+where the event that removed them was lost. An event of one form ends a group of the other.
 
 A topic's incarnation distinguishes it from earlier topics of its name: the generation of a topic of
 this broker, or the id in hex of another broker's topic. The offsets in a deleted topic of this
@@ -20,10 +28,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from quafka_broker.groups.group import Group
+from quafka_broker.groups.group import Group, Kind, Place
 from quafka_broker.groups.org_usage import OrgUsage, offset_cost
-from quafka_broker.groups.states import State
-from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.topics.topic import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
@@ -33,10 +39,10 @@ _COMMIT_ROW_BYTES = 40  # of an offset in the log, beside its topic's name and i
 Event = dict[str, Any]
 Key = tuple[int, str]
 """A group's org and name."""
-Place = tuple[str, int]
-"""Topic and partition."""
-Fact = tuple[Key, Place | None]
-"""A group's offset in a partition, or (None) the group's own state."""
+Part = Place | str | None
+"""A fact of its group: the offset in a partition, a member (its id), or (None) its own state."""
+Fact = tuple[Key, Part]
+"""A group, and one of its facts."""
 
 
 class Committed(NamedTuple):
@@ -89,27 +95,59 @@ class Commit:
         for place, found in self.offsets.items():
             yield [place[0], found[0], place[1], *found[1:]]
 
+    def add_rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add the offsets of an event."""
+        for topic, incarnation, partition, *rest in rows:
+            self.add((topic, partition), Committed(incarnation, *rest))
+
 
 @dataclass(slots=True, eq=False)
 class GroupEntry:
-    """A group, its offsets, and its state in the log."""
+    """A group, its offsets, and its state in the log.
+
+    Attributes:
+        stored: the event that has its own state; for a group that is not classic without members.
+        members: its members that are facts of their own, as bytes.
+        born_ms: of the latest "group_members" event; -1 without any.
+        epoch: the generation or epoch of the last event on its way to the log (figures.py); -1
+            before the first.
+    """
 
     group: Group
     usage: OrgUsage
     """The org's usage; the methods here keep its offset bytes up to date."""
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
     stored: Event | None = None
+    members: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    born_ms: int = -1
+    epoch: int = -1
 
     @property
     def is_empty(self) -> bool:
         """Whether the group can be dropped: no members, no offsets, nothing in the log."""
-        empty = self.group.state is State.EMPTY and not self.group.has_pending_members()
-        return empty and not self.offsets and self.stored is None
+        return self.has_only_pending_members and not self.group.has_pending_members()
 
     @property
     def has_only_pending_members(self) -> bool:
         """Whether the group has nothing but pending member ids."""
-        return self.group.state is State.EMPTY and not self.offsets and self.stored is None
+        return self.group.is_empty and not self.offsets and self.stored is None
+
+    def is_outdated(self, event: Event) -> bool:
+        """Whether a "group_members" event is of a group that was replaced, by an event now lost."""
+        of_another = self.stored is not None and self.stored["event"] != "group_members"
+        return event["born_ms"] < self.born_ms or (of_another and event["own"] is None)
+
+    def put_members(self, event: Event) -> None:
+        """Apply a "group_members" event."""
+        if self.is_outdated(event):
+            return
+        if event["born_ms"] != self.born_ms:
+            self.stored, self.members, self.born_ms = None, {}, event["born_ms"]
+        if event["own"] is not None:
+            self.stored = {**event, "members": [], "gone": []}
+        self.members.update(event["members"])
+        for member_id in event["gone"]:
+            self.members.pop(member_id, None)
 
     def put_commit(self, commit: Commit) -> Iterable[Committed | None]:
         """Set all offsets of a commit at once; returns the replaced ones, which still count.
@@ -157,7 +195,7 @@ class Table:
 
     def __init__(
         self,
-        new_group: Callable[[Key], Group],
+        new_group: Callable[[Key, Kind], Group],
         is_live: Callable[[int, str, int], bool],
         now: Callable[[], float],
     ) -> None:
@@ -173,12 +211,12 @@ class Table:
         return self._usage[org]
 
     def find_or_make(self, key: Key) -> GroupEntry:
-        """The group, created empty if it is unknown."""
+        """The group, created as an empty classic one if it is unknown."""
         entry = self.entries.get(key)
         if entry is None:
             usage = self.usage(key[0])
             usage.groups += 1
-            entry = self.entries[key] = GroupEntry(self._new_group(key), usage)
+            entry = self.entries[key] = GroupEntry(self._new_group(key, Kind.CLASSIC), usage)
         return entry
 
     def drop(self, key: Key) -> None:
@@ -191,6 +229,38 @@ class Table:
         held = sum([offset_cost(place[0], at.metadata) for place, at in entry.offsets.items()])
         entry.usage.offset_bytes -= held
         entry.offsets = {}
+        entry.members = {}
+
+    def replace_group(self, key: Key, kind: Kind, born_ms: int) -> Group:
+        """Put an empty group of this kind in the place of a group, which is released."""
+        entry = self.find_or_make(key)
+        entry.group.release()
+        entry.group = self._new_group(key, kind)
+        entry.group.born_ms = born_ms
+        return entry.group
+
+    def restore_groups(self) -> Generator[None, None, list[Fact]]:
+        """Make every group from its facts, after a replay; one step for each.
+
+        Returns the members that damage left without their group: the table drops them.
+
+        Raises:
+            ValueError, KeyError, TypeError: they are not facts that this version knows.
+        """
+        now = self._now()
+        orphans: list[Fact] = []
+        for key, entry in self.entries.items():
+            if entry.stored is None:
+                orphans += [(key, member_id) for member_id in entry.members]
+                entry.members = {}
+            else:
+                own = entry.stored.get("own", entry.stored)
+                kind = Kind(entry.stored.get("kind", Kind.CLASSIC))
+                group = self.replace_group(key, kind, entry.stored.get("born_ms", -1))
+                group.restore(own, entry.members, now)
+                group.since_ms = own["since_ms"]
+            yield
+        return orphans
 
     # --- events -----------------------------------------------------------------------------
 
@@ -199,11 +269,14 @@ class Table:
         key: Key = (event["org"], event["group"])
         return [(key, place) for place in self.places(event)]
 
-    def places(self, event: Event) -> Sequence[Place | None] | Mapping[Place, Committed]:
-        """The same, without the group. For a deletion of a group: all of its facts."""
+    def places(self, event: Event) -> Sequence[Part] | Mapping[Place, Committed]:
+        """The same, without the group. For the end of a group: all of its facts."""
         kind = event["event"]
         if kind == "group":
-            return (None,)
+            entry = self.entries.get((event["org"], event["group"]))
+            return (None, *entry.members) if entry is not None and entry.members else (None,)
+        if kind == "group_members":
+            return self._parts_of_members(event)
         if kind == "offsets":
             found: Commit | list[list[Any]] = event["offsets"]
             if isinstance(found, Commit):
@@ -212,21 +285,38 @@ class Table:
         if kind == "offsets_deleted":
             return [(topic, partition) for topic, partition in event["partitions"]]
         entry = self.entries.get((event["org"], event["group"]))
-        return (None, *(entry.offsets if entry else ()))
+        return (None, *entry.members, *entry.offsets) if entry is not None else (None,)
+
+    def _parts_of_members(self, event: Event) -> list[Part]:
+        """The facts that a "group_members" event changes, and those that it ends."""
+        entry = self.entries.get((event["org"], event["group"]))
+        if entry is not None and entry.is_outdated(event):
+            return []
+        parts: list[Part] = [] if event["own"] is None else [None]
+        stated = dict.fromkeys(member_id for member_id, _ in event["members"])
+        parts += [*stated, *event["gone"]]
+        if entry is not None and entry.born_ms != event["born_ms"]:
+            parts += [member_id for member_id in entry.members if member_id not in stated]
+        return parts
 
     def has(self, fact: Fact) -> bool:
-        """Whether it is to be entry."""
+        """Whether the table has the fact."""
         entry = self.entries.get(fact[0])
         if entry is None:
             return False
-        return entry.stored is not None if fact[1] is None else fact[1] in entry.offsets
+        part = fact[1]
+        if part is None:
+            return entry.stored is not None
+        return part in entry.members if isinstance(part, str) else part in entry.offsets
 
     def weight(self, fact: Fact) -> int:
         """The work of restating a fact: 1 for an offset, 1 for a member, and 1 for each KiB."""
-        entry = self.entries[fact[0]]
-        if fact[1] is not None:
-            return 1 + len(entry.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
-        members = entry.stored["members"] if entry.stored is not None else ()
+        entry, part = self.entries[fact[0]], fact[1]
+        if isinstance(part, str):
+            return 1 + len(entry.members[part]) // _BYTES_PER_WEIGHT
+        if part is not None:
+            return 1 + len(entry.offsets[part].metadata) // _BYTES_PER_WEIGHT
+        members = entry.stored.get("members", ()) if entry.stored is not None else ()
         return 1 + sum(1 + _bytes_of(member) // _BYTES_PER_WEIGHT for member in members)
 
     def commit(self, key: Key, commit: Commit) -> Generator[None, None, None]:
@@ -240,10 +330,10 @@ class Table:
             commit = _without(commit, gone)
         return entry.uncount_replaced(commit, entry.put_commit(commit))
 
-    def apply(self, event: Event, *, replaying: bool) -> None:
+    def apply(self, event: Event) -> None:
         """Apply an event. A running group has the state of its own event already.
 
-        `commit` applies new commits.
+        `commit` applies new commits; after a replay, `restore_groups` makes the groups.
 
         Raises:
             ValueError, KeyError, TypeError: it is not an event that this version knows.
@@ -252,12 +342,9 @@ class Table:
         key: Key = (event["org"], event["group"])
         if kind == "group":
             entry = self.find_or_make(key)
-            entry.stored = event
-            if replaying:
-                entry.group.release()
-                entry.group = self._new_group(key)
-                entry.group.restore(event, self._now())
-                entry.group.since_ms = event["since_ms"]
+            entry.stored, entry.members = event, {}
+        elif kind == "group_members":
+            self.find_or_make(key).put_members(event)
         elif kind == "offsets":
             entry = self.find_or_make(key)
             for name, incarnation, partition, *rest in event["offsets"]:
@@ -274,15 +361,7 @@ class Table:
 
     def restated(self, facts: Iterable[Fact]) -> list[Event]:
         """Events that restate these facts."""
-        events: list[Event] = []
-        for key, place in facts:
-            entry = self.entries[key]
-            if place is None:
-                assert entry.stored is not None
-                events.append(entry.stored)
-            else:
-                events.append(offsets_event(key, {place: entry.offsets[place]}))
-        return events
+        return [self.restated_in_one([fact]) for fact in facts]
 
     def slices_of(self, key: Key, size: int) -> Iterator[list[Fact]]:
         """A group's facts in slices of up to `size` in weight, each for one event."""
@@ -291,26 +370,32 @@ class Table:
             return
         if entry.stored is not None:
             yield [(key, None)]
-        some: list[Fact] = []
-        weight = 0
-        for place in list(entry.offsets):
-            if place in entry.offsets:
-                some.append((key, place))
-                weight += self.weight((key, place))
-            if weight >= size:
+        for parts in (list(entry.members), list(entry.offsets)):
+            some: list[Fact] = []
+            weight = 0
+            for part in parts:
+                if self.has((key, part)):
+                    some.append((key, part))
+                    weight += self.weight((key, part))
+                if weight >= size:
+                    yield some
+                    some, weight = [], 0
+            if some:
                 yield some
-                some, weight = [], 0
-        if some:
-            yield some
 
     def restated_in_one(self, facts: Sequence[Fact]) -> Event:
         """One event that restates the facts of one slice; the table must have them."""
-        key, place = facts[0]
+        key, first = facts[0]
         entry = self.entries[key]
-        if place is None:
+        if first is None:
             assert entry.stored is not None
             return entry.stored
-        places = [place for _, place in facts if place is not None]
+        if isinstance(first, str):
+            assert entry.stored is not None
+            some = [part for _, part in facts if isinstance(part, str)]
+            rows = [[member_id, entry.members[member_id]] for member_id in some]
+            return {**entry.stored, "own": None, "members": rows}
+        places = [part for _, part in facts if isinstance(part, tuple)]
         return offsets_event(key, {place: entry.offsets[place] for place in places})
 
     # --- expiry -----------------------------------------------------------------------------
@@ -338,11 +423,11 @@ class Table:
         """
         group = entry.group
         old = [place for place, offset in entry.offsets.items() if offset.at_ms < before_ms]
-        if group.state is State.EMPTY:
-            return [] if group.protocol_type and group.since_ms >= before_ms else old
-        if not old or group.state is not State.STABLE:
+        if group.is_empty:
+            return [] if group.keeps_offsets and group.since_ms >= before_ms else old
+        if not old or group.is_rebalancing:
             return []
-        used = subscribed_by(group)
+        used = group.subscribed()
         return [] if used is None else [place for place in old if place[0] not in used]
 
 
@@ -360,6 +445,9 @@ def size_of(event: Event) -> int:
     offsets: Commit | list[list[Any]] = event.get("offsets", [])
     if isinstance(offsets, Commit):
         return offsets.size
+    if event["event"] == "group_members":
+        rows: list[tuple[str, bytes]] = event["members"]
+        return sum(_ROW_BYTES + len(row) for _, row in rows) + _ROW_BYTES * len(event["gone"])
     members: list[dict[str, Any]] = event.get("members", [])
     size = _ROW_BYTES * (len(offsets) + len(members) + len(event.get("partitions", ())))
     return size + sum(len(row[5]) for row in offsets) + sum(map(_bytes_of, members))
@@ -367,6 +455,16 @@ def size_of(event: Event) -> int:
 
 def _bytes_of(member: Mapping[str, Any]) -> int:
     return len(member["assignment"]) + sum(map(len, member["protocols"].values()))
+
+
+def stated_by(event: Event) -> list[Fact]:
+    """The facts of an event that restates some, in their order."""
+    key: Key = (event["org"], event["group"])
+    if event["event"] == "offsets":
+        return [(key, (topic, partition)) for topic, _, partition, *_ in event["offsets"]]
+    if event["event"] == "group_members" and event["own"] is None:
+        return [(key, member_id) for member_id, _ in event["members"]]
+    return [(key, None)]
 
 
 def offsets_event(key: Key, offsets: dict[Place, Committed]) -> Event:

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from quafka_broker.groups.classic.states import State
 from quafka_broker.groups.limits import GroupLimits
-from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import REBALANCE, SESSION, Clocked, Told
 
@@ -193,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         self.clocked = Clocked(LIMITS, False, first_id=1_000 * self.crashes_so_far)
         self.clocked.now = now
         if self.durable is not None:
-            self.clocked.group.restore(self.durable, now)
+            self.clocked.group.restore(self.durable, {}, now)
         for client in self.clients:
             client.waiting, client.syncs = None, False
 

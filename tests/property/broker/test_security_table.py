@@ -16,6 +16,7 @@ from quafka_broker.security.events import (
     QuotaSet,
     RulesAdded,
     RulesRemoved,
+    SecretMade,
     UserSet,
 )
 from quafka_broker.security.table import Table
@@ -46,6 +47,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(RulesAdded, ORGS, RULES),
     st.builds(RulesRemoved, ORGS, RULES),
     st.builds(QuotaSet, ORGS, ENTITIES, VALUES),
+    st.builds(SecretMade, st.binary(min_size=1, max_size=32)),
 )
 
 
@@ -58,7 +60,7 @@ def made_of(all_events: Sequence[Event], removals_kept: int = 10_000) -> Table:
 
 def contents(table: Table) -> object:
     its = {org: table.of(org) for org in range(1, 4)}
-    return table.orgs, its, table.last_org
+    return table.orgs, its, table.last_org, table.secret
 
 
 @given(st.lists(EVENTS, max_size=30))

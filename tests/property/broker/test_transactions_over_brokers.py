@@ -1,9 +1,10 @@
 """Transactions over two brokers: each is whole, whatever the network loses and whoever loses power.
 
-Producers of both protocols write to both brokers. The network is cut, loses answers and repeats
-ops; brokers restart, write checkpoints and shorten their journals. Then, or after a power cut of
-both brokers between any two operations of their disks, everything ends: a committed transaction is
-at both brokers, another one at neither, and all records are stable.
+Producers of both protocols write to both brokers, and commit offsets of groups at both. The
+network is cut, loses answers and repeats ops; brokers restart, write checkpoints and shorten their
+journals. Then, or after a power cut of both brokers between any two operations of their disks,
+everything ends: a committed transaction is at both brokers, another one at neither, and all records
+are stable.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quafka_broker.state import BrokerState
 from quafka_broker.transactions import finishing
 from quafka_broker.transactions.peers import PeerError
 from quafka_mesh_ops.ops.base import AnyOp
@@ -36,6 +38,7 @@ from tests.unit.broker.two_brokers import (
     Network,
     WideSender,
     is_finished,
+    topics_with_offsets,
     until,
     up,
 )
@@ -45,6 +48,7 @@ TOPICS = {HOME: HERE_TOPIC, THERE: THERE_TOPIC}
 NAMES = ("id0", "id1")
 """The first is a client before KIP-890, the second one after it."""
 REFUSED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS}
+REFUSED_OFFSETS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -108,7 +112,7 @@ class Play:
     async def do(self, step: Step) -> None:
         before = len(self.order)
         kind, who, number = step
-        if kind in ("write", "end", "init"):
+        if kind in ("write", "offsets", "end", "init"):
             await getattr(self, f"_{kind}")(who % len(NAMES), number)
         elif kind in ("restart", "checkpoint", "shorten"):
             await getattr(self, f"_{kind}")(NODES[who % 2])
@@ -128,7 +132,7 @@ class Play:
             answer = await fetch(state, TOPICS[node], committed=True)
             assert answer.last_stable_offset >= self.stable[node]
             self.stable[node] = answer.last_stable_offset
-            assert set(await read(state, TOPICS[node])) <= decided[node]
+            assert await seen_at(state, node) <= decided[node]
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -152,17 +156,31 @@ class Play:
             if error:
                 assert error in REFUSED, error
                 return
-        value = b"%d" % self.count
-        self.count += 1
-        found = self.open[name]
-        if found is None:
-            found = self.open[name] = Written()
-            self.done.append(found)
+        value, found = self._next(name)
         found.values[node].append(value)
         error = (await sender.send(topic, 0, value)).error_code
         if error:
             assert error in REFUSED, error
             found.values[node].remove(value)
+
+    async def _offsets(self, name: int, number: int) -> None:
+        sender, node = self.senders[name], NODES[number % 2]
+        if sender.id < 0:
+            return
+        value, found = self._next(name)
+        found.values[node].append(value)
+        if error := await sender.offsets_at(node, value.decode()):
+            assert error in REFUSED_OFFSETS, error
+            found.values[node].remove(value)
+
+    def _next(self, name: int) -> tuple[bytes, Written]:
+        """Something new to write, and the transaction that it is for."""
+        self.count += 1
+        found = self.open[name]
+        if found is None:
+            found = self.open[name] = Written()
+            self.done.append(found)
+        return b"%d" % self.count, found
 
     async def _end(self, name: int, number: int) -> None:
         sender, found, commit = self.senders[name], self.open[name], bool(number % 3)
@@ -221,8 +239,8 @@ class Play:
 
 
 KINDS_OF_STEPS = (
-    "write", "write", "write", "write", "end", "end", "init", "cut", "heal", "lose", "repeat",
-    "restart", "checkpoint", "shorten",
+    "write", "write", "write", "offsets", "offsets", "end", "end", "init", "cut", "heal", "lose",
+    "repeat", "restart", "checkpoint", "shorten",
 )  # fmt: skip
 steps = st.lists(
     st.tuples(st.sampled_from(KINDS_OF_STEPS), st.integers(0, 1), st.integers(0, 5)), max_size=25
@@ -277,8 +295,16 @@ async def everything_ends(network: Network) -> list[set[bytes]]:
         values = await read(network.states[node], TOPICS[node])
         assert len(values) - values.count(b"after") == len(set(values) - {b"after"})
         assert values.count(b"after") == len(NAMES)
-        found.append(set(values))
+        found.append(await seen_at(network.states[node], node))
     return found
+
+
+async def seen_at(state: BrokerState, node: str) -> set[bytes]:
+    """The values that readers see, and the topics with offsets that a group has committed."""
+    values = set(await read(state, TOPICS[node]))
+    topics = await topics_with_offsets(state)
+    assert len(topics) == len(set(topics))
+    return values.union(topic.encode() for topic in topics)
 
 
 def check(
@@ -342,8 +368,9 @@ def _either(possible: list[list[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
 
 WIDE: list[Step] = [
     ("write", 0, 0), ("write", 0, 1), ("end", 0, 1), ("write", 1, 1), ("write", 1, 0),
-    ("end", 1, 1), ("write", 0, 1), ("end", 0, 0), ("checkpoint", 0, 0), ("write", 1, 1),
-    ("checkpoint", 1, 0), ("end", 1, 1), ("write", 0, 1), ("cut", 0, 0), ("end", 0, 1),
+    ("offsets", 1, 1), ("end", 1, 1), ("write", 0, 1), ("offsets", 0, 1), ("end", 0, 0),
+    ("checkpoint", 0, 0), ("write", 1, 1), ("offsets", 1, 0), ("checkpoint", 1, 0), ("end", 1, 1),
+    ("offsets", 0, 1), ("cut", 0, 0), ("end", 0, 1),
 ]  # fmt: skip
 
 

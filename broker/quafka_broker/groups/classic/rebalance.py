@@ -21,11 +21,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quafka_broker.groups.classic.members import (
+    JoinReply,
+    Member,
+    Members,
+    SyncReply,
+    new_member_id,
+)
+from quafka_broker.groups.classic.states import NEXT, State
 from quafka_broker.groups.deadlines import NEVER, Deadlines
 from quafka_broker.groups.limits import GroupLimits
-from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
 from quafka_broker.groups.org_usage import OrgUsage
-from quafka_broker.groups.states import NEXT, State
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
@@ -52,6 +58,7 @@ class RebalancingGroup:
     leader: str = ""
     since_ms: int = -1
     """Wall clock time at which the group became empty or stable; the caller sets it."""
+    born_ms: int = -1
     _all: Members = field(init=False)
     _parked: int = 0  # joins
     _phase_ends: float = NEVER
@@ -124,6 +131,10 @@ class RebalancingGroup:
         self.state = state
 
     # --- rebalance --------------------------------------------------------------------------
+
+    def rebalance(self, now: float) -> None:
+        """Have all members join again: the group was one of another kind."""
+        self._rebalance(now)
 
     def _rebalance(self, now: float) -> None:
         """Rebalance: the members have changed."""
@@ -283,8 +294,10 @@ class RebalancingGroup:
             "members": self._all.stored(assignments),
         }
 
-    def restore(self, stored: Mapping[str, Any], now: float) -> None:
-        """Continue from a stored state; every member has a whole session to send a request.
+    def restore(
+        self, stored: Mapping[str, Any], _members: Mapping[str, bytes], now: float, /
+    ) -> None:
+        """Continue from a stored state, which includes the members; see `Group.restore`.
 
         Raises:
             ValueError, KeyError, TypeError: it is not a state that `stored` gave.

@@ -1,0 +1,1 @@
+"""Consumer groups of the classic protocol: states and members (pure), and requests."""

@@ -1,0 +1,140 @@
+"""Heartbeats and descriptions of consumer and share groups, as the coordinator serves them.
+
+An answer leaves when all changes of its group that precede it are durable: it may show an epoch, or
+a partition that another member gave up, of a change that is still on its way to the log.
+"""
+
+from __future__ import annotations
+
+from quafka_broker.groups.classic.group import ClassicGroup
+from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW
+from quafka_broker.groups.group import Kind
+from quafka_broker.groups.heartbeat_ops import response
+from quafka_broker.groups.host import Host, now
+from quafka_broker.groups.migration import upgrade
+from quafka_broker.groups.pace import Pace
+from quafka_broker.groups.served_consumer import News, ServedConsumerGroup
+from quafka_broker.groups.table import GroupEntry, Key
+from quafka_mesh_ops.ops.consumer_groups import (
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResp,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import in_slices
+
+_IN_A_TURN = 10
+"""Members that join or leave."""
+_MANY = 200
+"""Topics that are looked up at once."""
+
+
+class ConsumerRequests:
+    """The requests of one kind of groups: CONSUMER or SHARE. For one event loop."""
+
+    def __init__(self, host: Host, kind: Kind) -> None:
+        self._host = host
+        self._kind = kind
+        self._pace = Pace(_IN_A_TURN)
+
+    async def heartbeat(self, org: int, op: ConsumerHeartbeat) -> ConsumerHeartbeatResp:
+        """Join a group, stay in it, or leave it; all that the answer says is durable."""
+        key = (org, op.group)
+        refusal = self._refusal(op)
+        if refusal is not None:
+            return refusal
+        found = self._group_of(key, op)
+        if isinstance(found, ConsumerHeartbeatResp):
+            return found
+        asks = found.asks(op, now())
+        if asks is not None:
+            self._host.drop_if_empty(key)
+            return asks
+        self._host.figures.heartbeats[self._kind] += 1
+        news = await self._news(found, op)
+        entry = self._host.find(*key)
+        if entry is None or entry.group is not found:  # deleted or moved meanwhile
+            return ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        answer = found.serve(op, now(), news)
+        self._host.changed(key, found)
+        if (op.member_epoch < 0 or answer.error) and found.must_downgrade:
+            self._host.downgrade(key)
+        stored = await found.all_stored()
+        self._host.drop_if_empty(key)
+        if not stored:
+            return ConsumerHeartbeatResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await in_slices(response(answer))
+
+    def _refusal(self, op: ConsumerHeartbeat) -> ConsumerHeartbeatResp | None:
+        """The refusal that does not depend on the group."""
+        if not self._host.is_running:
+            return ConsumerHeartbeatResp(ErrorCode.NOT_COORDINATOR)
+        if not op.group:
+            return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        lowest = LEAVE_FOR_NOW if self._kind is Kind.CONSUMER else LEAVE
+        if op.member_epoch < lowest:
+            text = f"MemberEpoch is {op.member_epoch}, but must not be below {lowest}."
+            return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, text)
+        if op.member_epoch == LEAVE_FOR_NOW and not op.instance_id:
+            text = "InstanceId can't be null where a static member leaves for a while."
+            return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, text)
+        if max(len(op.topics or ()), len(op.matched or ())) > self._host.limits.member_topics:
+            text = "The member is subscribed to more topics than group.consumer.max.topics allows."
+            return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, text)
+        return None
+
+    async def _news(self, group: ServedConsumerGroup, op: ConsumerHeartbeat) -> News | None:
+        """What many topics of a heartbeat have to say, found in slices; else None.
+
+        A few members join or leave in one turn of the loop: a group may compute a target for each.
+        """
+        if op.member_epoch <= JOIN:
+            await self._pace.turn()
+        if max(len(op.topics or ()), len(op.matched or ())) <= _MANY:
+            return None
+        return await in_slices(group.news(op))
+
+    def _group_of(
+        self, key: Key, op: ConsumerHeartbeat
+    ) -> ServedConsumerGroup | ConsumerHeartbeatResp:
+        """The group that serves a heartbeat, made if need be; or the refusal."""
+        entry = self._host.find(*key)
+        group = entry.group if entry is not None else None
+        if isinstance(group, ServedConsumerGroup) and group.kind is self._kind:
+            return group
+        joins = op.member_epoch == 0
+        if entry is None and joins and not self._host.may_make(key[0]):
+            return ConsumerHeartbeatResp(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if not joins:
+            what = "Group" if self._kind is Kind.CONSUMER else "Share group"
+            text = f"{what} {op.group} not found."
+            return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        if entry is not None and not self._may_take_over(entry):
+            if isinstance(group, ClassicGroup) and self._kind is Kind.CONSUMER:
+                upgraded = upgrade(self._host, key, group)
+                if upgraded is not None:
+                    return upgraded
+            text = f"Group {op.group} is not a {self._kind} group."
+            return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        made = self._host.become(key, self._kind)
+        assert isinstance(made, ServedConsumerGroup)
+        return made
+
+    def _may_take_over(self, entry: GroupEntry) -> bool:
+        """Whether the group may become one of this kind.
+
+        An empty group of consumers has offsets that go on; a share group has nothing in common.
+        """
+        if Kind.SHARE in (self._kind, entry.group.kind):
+            return entry.is_empty
+        return entry.group.is_empty and not entry.group.has_pending_members()
+
+    async def describe(self, org: int, name: str) -> ConsumerGroup:
+        """A group and its members; the error of a group of another kind is Kafka's."""
+        entry = self._host.find(org, name)
+        group = entry.group if entry is not None else None
+        if not isinstance(group, ServedConsumerGroup) or group.kind is not self._kind:
+            what = "not found" if entry is None else f"is not a {self._kind} group"
+            return ConsumerGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
+        await group.all_stored()
+        return await in_slices(group.described())

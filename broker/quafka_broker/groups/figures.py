@@ -1,0 +1,42 @@
+"""What the groups of each kind have done since the start. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from quafka_broker.groups.group import Kind
+from quafka_broker.groups.table import Event, GroupEntry
+
+
+class GroupFigures:
+    """Counts by kind.
+
+    Attributes:
+        heartbeats: those that were served or refused, of groups that are there.
+        epochs: generations of classic groups; epochs of the others, of several in one step the
+            last.
+    """
+
+    def __init__(self) -> None:
+        self.heartbeats: Counter[Kind] = Counter()
+        self.epochs: Counter[Kind] = Counter()
+
+    def stored(self, entry: GroupEntry, event: Event) -> None:
+        """An event of a group is on its way to the log."""
+        epoch = _epoch_of(event)
+        if epoch is None:
+            return
+        if entry.epoch < 0:
+            entry.epoch = _epoch_of(entry.stored or {}) or 0
+        if epoch > entry.epoch:
+            self.epochs[entry.group.kind] += 1
+        entry.epoch = epoch
+
+
+def _epoch_of(event: Mapping[str, Any]) -> int | None:
+    """The generation or the epoch of an event that has a group's own state."""
+    own = event.get("own") or event
+    found: int | None = own.get("generation", own.get("epoch"))
+    return found

@@ -1,0 +1,58 @@
+"""Heartbeats, their answers and partitions: between ops and the pure core of consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+from quafka_broker.groups.consumer.beat import Beat, BeatAnswer
+from quafka_broker.groups.consumer.topics import Held, Partitions, TopicMetadata
+from quafka_mesh_ops.ops import consumer_groups as ops
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, ConsumerHeartbeatResp
+
+
+def beat_of(op: ConsumerHeartbeat) -> Beat:
+    """The heartbeat of an op."""
+    owned = None if op.owned is None else {each.topic_id: each.partitions for each in op.owned}
+    return Beat(
+        op.member_id,
+        op.member_epoch,
+        op.instance_id,
+        op.rack_id,
+        op.rebalance_timeout_ms,
+        None if op.topics is None else tuple(op.topics),
+        op.pattern,
+        op.assignor,
+        owned,
+        op.client_id,
+        op.client_host,
+        None if op.matched is None else frozenset(op.matched),
+    )
+
+
+def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]:
+    """The answer as it travels; one step for each topic."""
+    assignment: list[ops.TopicPartitions] | None = None
+    if answer.assignment is not None:
+        assignment = []
+        for topic_id, partitions in answer.assignment.items():
+            assignment.append(ops.TopicPartitions(topic_id, sorted(partitions)))
+            yield
+    return ConsumerHeartbeatResp(
+        answer.error,
+        answer.message or "",
+        answer.member_id or "",
+        answer.member_epoch,
+        answer.heartbeat_interval_ms,
+        assignment,
+    )
+
+
+def named(
+    partitions: Partitions | Held, topics: Mapping[bytes, TopicMetadata]
+) -> list[ops.NamedPartitions]:
+    """Partitions by the names of their topics; of topics that were deleted there is no name."""
+    return [
+        ops.NamedPartitions(topics[topic_id].name, topic_id, sorted(numbers))
+        for topic_id, numbers in partitions.items()
+        if topic_id in topics
+    ]

@@ -1,0 +1,62 @@
+"""One share group (KIP-932), between the coordinator and its pure core.
+
+Its members are served as those of a consumer group are; its records are elsewhere (`shares`), and
+it has no committed offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
+from quafka_broker.groups.group import AnyCommit, Kind, Place
+from quafka_broker.groups.host import Host
+from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.groups.share.group import ShareGroup
+from quafka_broker.groups.table import Key
+from quafka_proto.errors import ErrorCode
+
+SHARE = "share"
+"""The protocol type in lists of groups, as in Kafka."""
+
+
+class ServedShareGroup(ServedConsumerGroup):
+    """One group; see `Group`. For one event loop."""
+
+    def __init__(self, host: Host, key: Key) -> None:
+        super().__init__(host, key)
+        self.core = ShareGroup(key[1], self._settings())
+
+    def _settings(self) -> ConsumerGroupSettings:
+        return self._host.share_settings(*self._key)
+
+    @property
+    def kind(self) -> Kind:
+        """See Group."""
+        return Kind.SHARE
+
+    @property
+    def protocol_type(self) -> str:
+        """See Group."""
+        return SHARE
+
+    @property
+    def has_no_reader(self) -> bool:
+        """See Group. It is no group of consumers, whose lag would grow meanwhile."""
+        return False
+
+    def owners(self) -> Mapping[Place, str]:
+        """See Group. Partitions are shared, and have no owner."""
+        return {}
+
+    def heartbeat(self, epoch: int, member_id: str, instance_id: str, now: float, /) -> ErrorCode:
+        """See Group. Members have a request of their own."""
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
+    def may_commit(self, op: AnyCommit, now: float) -> ErrorCode:
+        """See Group. There is nothing to commit."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
+        """See Group. There is nothing to fetch."""
+        return ErrorCode.GROUP_ID_NOT_FOUND

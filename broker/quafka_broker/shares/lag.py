@@ -1,0 +1,23 @@
+"""How far share groups are behind."""
+
+from __future__ import annotations
+
+from quafka_broker.shares.table import SharePartition
+from quafka_broker.sources.source import PartitionSource
+
+
+def start_of(share: SharePartition, source: PartitionSource) -> int:
+    """The first offset that the group has not dealt with."""
+    return max(share.window.start, source.log_start)
+
+
+def lag_of(share: SharePartition, source: PartitionSource) -> int:
+    """As in Kafka (KIP-1226): without the records behind the start that were dealt with.
+
+    -1 while the source does not know its bounds.
+    """
+    if source.high_watermark < 0:
+        return -1
+    start = start_of(share, source)
+    done = sum(here.end - max(here.first, start) for here in share.window.done_from(start))
+    return max(0, source.high_watermark - start - done)

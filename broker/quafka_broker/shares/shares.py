@@ -1,0 +1,429 @@
+"""The share groups' records at one broker: windows, their journal, and the ends of locks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import partial
+from time import time
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.parked_fetches import ParkedFetches
+from quafka_broker.shares import events
+from quafka_broker.shares.events import EVERY, Began, Changed, Dropped, Event
+from quafka_broker.shares.journal import ShareJournal
+from quafka_broker.shares.limits import ShareLimits, Terms
+from quafka_broker.shares.ranges import NEVER
+from quafka_broker.shares.states import (
+    Acknowledge,
+    Acknowledgement,
+    Acquired,
+    Change,
+    RecordState,
+    Span,
+)
+from quafka_broker.shares.table import GroupKey, Place, SharePartition, Table
+from quafka_broker.sources.source import PartitionSource
+from quafka_broker.topics.topic import Topic
+from quafka_broker.wal.log import Log
+from quafka_mesh_ops.ops.shares import EARLIEST, LATEST
+from quafka_proto.errors import ErrorCode, Malformed
+from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.slices import Slices
+
+log = logging.getLogger("quafka.broker.shares")
+
+_SHORTEN_SECONDS = 1.0
+_WINDOWS_PER_SLICE = 20
+_BATCHES_PER_SLICE = 200
+_AT_ONCE = 200
+"""Beginnings that go with one write."""
+
+
+class Abandoned(Protocol):
+    """An op that acquires records."""
+
+    def abandon(self) -> None:
+        """Take nothing more."""
+        ...
+
+
+class Shares:
+    """All share partitions of one broker. For one event loop."""
+
+    def __init__(
+        self,
+        wal: Log,
+        limits: ShareLimits,
+        parked: ParkedFetches,
+        begin_at: Callable[[int], Awaitable[None]],
+        find_topic: Callable[[int, bytes], Topic | None],
+    ) -> None:
+        """`begin_at` moves the start of the journal, durably; `find_topic` finds by org and id."""
+        self.limits = limits
+        self.table = Table()
+        self.journal = ShareJournal(wal, self.table, begin_at)
+        self.keeps_unknown = False
+        """Whether topics that are unknown now may be there after another start."""
+        self._wal = wal
+        self._parked = parked
+        self._find_topic = find_topic
+        self._deadlines: Deadlines | None = None
+        self._due: dict[SharePartition, float] = {}
+        self._beginning: set[asyncio.Future[dict[Place, ErrorCode]]] = set()
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._acquiring: dict[tuple[int, str, str], set[Abandoned]] = {}
+        self.acquired = 0
+        self.acknowledged: Counter[Acknowledge] = Counter()
+        self.expired = 0
+        self.exhausted = 0
+        """Records archived since the start because they were delivered too often."""
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Rebuild the table from the log, after the registry.
+
+        Raises:
+            StorageError: the log cannot be read.
+            ValueError, TypeError, IndexError: an event cannot be understood.
+        """
+        await self.journal.replay()
+        if not self.keeps_unknown:
+            gone = {
+                (found.group, found.place.topic_id)
+                for found in self.table
+                if self._find_topic(found.group[0], found.place.topic_id) is None
+            }
+            for group, topic_id in gone:
+                self.table.drop_topic(group, topic_id)
+
+    async def run(self) -> None:
+        """Shorten the journal now and then."""
+        while True:
+            await asyncio.sleep(_SHORTEN_SECONDS)
+            if self.journal.is_long:
+                try:
+                    await self.journal.shorten()
+                except StorageError as e:
+                    log.warning("the journal of share groups cannot be shortened now: %s", e)
+
+    def close(self) -> None:
+        """Let no more locks end."""
+        if self._deadlines is not None:
+            self._deadlines.close()
+
+    # --- beginning --------------------------------------------------------------------------
+
+    async def begin(
+        self, group: GroupKey, wanted: Sequence[tuple[Place, PartitionSource]], reset: int
+    ) -> dict[Place, ErrorCode]:
+        """Let a group begin with partitions, where `reset` says, unless it has done so already.
+
+        Returns the errors of those with which it cannot. Durable on return.
+        """
+        # To its end, whatever happens to the caller: a second beginning would forget the first.
+        task = asyncio.ensure_future(self._begin(group, wanted, reset))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+        return await asyncio.shield(task)
+
+    async def _begin(
+        self, group: GroupKey, wanted: Sequence[tuple[Place, PartitionSource]], reset: int
+    ) -> dict[Place, ErrorCode]:
+        errors: dict[Place, ErrorCode] = {}
+        starts: list[tuple[Place, int]] = []
+        slices = Slices(_WINDOWS_PER_SLICE)
+        async with self._locks.setdefault(group[0], asyncio.Lock()):
+            for place, source in wanted:
+                await slices.done()
+                if self.table.find(group, place) is not None:
+                    continue
+                if not self.has_room(group[0], len(starts) + 1):
+                    errors[place] = ErrorCode.POLICY_VIOLATION
+                    continue
+                try:
+                    starts.append((place, await _first_offset(source, reset)))
+                except (StorageError, Malformed):
+                    errors[place] = ErrorCode.KAFKA_STORAGE_ERROR
+            for at in range(0, len(starts), _AT_ONCE):
+                try:
+                    await self.put(group, starts[at : at + _AT_ONCE])
+                except StorageError:
+                    rest = starts[at : at + _AT_ONCE]
+                    errors |= {place: ErrorCode.KAFKA_STORAGE_ERROR for place, _ in rest}
+        return errors
+
+    def has_room(self, org: int, new: int) -> bool:
+        """Whether an org may have so many more share partitions."""
+        return self.table.usage(org).partitions + new <= self.limits.org_partitions
+
+    async def put(self, group: GroupKey, starts: Sequence[tuple[Place, int]]) -> None:
+        """Let a group go on at these offsets, without what it knows of the records. Durable.
+
+        Raises:
+            StorageError: nothing has changed.
+        """
+        made = [Began(*group, *place, start, []) for place, start in starts]
+
+        def settle(stored: bool) -> None:
+            for event in made:
+                if stored and self._find_topic(group[0], event.topic_id) is not None:
+                    self.table.apply(event)
+
+        await self._wal.wait_for_room(group[0])
+        await self.journal.append(made, settle)
+
+    # --- records ----------------------------------------------------------------------------
+
+    def look(self, found: SharePartition, source: PartitionSource, terms: Terms) -> int | None:
+        """The first offset that a member might acquire; None: none at present."""
+        window = found.window
+        found.most_deliveries = terms.most_deliveries
+        window.move_start(source.log_start)
+        self._expire(found)
+        self.table.recount(found)
+        offset = window.next_offset
+        if offset >= source.end(terms.committed):
+            return None
+        if offset == window.end and window.in_flight >= self._room(found, terms):
+            found.is_full = True
+            return None
+        return offset
+
+    def _room(self, found: SharePartition, terms: Terms) -> int:
+        """How many offsets the window may hold."""
+        left = self.limits.org_in_flight - self.table.usage(found.group[0]).in_flight
+        return min(terms.most_in_flight, found.window.in_flight + max(0, left))
+
+    def take(
+        self,
+        found: SharePartition,
+        member: str,
+        spans: Iterable[Span],
+        since: int,
+        most: int,
+        terms: Terms,
+        *,
+        exact: bool,
+    ) -> list[Acquired]:
+        """Give records of batches to a member; `since`: where the read of `spans` began."""
+        until = asyncio.get_running_loop().time() + terms.lock
+        acquired = found.window.acquire(
+            member,
+            until,
+            spans,
+            most,
+            since=since,
+            room=self._room(found, terms),
+            exact=exact,
+            most_deliveries=terms.most_deliveries,
+        )
+        self.table.recount(found)
+        self.acquired += sum(part.end - part.first for part in acquired)
+        if acquired:
+            self._watch(found)
+        return acquired
+
+    async def acknowledge(
+        self,
+        found: SharePartition,
+        member: str,
+        batches: Sequence[Acknowledgement],
+        terms: Terms,
+    ) -> None:
+        """Acknowledge records of a member, durably.
+
+        Raises:
+            BadAcknowledgementError, RecordStateError: see `Window.acknowledge`.
+            StorageError: the records are available again, or that is in doubt.
+        """
+        found.most_deliveries = terms.most_deliveries
+        self._expire(found)
+        found.window.check(member, batches)
+        waits: list[Awaitable[object]] = []
+        for at in range(0, len(batches), _BATCHES_PER_SLICE):
+            if at:
+                await asyncio.sleep(0)
+            some = batches[at : at + _BATCHES_PER_SLICE]
+            until = asyncio.get_running_loop().time() + terms.lock
+            changes = found.window.acknowledge(member, some, until, terms.most_deliveries)
+            self._count(some, changes)
+            self._watch(found)
+            if changes:
+                waits.append(self._write(found, changes))
+        for wait in waits:
+            await wait
+
+    def _write(self, found: SharePartition, changes: list[Change]) -> Awaitable[object]:
+        window = found.window
+
+        def settle(stored: bool) -> None:
+            if stored:
+                window.settle(changes)
+            else:
+                window.revert(changes)
+            if found.window is window:
+                self.table.recount(found)
+            released = not stored or any(each.state is RecordState.AVAILABLE for each in changes)
+            if released or found.is_full:
+                found.is_full = False
+                self._wake(found)
+
+        event = Changed(*found.group, *found.place, window.start, events.rows(changes))
+        return self.journal.append([event], settle)
+
+    def _count(self, batches: Iterable[Acknowledgement], changes: Iterable[Change]) -> None:
+        released = 0
+        for first, end, types in batches:
+            if len(types) == 1:
+                self.acknowledged[Acknowledge(types[0])] += end - first
+                released += types[0] == Acknowledge.RELEASE
+            else:
+                for kind, number in Counter(types).items():
+                    self.acknowledged[Acknowledge(kind)] += number
+                    released += kind == Acknowledge.RELEASE
+        if released:
+            self.exhausted += _exhausted(changes, batches)
+
+    # --- giving back ------------------------------------------------------------------------
+
+    async def release(self, group: GroupKey, member: str) -> int:
+        """Take back all that a member has; returns the number of records.
+
+        Its ops that acquire records now take nothing more: their client is gone, or said so, and
+        the order in which ops arrive is not that in which they were sent.
+        """
+        for acquiring in self._acquiring.get((*group, member), ()):
+            acquiring.abandon()
+        released = 0
+        slices = Slices(_WINDOWS_PER_SLICE)
+        for found in self.table.of(group):
+            changes = found.window.release(member, self._most(found))
+            released += self._given_back(found, changes)
+            await slices.done()
+        return released
+
+    @contextmanager
+    def acquires(self, group: GroupKey, member: str, acquiring: Abandoned) -> Generator[None]:
+        """While an op acquires records for a member; `release` abandons it."""
+        key = (*group, member)
+        its = self._acquiring.setdefault(key, set())
+        its.add(acquiring)
+        try:
+            yield
+        finally:
+            its.discard(acquiring)
+            if not its:
+                self._acquiring.pop(key, None)
+
+    def give_back(self, found: SharePartition, member: str, first: int, end: int) -> int:
+        """Take back what a member has of the records [first, end), which it has not seen."""
+        changes = found.window.give_back(member, first, end, self._most(found))
+        return self._given_back(found, changes)
+
+    def _most(self, found: SharePartition) -> int:
+        return found.most_deliveries or self.limits.most_deliveries
+
+    def _given_back(self, found: SharePartition, changes: list[Change]) -> int:
+        """Record changes that have happened already; a restart may have them happen again."""
+        if not changes:
+            return 0
+        self.table.recount(found)
+        event = Changed(*found.group, *found.place, found.window.start, events.rows(changes))
+        self._forget(self.journal.append([event], lambda _stored: None))
+        self.exhausted += sum(
+            each.end - each.first for each in changes if each.state is RecordState.ARCHIVED
+        )
+        self._wake(found)
+        return sum(each.end - each.first for each in changes)
+
+    def _forget(self, written: asyncio.Future[list[int]]) -> None:
+        written.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _wake(self, found: SharePartition) -> None:
+        topic = self._find_topic(found.group[0], found.place.topic_id)
+        if topic is not None:
+            self._parked.wake([topic.partition_id(found.place.partition)])
+
+    # --- locks ------------------------------------------------------------------------------
+
+    def _watch(self, found: SharePartition) -> None:
+        """Have the window looked at when its next lock ends."""
+        when = found.window.wake_at
+        if when >= self._due.get(found, NEVER):
+            return
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop())
+        self._due[found] = when
+        self._deadlines.add(when, partial(self._lock_ends, found, when))
+
+    def _lock_ends(self, found: SharePartition, when: float) -> None:
+        if self._due.get(found) != when:
+            return
+        del self._due[found]
+        if self.table.find(found.group, found.place) is found:
+            self._expire(found)
+            self._watch(found)
+
+    def _expire(self, found: SharePartition) -> None:
+        now = asyncio.get_running_loop().time()
+        changes = found.window.expire(now, self._most(found))
+        self.expired += self._given_back(found, changes)
+
+    # --- forgetting -------------------------------------------------------------------------
+
+    async def drop(self, group: GroupKey, places: Iterable[Place]) -> None:
+        """Forget where a group is; without places, everywhere. Durable on return.
+
+        Raises:
+            StorageError: it is known as before.
+        """
+        made: list[Event] = [Dropped(*group, *place) for place in places]
+        if not self.table.of(group):
+            return
+        made = made or [Dropped(*group, b"", EVERY)]
+
+        def settle(stored: bool) -> None:
+            for event in made if stored else ():
+                self.table.apply(event)
+
+        await self._wal.wait_for_room(group[0])
+        await self.journal.append(made, settle)
+
+    def drop_topics(self, topics: Collection[Topic]) -> None:
+        """Forget what groups have of topics that were deleted: no id is used again."""
+        for topic in topics:
+            for group in [key for key in self.table.groups if key[0] == topic.org]:
+                self.table.drop_topic(group, topic.uuid)
+
+
+async def _first_offset(source: PartitionSource, reset: int) -> int:
+    """Where a group begins. Raises StorageError, Malformed."""
+    if reset == EARLIEST:
+        return source.log_start
+    if reset != LATEST:
+        found = await source.first_from(max(0, round(time() * 1000) - reset))
+        if found is not None:
+            return found.offset
+    return source.high_watermark
+
+
+def _exhausted(changes: Iterable[Change], batches: Iterable[Acknowledgement]) -> int:
+    """The records that were to be released, but are archived."""
+    rejected = sum(
+        end - first
+        if len(types) == 1 and types[0] in _ARCHIVING
+        else sum(kind in _ARCHIVING for kind in types)
+        for first, end, types in batches
+    )
+    archived = sum(each.end - each.first for each in changes if each.state is RecordState.ARCHIVED)
+    return max(0, archived - rejected)
+
+
+_ARCHIVING = frozenset({Acknowledge.GAP, Acknowledge.REJECT})

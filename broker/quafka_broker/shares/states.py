@@ -1,0 +1,101 @@
+"""The states of a record in a share group, and what acknowledgements do to them (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from math import inf
+from typing import NamedTuple
+
+_FEWEST_TOGETHER = 2
+"""Deliveries of a record together with others, at least."""
+
+
+class RecordState(IntEnum):
+    """The state of a record. The numbers are written to the log; Kafka's are the same."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+    """Never delivered any more, though nobody has accepted it."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the record leaves the window once it is the first one."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+
+
+class Acknowledge(IntEnum):
+    """Kafka's types of acknowledgements."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Change(NamedTuple):
+    """Records [first, end) get this state and this delivery count."""
+
+    first: int
+    end: int
+    state: RecordState
+    deliveries: int
+
+
+class Acquired(NamedTuple):
+    """Records [first, end) that a member has now, for the `deliveries`-th time."""
+
+    first: int
+    end: int
+    deliveries: int
+
+
+def alone_from(most_deliveries: int) -> float:
+    """Records that were delivered so often are delivered alone: half of the limit, as in Kafka.
+
+    One of them may be what kills its consumers; the others would reach the limit with it.
+    """
+    found = max(_FEWEST_TOGETHER, (most_deliveries + 1) // 2)
+    return found if found < most_deliveries else inf
+
+
+def alone_at_once(size: int, deliveries: int, most_deliveries: int) -> int:
+    """How many of `size` such records are delivered: half as many each time, one at last."""
+    if deliveries >= most_deliveries - 1:
+        return 1
+    return max(1, size >> int(deliveries - alone_from(most_deliveries) + 1))
+
+
+class Span(NamedTuple):
+    """Offsets [first, end) of one record batch.
+
+    `size`: its bytes. `hidden`: no consumer may have its records: they are markers of transactions,
+    or of a transaction that was aborted.
+    """
+
+    first: int
+    end: int
+    size: int = 0
+    hidden: bool = False
+
+
+class Acknowledgement(NamedTuple):
+    """The records [first, end), with one type for all of them or one for each."""
+
+    first: int
+    end: int
+    types: Sequence[int]
+
+
+class BadAcknowledgementError(ValueError):
+    """The acknowledgement has no meaning, whatever the state of the records."""
+
+
+class RecordStateError(Exception):
+    """A record is not the member's to acknowledge: its lock has ended, or it never had one."""

@@ -1,0 +1,450 @@
+"""A share partition: the records of one partition that one share group has in flight. Pure.
+
+The window is the offsets [start, end). All records below `start` (Kafka's SPSO) have been dealt
+with, and all from `end` on are available. Between them the window has ranges of records with equal
+states: thousands of records that a member takes and accepts together are one range.
+
+A change that must be durable first is *pending*: nobody can take or acknowledge its records until
+`settle` or `revert`. Changes of a restart are applied by `apply`, the last one of a record winning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+
+from quafka_broker.shares.ranges import NEVER, Range, Ranges
+from quafka_broker.shares.states import (
+    Acknowledge,
+    Acknowledgement,
+    Acquired,
+    BadAcknowledgementError,
+    Change,
+    RecordState,
+    RecordStateError,
+    Span,
+    alone_at_once,
+    alone_from,
+)
+
+_AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+_ARCHIVED, _ACKNOWLEDGED = RecordState.ARCHIVED, RecordState.ACKNOWLEDGED
+
+
+class Window:
+    """The state of a share partition. Times are seconds of one clock, which the caller reads."""
+
+    __slots__ = ("_free_from", "_ranges", "acquired", "end", "start", "wake_at")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.end = start
+        self.acquired = 0
+        """Records under a lock."""
+        self.wake_at = NEVER
+        """No lock ends before this time."""
+        self._ranges = Ranges()  # over [start, end)
+        self._free_from = start  # no record of the window below this is free
+
+    @property
+    def in_flight(self) -> int:
+        """The offsets of the window."""
+        return self.end - self.start
+
+    @property
+    def next_offset(self) -> int:
+        """The first record that may be free."""
+        for at in range(self._ranges.place(self._free_from), len(self._ranges)):
+            found = self._ranges[at]
+            if found.is_free:
+                self._free_from = max(found.first, self._free_from)
+                return self._free_from
+        self._free_from = self.end
+        return self.end
+
+    def comes_alone(self, most_deliveries: int) -> bool:
+        """Whether the first free record is to be delivered alone, see `alone_from`."""
+        offset = self.next_offset
+        if offset >= self.end:
+            return False
+        found = self._ranges[self._ranges.place(offset)]
+        return found.deliveries >= alone_from(most_deliveries)
+
+    def ranges(self) -> Iterator[Range]:
+        """The ranges of the window, by offset."""
+        return iter(self._ranges)
+
+    def done_from(self, offset: int) -> Iterator[Range]:
+        """The ranges at or above an offset that were dealt with, but are not the first."""
+        for here in self._ranges:
+            if here.end > offset and here.state.is_final and not here.pending:
+                yield here
+
+    # --- taking -----------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member: str,
+        until: float,
+        spans: Iterable[Span],
+        most: int,
+        *,
+        since: int,
+        room: int,
+        exact: bool,
+        most_deliveries: int,
+    ) -> list[Acquired]:
+        """Give free records of batches to a member, which has them until `until`.
+
+        `spans` are the batches of the partition from `since` on. Offsets between them have no
+        record any more, and are archived, like hidden batches.
+        `most`: so many records, at least one batch; with `exact` never more, though a batch
+        is cut. `room`: the window holds at most so many offsets.
+        A record whose last delivery was cut short by a restart is delivered again as its last.
+        Records that were delivered often come alone, see `alone_from`.
+        """
+        found: list[Acquired] = []
+        taken = 0
+        alone = alone_from(most_deliveries)
+        position = max(self.next_offset, since)
+        for span in spans:
+            if taken >= most or (found and found[-1].deliveries > alone):
+                break
+            limit = self.start + room
+            if span.end <= position:
+                continue
+            first = max(span.first, position)
+            if first > position:
+                self._archive_free(position, min(first, max(limit, self.end)))
+            end = min(span.end, max(limit, self.end))
+            if end <= first:
+                break
+            position = end
+            if span.hidden:
+                self._archive_free(first, end)
+                continue
+            left = most - taken if exact else NEVER
+            for part in self._take(
+                member, until, first, end, left, most_deliveries, is_first=not found
+            ):
+                taken += part.end - part.first
+                found.append(part)
+        self._trim()
+        if found:
+            self.wake_at = min(self.wake_at, until)
+        return joined(found)
+
+    def _take(
+        self,
+        member: str,
+        until: float,
+        first: int,
+        end: int,
+        most: float,
+        most_deliveries: int,
+        *,
+        is_first: bool,
+    ) -> Iterator[Acquired]:
+        if first >= self.end or end > self.end:
+            self._extend(end)
+        alone = alone_from(most_deliveries)
+        for at in self._ranges.carve(first, end):
+            here = self._ranges[at]
+            if not here.is_free or most <= 0:
+                continue
+            comes_alone = here.deliveries >= alone
+            if comes_alone:
+                size = alone_at_once(here.end - here.first, here.deliveries, most_deliveries)
+                most = min(most, size) if is_first else 0
+                if not most:
+                    continue
+            if here.end - here.first > most:
+                self._ranges.split(at, here.first + int(most))
+                here = self._ranges[at]
+            here.state, here.member, here.until = _ACQUIRED, member, until
+            here.deliveries += here.deliveries < most_deliveries
+            size = here.end - here.first
+            self.acquired += size
+            most = 0 if comes_alone else most - size
+            is_first = False
+            yield Acquired(here.first, here.end, here.deliveries)
+        self._ranges.merge(first, end)
+
+    def _archive_free(self, first: int, end: int) -> None:
+        """Nobody will ever have these records, as far as nobody has them."""
+        if first >= end:
+            return
+        if end > self.end:
+            self._extend(end)
+        for at in self._ranges.carve(first, end):
+            if self._ranges[at].is_free:
+                self._ranges[at].state = _ARCHIVED
+        self._ranges.merge(first, end)
+
+    # --- acknowledging ----------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        member: str,
+        batches: Sequence[Acknowledgement],
+        renewed_until: float,
+        most_deliveries: int,
+    ) -> list[Change]:
+        """Acknowledge records that a member has, all or none. The changes are pending.
+
+        Records below the start of the window have been dealt with: they are left out.
+
+        Raises:
+            BadAcknowledgementError: a batch is not one.
+            RecordStateError: the member does not have one of the records.
+        """
+        runs = self._checked(member, batches)
+        changes: list[Change] = []
+        for first, end, kind in runs:
+            first = max(first, self.start)
+            if first >= end:
+                continue
+            if kind is Acknowledge.RENEW:
+                self._renew(first, end, renewed_until)
+            else:
+                changes += self._put_pending(first, end, kind, most_deliveries)
+        return changes
+
+    def check(self, member: str, batches: Sequence[Acknowledgement]) -> None:
+        """Check what `acknowledge` would. Raises as that."""
+        self._checked(member, batches)
+
+    def _checked(
+        self, member: str, batches: Sequence[Acknowledgement]
+    ) -> list[tuple[int, int, Acknowledge]]:
+        runs = [run for batch in batches for run in _runs(batch)]
+        for before, after in pairwise(runs):
+            if after[0] < before[1]:
+                raise BadAcknowledgementError("batches overlap, or are not in order")
+        for first, end, _ in runs:
+            self._check_held(member, max(first, self.start), end)
+        return runs
+
+    def _check_held(self, member: str, first: int, end: int) -> None:
+        if end > self.end:
+            raise RecordStateError(f"offset {end - 1} was never acquired")
+        for at in range(self._ranges.place(first), len(self._ranges)):
+            here = self._ranges[at]
+            if here.first >= end:
+                break
+            if here.state is not _ACQUIRED or here.member != member:
+                raise RecordStateError(f"the member does not hold offset {max(first, here.first)}")
+
+    def _renew(self, first: int, end: int, until: float) -> None:
+        for at in self._ranges.carve(first, end):
+            self._ranges[at].until = until
+        self.wake_at = min(self.wake_at, until)
+        self._ranges.merge(first, end)
+
+    def _put_pending(
+        self, first: int, end: int, kind: Acknowledge, most_deliveries: int
+    ) -> list[Change]:
+        changes: list[Change] = []
+        for at in self._ranges.carve(first, end):
+            here = self._ranges[at]
+            state = _after(kind, here.deliveries, most_deliveries)
+            self._let_go(here, state, here.deliveries)
+            here.pending = True
+            changes.append(Change(here.first, here.end, state, here.deliveries))
+        self._ranges.merge(first, end)
+        return changes
+
+    def settle(self, changes: Iterable[Change]) -> None:
+        """Pending changes are durable."""
+        self._end_pending(changes, kept=True)
+
+    def revert(self, changes: Iterable[Change]) -> None:
+        """Pending changes are not in the log: the records are available again."""
+        self._end_pending(changes, kept=False)
+
+    def _end_pending(self, changes: Iterable[Change], *, kept: bool) -> None:
+        for first, end, _, _ in changes:
+            first = max(first, self.start)
+            if first >= min(end, self.end):
+                continue
+            for at in self._ranges.carve(first, min(end, self.end)):
+                here = self._ranges[at]
+                if here.pending:
+                    here.pending = False
+                    here.state = here.state if kept else _AVAILABLE
+                    if here.state is _AVAILABLE:
+                        self._free_from = min(self._free_from, here.first)
+            self._ranges.merge(first, end)
+        self._trim()
+
+    # --- giving back ------------------------------------------------------------------------
+
+    def expire(self, now: float, most_deliveries: int) -> list[Change]:
+        """End the locks whose time is over. What is returned has happened."""
+        if now < self.wake_at:
+            return []
+        changes: list[Change] = []
+        self.wake_at = NEVER
+        for here in self._ranges:
+            if here.state is _ACQUIRED:
+                if here.until <= now:
+                    changes.append(self._give_back(here, here.deliveries, most_deliveries))
+                else:
+                    self.wake_at = min(self.wake_at, here.until)
+        return self._given_back(changes)
+
+    def release(self, member: str, most_deliveries: int) -> list[Change]:
+        """Take back what a member has, as deliveries that count. What is returned has happened."""
+        changes = [
+            self._give_back(here, here.deliveries, most_deliveries)
+            for here in self._ranges
+            if here.state is _ACQUIRED and here.member == member
+        ]
+        return self._given_back(changes)
+
+    def give_back(self, member: str, first: int, end: int, most_deliveries: int) -> list[Change]:
+        """Take back records of [first, end) that a member has, without a delivery."""
+        first, end = max(first, self.start), min(end, self.end)
+        if first >= end:
+            return []
+        changes: list[Change] = []
+        for at in self._ranges.carve(first, end):
+            here = self._ranges[at]
+            if here.state is _ACQUIRED and here.member == member:
+                changes.append(self._give_back(here, here.deliveries - 1, most_deliveries))
+        self._ranges.merge(first, end)
+        return self._given_back(changes)
+
+    def _give_back(self, here: Range, deliveries: int, most_deliveries: int) -> Change:
+        state = _after(Acknowledge.RELEASE, deliveries, most_deliveries)
+        self._let_go(here, state, deliveries)
+        return Change(here.first, here.end, state, deliveries)
+
+    def _given_back(self, changes: list[Change]) -> list[Change]:
+        if changes:
+            self._free_from = min(self._free_from, changes[0].first)
+            self._ranges.merge(changes[0].first, changes[-1].end)
+            self._trim()
+        return changes
+
+    def _let_go(self, here: Range, state: RecordState, deliveries: int) -> None:
+        self.acquired -= here.end - here.first
+        here.state, here.deliveries, here.member, here.until = state, deliveries, "", NEVER
+
+    # --- the start --------------------------------------------------------------------------
+
+    def move_start(self, offset: int) -> None:
+        """The partition has no records below this offset any more."""
+        if offset <= self.start:
+            return
+        if offset >= self.end:
+            self._ranges.clear()
+            self.start = self.end = self._free_from = offset
+            self.acquired = 0
+            return
+        self._ranges.split(self._ranges.place(offset), offset)
+        gone = self._ranges.place(offset)
+        for here in self._ranges[:gone]:
+            if here.state is _ACQUIRED:
+                self.acquired -= here.end - here.first
+        del self._ranges[:gone]
+        self.start = offset
+        self._free_from = max(self._free_from, offset)
+        self._trim()
+
+    # --- the log ----------------------------------------------------------------------------
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Apply changes of an earlier run: each record has the state of its last change."""
+        for first, end, state, deliveries in changes:
+            first = max(first, self.start)
+            if first >= end:
+                continue
+            if end > self.end:
+                self._extend(end)
+            for at in self._ranges.carve(first, end):
+                here = self._ranges[at]
+                if here.state is _ACQUIRED:
+                    self.acquired -= here.end - here.first
+                here.state, here.deliveries, here.member = state, deliveries, ""
+                here.until, here.pending = NEVER, False
+            self._free_from = min(self._free_from, first)
+            self._ranges.merge(first, end)
+        self._trim()
+
+    def dump(self, *, settled: bool) -> list[Change]:
+        """The records of the window that are not as new, as they are after a restart.
+
+        `settled`: pending changes are taken as durable; otherwise, as if they had not been made.
+        """
+        found: list[Change] = []
+        for here in self._ranges:
+            lost = here.state is _ACQUIRED or (here.pending and not settled)
+            state = _AVAILABLE if lost else here.state
+            if state is _AVAILABLE and not here.deliveries:
+                continue
+            last = found[-1] if found else None
+            if last is not None and last.end == here.first and last[2:] == (state, here.deliveries):
+                found[-1] = last._replace(end=here.end)
+            else:
+                found.append(Change(here.first, here.end, state, here.deliveries))
+        return found
+
+    def _extend(self, end: int) -> None:
+        """Let the window reach up to `end`."""
+        self._ranges.extend_to(self.end, end)
+        self._free_from = min(self._free_from, self.end)
+        self.end = end
+
+    def _trim(self) -> None:
+        """Move the start over all that has been dealt with."""
+        gone = 0
+        for here in self._ranges:
+            if here.pending or not here.state.is_final:
+                break
+            gone += 1
+        if gone:
+            self.start = self._ranges[gone - 1].end
+            del self._ranges[:gone]
+            self._free_from = max(self._free_from, self.start)
+
+
+def _after(kind: Acknowledge, deliveries: int, most_deliveries: int) -> RecordState:
+    """The state of a record that was delivered `deliveries` times and is acknowledged."""
+    if kind is Acknowledge.ACCEPT:
+        return _ACKNOWLEDGED
+    if kind is Acknowledge.RELEASE and deliveries < most_deliveries:
+        return _AVAILABLE
+    return _ARCHIVED
+
+
+def _runs(batch: Acknowledgement) -> Iterator[tuple[int, int, Acknowledge]]:
+    """A batch as ranges with one type each."""
+    first, end, types = batch
+    if not 0 <= first < end:
+        raise BadAcknowledgementError("the batch has no records")
+    if len(types) not in (1, end - first):
+        raise BadAcknowledgementError("the batch has neither one type nor one for each record")
+    for kind, run in groupby(types):
+        try:
+            known = Acknowledge(kind)
+        except ValueError as e:
+            raise BadAcknowledgementError(f"the type {kind} is not known") from e
+        if len(types) == 1:
+            yield first, end, known
+            return
+        size = sum(1 for _ in run)
+        yield first, first + size, known
+        first += size
+
+
+def joined(parts: Sequence[Acquired]) -> list[Acquired]:
+    """The same records, with neighbours of equal delivery counts as one."""
+    found: list[Acquired] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if last is not None and last.end == part.first and last.deliveries == part.deliveries:
+            found[-1] = last._replace(end=part.end)
+        else:
+            found.append(part)
+    return found
