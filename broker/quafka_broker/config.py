@@ -10,6 +10,10 @@ from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_objects.address import parse_address
+from quafka_objects.costs import parse_prices
+from quafka_objects.errors import StoreAddressError
+from quafka_proto.cluster_format import MOST_SHARDS
 
 _MAX_LONG = (1 << 63) - 1
 _RRL_PART = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -65,12 +69,71 @@ def broker_addresses(text: str) -> tuple[str, ...]:
     return tuple(f"{node_id}@{where}" for node_id, where in found.items())
 
 
+class StoreUrl(str):
+    """The URL of an object store, or of a folder in the place of one (`file:///…`)."""
+
+    __slots__ = ()
+
+
+def data_place(text: str) -> Path | StoreUrl:
+    """Parse a path, or the URL of an object store.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if "://" not in text:
+        return settings.path(text)
+    try:
+        parse_address(text)
+    except StoreAddressError as e:
+        raise ValueError(str(e)) from e
+    return StoreUrl(text)
+
+
+def prices(text: str) -> str:
+    """Check a table of prices. Raises ValueError."""
+    parse_prices(text)
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class LogSettings(OpsSettings):
     """The settings of the log, its topics, groups and snapshots."""
 
-    data: Path = setting(
-        Path("./quafka-data"), "folder of the log and the keys", settings.path, "a path",
+    data: Path | StoreUrl = setting(
+        Path("./quafka-data"), "folder of the log and the keys, or the URL of an object store that "
+        "has the log", data_place, "a path, s3://…, gs://…, az://… or file:///…",
+    )  # fmt: skip
+    cache: Path = setting(
+        Path("./quafka-cache"), "with data in an object store: local folder of the keys, and of "
+        "copies that may be lost", settings.path, "a path",
+    )  # fmt: skip
+    store_shards: int = setting(
+        4, "number of shards of a cluster, fixed when its first broker starts: the parts in which "
+        "its log is spread over brokers", settings.whole(1, MOST_SHARDS), "1 to 1024",
+    )  # fmt: skip
+    store_cache_bytes: int = setting(
+        1 << 30, "with data in an object store: disk space for copies, in bytes",
+        settings.whole(64 << 20, 1 << 50), "67108864 to 1125899906842624",
+    )  # fmt: skip
+    store_timeout_ms: int = setting(
+        10_000, "how long the object store may be silent before appends are refused, with errors "
+        "that clients retry, in ms", settings.whole(100, 600_000), "100 to 600000",
+    )  # fmt: skip
+    store_view_interval_ms: int = setting(
+        30_000, "with data in an object store: least time between two views of the log for Spark, "
+        "unless topics have changed, in ms", settings.whole(1_000, 86_400_000), "1000 to 86400000",
+    )  # fmt: skip
+    store_grace_ms: int = setting(
+        600_000, "with data in an object store: how long objects stay that the log does not need "
+        "any more, for readers that began before, in ms", settings.whole(60_000, 604_800_000),
+        "60000 to 604800000",
+    )  # fmt: skip
+    store_prices: str = setting(
+        "put=0.005,get=0.0004,stored=0.023,read=0,written=0", "prices of the object store in "
+        "dollars, for the estimate on the status page: 1,000 requests that write (put) or read "
+        "(get), a GB stored for a month, a GB that leaves (read) or enters (written) the store",
+        prices, "name=dollars, separated by commas",
     )  # fmt: skip
     cluster_env: str = setting(
         "default", "environment in the RRLs of topics: org/env/cluster/topics/slug",
@@ -166,7 +229,9 @@ class LogSettings(OpsSettings):
     max_producers_per_org: int = setting(
         100_000, "most idempotent producers that the broker remembers for an org, counted once "
         "for each partition they write to; beyond it, those silent for longest must "
-        "begin a new epoch", settings.whole(1, 10_000_000), "1 to 10000000",
+        "begin a new epoch; also most new ids for idempotent producers of an org in an hour, "
+        "but 1,000 at least",
+        settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
         86_400_000, "how long the broker remembers a silent idempotent producer, in ms",
@@ -218,6 +283,152 @@ class LogSettings(OpsSettings):
         256 << 20, "most memory that the members of all consumer groups of an org take, in bytes",
         settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
+    group_share_session_timeout_ms: int = setting(
+        45_000, "how long a member of a share group may be silent before it is removed, in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_min_session_timeout_ms: int = setting(
+        45_000, "shortest share.session.timeout.ms of a share group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_max_session_timeout_ms: int = setting(
+        60_000, "longest share.session.timeout.ms of a share group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_heartbeat_interval_ms: int = setting(
+        5_000, "interval of the heartbeats of a share group's members, in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_min_heartbeat_interval_ms: int = setting(
+        5_000, "shortest share.heartbeat.interval.ms of a share group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_max_heartbeat_interval_ms: int = setting(
+        15_000, "longest share.heartbeat.interval.ms of a share group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_share_assignment_interval_ms: int = setting(
+        1_000, "least time between two assignments of a share group, in ms; one with "
+        "at most 300 members and partitions is assigned at once",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_share_min_assignment_interval_ms: int = setting(
+        0, "shortest share.assignment.interval.ms of a group",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_share_max_assignment_interval_ms: int = setting(
+        15_000, "longest share.assignment.interval.ms of a group",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_share_max_size: int = setting(
+        200, "most members of a share group", settings.whole(1, 10_000), "1 to 10000"
+    )
+    group_share_record_lock_duration_ms: int = setting(
+        30_000, "how long a member of a share group has the records that it acquires, in ms",
+        settings.whole(100, 3_600_000), "100 to 3600000",
+    )  # fmt: skip
+    group_share_min_record_lock_duration_ms: int = setting(
+        15_000, "shortest share.record.lock.duration.ms of a share group",
+        settings.whole(100, 3_600_000), "100 to 3600000",
+    )  # fmt: skip
+    group_share_max_record_lock_duration_ms: int = setting(
+        60_000, "longest share.record.lock.duration.ms of a share group",
+        settings.whole(100, 3_600_000), "100 to 3600000",
+    )  # fmt: skip
+    group_share_delivery_count_limit: int = setting(
+        5, "how often a share group delivers a record that is released or not acknowledged",
+        settings.whole(2, 100), "2 to 100",
+    )  # fmt: skip
+    group_share_min_delivery_count_limit: int = setting(
+        2, "least share.delivery.count.limit of a share group", settings.whole(1, 100), "1 to 100"
+    )
+    group_share_max_delivery_count_limit: int = setting(
+        10, "greatest share.delivery.count.limit of a share group",
+        settings.whole(1, 100), "1 to 100",
+    )  # fmt: skip
+    group_share_min_partition_max_record_locks: int = setting(
+        100, "least share.partition.max.record.locks of a share group",
+        settings.whole(1, 10_000), "1 to 10000",
+    )  # fmt: skip
+    group_share_max_partition_max_record_locks: int = setting(
+        4_000, "greatest share.partition.max.record.locks of a share group",
+        settings.whole(1, 10_000), "1 to 10000",
+    )  # fmt: skip
+    group_share_partition_max_record_locks: int = setting(
+        2_000, "most offsets of a partition that a share group has in flight",
+        settings.whole(10, 10_000), "10 to 10000",
+    )  # fmt: skip
+    group_share_max_partitions: int = setting(
+        20_000, "most partitions that the share groups of an org read, each group's counted",
+        settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
+    group_share_max_in_flight: int = setting(
+        2_000_000, "most offsets that the share groups of an org have in flight",
+        settings.whole(1_000, 1 << 40), "1000 to 1099511627776",
+    )  # fmt: skip
+    group_consumer_session_timeout_ms: int = setting(
+        45_000, "session timeout of members of the consumer group protocol (KIP-848), in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5_000, "how often members of the consumer group protocol send a heartbeat, in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000, "shortest consumer.session.timeout.ms of a group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000, "longest consumer.session.timeout.ms of a group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5_000, "shortest consumer.heartbeat.interval.ms of a group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "longest consumer.heartbeat.interval.ms of a group",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_consumer_assignment_interval_ms: int = setting(
+        1_000, "least time between two assignments of a group of the consumer group protocol, in "
+        "ms; one with at most 300 members and partitions is assigned at once",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_consumer_min_assignment_interval_ms: int = setting(
+        0, "shortest consumer.assignment.interval.ms of a group",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_consumer_max_assignment_interval_ms: int = setting(
+        15_000, "longest consumer.assignment.interval.ms of a group",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_consumer_max_size: int = setting(
+        10_000, "most members of a group of the consumer group protocol",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
+    group_consumer_max_topics: int = setting(
+        5_000, "most topics that a member of the consumer group protocol is subscribed to, by name "
+        "or by a pattern", settings.whole(1, 100_000), "1 to 100000",
+    )  # fmt: skip
+    group_consumer_assignors: str = setting(
+        "uniform,range", "assignors of the consumer group protocol that members may choose; the "
+        "first is the default", settings.choice(
+            "uniform,range", "range,uniform", "uniform", "range"
+        ), "uniform, range, or both in either order",
+    )  # fmt: skip
+    group_consumer_migration_policy: str = setting(
+        "bidirectional", "whether a group of the classic protocol becomes one of the consumer "
+        "group protocol when a consumer of that joins (upgrade), and one of the classic protocol "
+        "again when only classic members are left (downgrade)",
+        settings.choice("bidirectional", "upgrade", "downgrade", "disabled"),
+        "bidirectional, upgrade, downgrade, disabled",
+    )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        600_000, "how often the topics that a member's pattern matches are looked up, if no topic "
+        "was created or deleted meanwhile, in ms",
+        settings.whole(10_000, 86_400_000), "10000 to 86400000",
+    )  # fmt: skip
     offsets_retention_minutes: int = setting(
         10_080,
         "how long to keep the offsets of a consumer group without members, or in topics "
@@ -257,6 +468,15 @@ class LogSettings(OpsSettings):
     wal_segment_bytes: int = setting(
         1 << 30, "size at which the log begins a new segment, in bytes",
         settings.whole(1 << 16, 16 << 30), "65536 to 17179869184",
+    )  # fmt: skip
+    wal_object_linger_ms: int = setting(
+        50, "with data in an object store: least time between two objects of the log, less the "
+        "share of wal.object.bytes that waits, in ms; the first append after a pause does not wait",
+        settings.whole(0, 10_000), "0 to 10000",
+    )  # fmt: skip
+    wal_object_bytes: int = setting(
+        8 << 20, "bytes of appends that make an object of the log at once",
+        settings.whole(1 << 16, 64 << 20), "65536 to 67108864",
     )  # fmt: skip
     wal_checkpoint_bytes: int = setting(
         256 << 20, "bytes written between two checkpoints; a start reads at most as many",
@@ -345,6 +565,16 @@ class LogSettings(OpsSettings):
         settings.whole(1, 10_000), "1 to 10000",
     )  # fmt: skip
 
+    @property
+    def folder(self) -> Path:
+        """The local folder: the data, or what belongs to this machine if a store has the data."""
+        return self.cache if isinstance(self.data, StoreUrl) else self.data
+
+    @property
+    def store(self) -> StoreUrl | None:
+        """The object store that has the log; None: the folder has it."""
+        return self.data if isinstance(self.data, StoreUrl) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(LogSettings):
@@ -353,6 +583,10 @@ class BrokerConfig(LogSettings):
     mesh_listen: str = setting(
         "127.0.0.1:9192", "UDP address for gateways; port 0 takes a free one",
         settings.address, settings.ADDRESS,
+    )  # fmt: skip
+    mesh_advertised: str = setting(
+        "", "with data in an object store: mesh address for gateways and other brokers; default: "
+        "that of mesh.listen", settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
     mesh_allow: tuple[str, ...] = setting(
         (), "nodes that may connect, with their rights, separated by commas; a bare node id "

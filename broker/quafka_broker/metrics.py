@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.compaction_metrics import CompactionMetrics
+from quafka_broker.group_metrics import group_families
 from quafka_broker.groups.group import Group
+from quafka_broker.groups.group import Kind as GroupKind
 from quafka_broker.groups.lag import PartitionLag
 from quafka_broker.op_stats import BrokerStats
+from quafka_broker.share_metrics import share_families
+from quafka_broker.shares.lag import lag_of, start_of
 from quafka_broker.source_metrics import source_families
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.figures import figures_of
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
+from quafka_telemetry.slices import listed
 
 _PARTITION = ("org", "topic", "partition")
 _GROUP = ("org", "consumergroup")
@@ -36,6 +41,7 @@ class GroupLag(NamedTuple):
     """
 
     labels: tuple[str, str]
+    kind: str
     state: str
     members: int
     partitions: int
@@ -64,8 +70,9 @@ class _Lags:
         """Add a group's lag."""
         found = GroupLag(
             (str(org), group.name),
-            group.state,
-            len(group.members),
+            str(group.kind),
+            str(group.state),
+            group.member_count,
             len(partitions),
             sum(each.records or 0 for each in partitions),
             max((each.seconds or 0.0 for each in partitions), default=0.0),
@@ -127,8 +134,23 @@ class BrokerMetrics:
         async for org, group, partitions in self.state.groups.lags.of_every_group(
             self.state.groups.every_group(), self.state.groups.now_ms
         ):
+            if group.kind is GroupKind.SHARE:
+                partitions = await listed(self._share_lags(org, group))
             lags.add(org, group, partitions)
         self._lags = lags
+
+    def _share_lags(self, org: int, group: Group) -> Iterator[PartitionLag]:
+        """Where a share group is, in the partitions of this broker."""
+        for share in self.state.shares.table.of((org, group.name)):
+            topic = self.state.registry.find(org, "", share.place.topic_id)
+            if topic is None or not topic.has(share.place.partition):
+                continue
+            source = self.state.sources.partition(topic, share.place.partition)
+            lag = lag_of(share, source)
+            yield PartitionLag(
+                topic.name, share.place.partition, source.log_start, source.high_watermark,
+                start_of(share, source), lag if lag >= 0 else None,
+            )  # fmt: skip
 
     def collect(self) -> Iterator[Family]:
         """All families except those of `detail`."""
@@ -140,6 +162,8 @@ class BrokerMetrics:
         yield from self._security()
         yield from self.compaction.collect()
         yield from source_families(self.state)
+        yield from group_families(self.state.groups)
+        yield from share_families(self.state.shares)
         if self.state.snapshots.interval_ms:
             yield from self._snapshots()
 
@@ -356,12 +380,12 @@ class BrokerMetrics:
         )  # fmt: skip
         yield gauge("quafka_broker_parked_fetches", "Parked fetches", len(state.parked_fetches))
         groups = [entry.group for _, entry in state.groups.every_group()]
-        states = Counter(group.state.value for group in groups)
+        states = Counter(str(group.state) for group in groups)
         yield Family(
             "quafka_broker_groups", Kind.GAUGE, "Consumer groups",
             [((name,), count) for name, count in sorted(states.items())], ("state",),
         )  # fmt: skip
-        members = sum(len(group.members) for group in groups)
+        members = sum(group.member_count for group in groups)
         yield gauge("quafka_broker_group_members", "Members of all consumer groups", members)
 
     def _wal(self) -> Iterator[Family]:

@@ -10,6 +10,7 @@ from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.ops.records import FetchOpsResp
+from quafka_mesh_ops.ops.shares import AcquireRecordsResp
 from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100
@@ -85,6 +86,6 @@ class BrokerStats:
 
 
 def _parked(code: OpCode, answer: WireStruct, seconds: float) -> float:
-    if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp)):
+    if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp, AcquireRecordsResp)):
         return answer.parked_us / 1e6
     return seconds if code in _ALL_WAITING else 0.0

@@ -49,6 +49,7 @@ async def remove_org(state: BrokerState, org: int) -> bool:
         pass
     left = await _remove_topics(state, org)
     left += await _remove_groups(state, org)
+    await state.group_configs.drop_org(org)
     left += await _remove_transactions(state, org)
     if not left:
         await state.security.org_is_gone(org)
@@ -70,12 +71,14 @@ async def _remove_topics(state: BrokerState, org: int) -> int:
 
 
 async def _remove_groups(state: BrokerState, org: int) -> int:
-    """Delete groups, with their members and offsets; returns how many remain."""
+    """Delete groups, with members, offsets and share partitions; returns how many remain."""
     names = iter([entry.group.name for entry in state.groups.groups(org)])
     while some := list(islice(names, _AT_ONCE)):
         for name in some:
             state.groups.expel(org, name)
         await asyncio.gather(*(state.groups.delete_group(org, name) for name in some))
+    for group in [key for key in state.shares.table.groups if key[0] == org]:
+        await state.shares.drop(group, [])
     return len(state.groups.groups(org))
 
 

@@ -3,11 +3,20 @@
 A producer may write to several brokers through one gateway, with the id that one of the brokers
 gave. If another broker gave the same id to another producer, a third broker would take new batches
 for repeated ones. So each broker allocates from a space of its own, and no id twice.
+
+The space is shared by all orgs. An org has blocks of its own, which begin at random distances above
+all others, so its ids tell little of how many others get. And the idempotent producers of an org
+get at most `max.producer.ids` ids in an hour, or the org could use up the space.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
 
 from quafka_broker.partitions.errors import OffsetGoneError
 from quafka_broker.partitions.partition import PartitionId
@@ -19,7 +28,13 @@ from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.log import Log
 
 PRODUCER_ID_BLOCK = 1_000
-"""Ids that one event of the registry allocates."""
+"""Ids that one event of the registry allocates, at least."""
+_ORG_BLOCK = 64
+_MOST_SKIPPED = 7
+"""Blocks that are left out before an org's next one, at most."""
+_MOST_PER_EVENT = PRODUCER_ID_BLOCK + (_MOST_SKIPPED + 1) * _ORG_BLOCK
+"""Ids by which one event raises the highest allocated one, at most."""
+_HOUR = 3_600.0
 _SPACE_SIZE = 1 << 32
 
 
@@ -33,16 +48,48 @@ def producer_id_space(cluster_id: str) -> range:
     return range(first, first + _SPACE_SIZE)
 
 
+@dataclass(slots=True)
+class _OrgIds:
+    """The ids that an org gets next, and how many more it may have now."""
+
+    next: int = 0
+    stop: int = 0
+    left: float = math.inf
+    at: float = 0.0
+
+    def take(self, limit: int, now: float) -> bool:
+        """Count an id, if the org may have another one."""
+        self.left = min(float(limit), self.left + (now - self.at) * limit / _HOUR)
+        self.at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
 class ProducerIds:
-    """Allocates producer ids; blocks of them are events of the registry."""
+    """Allocates producer ids; blocks of them are events of the registry.
+
+    Args:
+        limit: the most ids for idempotent producers of an org in an hour.
+    """
 
     def __init__(
-        self, wal: Log, journal: RegistryJournal, registry: Registry, producers: Producers
+        self,
+        wal: Log,
+        journal: RegistryJournal,
+        registry: Registry,
+        producers: Producers,
+        limit: Callable[[int], int],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._wal = wal
         self._journal = journal
         self._registry = registry
         self._producers = producers
+        self._limit = limit
+        self._clock = clock
+        self._orgs: dict[int, _OrgIds] = {}
         self._space = range(0)
         self._next = 0
 
@@ -53,12 +100,14 @@ class ProducerIds:
         """
         space = self._space = producer_id_space(self._registry.cluster_id)
         up_to = max(space.start, self._registry.producer_ids_up_to)
-        self._registry.producer_ids_up_to = up_to + lost_events * PRODUCER_ID_BLOCK
+        self._registry.producer_ids_up_to = up_to + lost_events * _MOST_PER_EVENT
         self._begin_block()
 
     def _begin_block(self) -> None:
         # Ids of the last block may have been allocated: begin above it.
         self._next = max(self._space.start, self._registry.producer_ids_up_to)
+        for its in self._orgs.values():
+            its.next = its.stop = 0
         self._producers.begin_ids(range(self._next, self._space.stop))
         self._producers.restored_below = self._registry.restored_ids_below
         self._producers.may_lack = self._may_lack
@@ -67,21 +116,42 @@ class ProducerIds:
         """Whether this broker has, or may have, allocated this id."""
         return self._space.start <= producer_id < self._registry.producer_ids_up_to
 
-    async def allocate(self) -> int:
+    def admit(self, org: int) -> bool:
+        """Whether another idempotent producer of an org may have an id now; if so, it is counted.
+
+        Those of transactions are bounded by the number of transactional ids.
+        """
+        return self._org(org).take(self._limit(org), self._clock())
+
+    async def allocate(self, org: int) -> int:
         """An id that is never allocated again, by this broker or another, whatever crashes.
 
         Raises:
             StorageError: no new block of ids could be recorded.
         """
+        its = self._org(org)
 
         async def allocate() -> int:
-            if self._next >= self._registry.producer_ids_up_to:
-                up_to = self._next + PRODUCER_ID_BLOCK
-                await self._journal.record(producer_ids_allocated(up_to))
-            self._next += 1
-            return self._next - 1
+            if its.next >= its.stop:
+                await self._begin_org_block(its)
+            its.next += 1
+            return its.next - 1
 
         return await self._journal.in_turn(allocate)
+
+    def _org(self, org: int) -> _OrgIds:
+        its = self._orgs.get(org)
+        if its is None:
+            its = self._orgs[org] = _OrgIds()
+        return its
+
+    async def _begin_org_block(self, its: _OrgIds) -> None:
+        first = self._next + secrets.randbelow(_MOST_SKIPPED + 1) * _ORG_BLOCK
+        stop = first + _ORG_BLOCK
+        if stop > self._registry.producer_ids_up_to:
+            await self._journal.record(producer_ids_allocated(stop + PRODUCER_ID_BLOCK))
+        its.next, its.stop = first, stop
+        self._next = stop
 
     async def skip(self, count: int) -> None:
         """Never allocate the next `count` ids: this log is a copy. Durable on return.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
 
 from quafka_broker.admission.queue import Admissions
 from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.config_store import GroupConfigStore
 from quafka_broker.groups.coordinator import Coordinator
+from quafka_broker.groups.group import Kind
 from quafka_broker.groups.limits import GroupLimits
-from quafka_broker.journals.internal_topics import GROUPS, SECURITY, TRANSACTIONS
+from quafka_broker.journals.internal_topics import GROUPS, SECURITY, SHARES, TRANSACTIONS
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
@@ -19,6 +21,8 @@ from quafka_broker.places.places import Places
 from quafka_broker.producer_ids import ProducerIds
 from quafka_broker.security.limits import SecurityLimits
 from quafka_broker.security.security import Security
+from quafka_broker.shares.limits import ShareLimits
+from quafka_broker.shares.shares import Shares
 from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
@@ -34,12 +38,14 @@ from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
-from quafka_broker.topics.topic import REDIS
+from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.org_limits import LimitName
 from quafka_telemetry.tracing import ProducedBy
+
+_LEAST_NEW_PRODUCERS = 1_000
 
 
 class BrokerState:
@@ -62,7 +68,9 @@ class BrokerState:
         self.producers = Producers(
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
-        self.producer_ids = ProducerIds(wal, self.journal, self.registry, self.producers)
+        self.producer_ids = ProducerIds(
+            wal, self.journal, self.registry, self.producers, self._most_new_producers
+        )
         self.places = Places(wal)
         of_the_log = WalSource(wal, self.producers, self.places)
         self.sources = Sources(of_the_log)
@@ -85,6 +93,17 @@ class BrokerState:
         self.groups.most_groups = lambda org: self.security.limit(
             org, LimitName.GROUPS, config.group_max_groups
         )
+        self.group_configs = GroupConfigStore(
+            self.configs, self.registry, self.journal, self.groups.most_groups
+        )
+        limits, settings = self.groups.limits, self.group_configs.settings
+        self.groups.settings_of_consumers = partial(settings, limits.consumer, Kind.CONSUMER)
+        self.groups.settings_of_shares = partial(settings, limits.share, Kind.SHARE)
+        self.shares = Shares(
+            wal, ShareLimits.of(config), self.parked_fetches,
+            partial(self.journal.begin_journal_at, SHARES), self.registry.by_id,
+        )  # fmt: skip
+        self.shares.keeps_unknown = bool(config.kafka_log_dirs)
         self.transactions = Transactions(
             wal, TransactionLimits.of(config), self.groups.offsets, self.producers,
             self.producer_ids.allocate, partial(self.journal.begin_journal_at, TRANSACTIONS),
@@ -92,7 +111,7 @@ class BrokerState:
         of_the_log.transactions = self.transactions.admission
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
-            self.parked_fetches, self.groups.offsets.drop_topics, self.room,
+            self.parked_fetches, self._topics_deleted, self.room,
         )  # fmt: skip
         self.compaction = Compactor(wal, self.registry, self.configs, self.leases, self.producers)
         self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
@@ -106,12 +125,24 @@ class BrokerState:
             limit(org, LimitName.PARTITIONS, partitions), limit(org, LimitName.TOPICS, partitions)
         )
 
+    def _topics_deleted(self, topics: Collection[Topic]) -> None:
+        self.groups.offsets.drop_topics(topics)
+        self.shares.drop_topics(topics)
+
     def _org_changed(self, org: int) -> None:
         """Apply the limits of an org's record."""
         limit = self.security.limit
-        most = limit(org, LimitName.PRODUCER_IDS, self.configs.broker.max_producers_per_org)
-        self.producers.limit_org(org, most)
+        self.producers.limit_org(org, self._most_producers(org))
         self.stored_bytes.limit_org(org, limit(org, LimitName.STORED_BYTES, NO_LIMIT))
+
+    def _most_producers(self, org: int) -> int:
+        most = self.configs.broker.max_producers_per_org
+        return self.security.limit(org, LimitName.PRODUCER_IDS, most)
+
+    def _most_new_producers(self, org: int) -> int:
+        """In an hour. However few are remembered: each that was evicted needs a new id."""
+        most = max(self.configs.broker.max_producers_per_org, _LEAST_NEW_PRODUCERS)
+        return self.security.limit(org, LimitName.PRODUCER_IDS, most)
 
     async def replay_registry(self) -> None:
         """Rebuild the registry from the log; name the cluster if it is new.
@@ -145,7 +176,7 @@ class BrokerState:
         folders = await open_folders(config.kafka_log_dirs)
         self.kafka = KafkaSource(
             folders, config.kafka_log_org, self.registry, self.parked_fetches, self.leases,
-            self.groups.offsets.drop_topics,
+            self._topics_deleted,
         )  # fmt: skip
         self.kafka.adopt(config.max_partitions_per_org)
         self.sources.add(KAFKA, self.kafka)
@@ -177,6 +208,7 @@ class BrokerState:
         with _understood("the consumer groups"):
             await self.groups.start()
         await self.replay_transactions()
+        await self.replay_shares()
 
     async def replay_transactions(self) -> None:
         """Rebuild the transactions from the log, after the groups.
@@ -187,6 +219,16 @@ class BrokerState:
         """
         with _understood("transactions"):
             await self.transactions.start()
+
+    async def replay_shares(self) -> None:
+        """Rebuild the records of share groups from the log, after the registry.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _understood("share groups"):
+            await self.shares.start()
 
     async def replay_groups(self) -> None:
         """Rebuild the consumer groups from the log, but do not let them run.
@@ -204,6 +246,7 @@ class BrokerState:
         await self.security.close()
         await self.transactions.close()
         await self.groups.close()
+        self.shares.close()
         self.admissions.close()
         await self.redis.close()
         if self.kafka is not None:

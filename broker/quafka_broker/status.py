@@ -7,9 +7,14 @@ from heapq import nsmallest
 from operator import attrgetter
 
 from quafka_broker.compaction_metrics import CompactionMetrics
+from quafka_broker.group_metrics import by_kind
+from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.metrics import BrokerMetrics, GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
 from quafka_broker.security.security import Security
+from quafka_broker.share_metrics import full_partitions
+from quafka_broker.shares.shares import Shares
+from quafka_broker.shares.states import Acknowledge
 from quafka_broker.sources.kafka.source import KafkaSource
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS, Topic
@@ -63,6 +68,9 @@ def sections(
         yield _kafka(state.kafka)
     if figures.compaction.topics:
         yield _compaction(figures.compaction)
+    yield _kinds(state.groups)
+    if len(state.shares.table):
+        yield _shares(state.shares)
     yield _groups(figures)
     yield _topics(state)
     yield peer_table(peers())
@@ -253,11 +261,43 @@ def _kafka(kafka: KafkaSource) -> Facts:
     )
 
 
+def _kinds(groups: Coordinator) -> Table:
+    return Table(
+        "Groups by type",
+        ("type", "groups", "members", "rebalances", "heartbeats"),
+        ((text(each[0]), *map(count, each[1:])) for each in by_kind(groups)),
+    )
+
+
+def _shares(shares: Shares) -> Facts:
+    full = full_partitions(shares)
+    return Facts(
+        "Records of share groups",
+        [
+            ("partitions", count(len(shares.table))),
+            ("in flight", count(sum(usage.in_flight for usage in shares.table.usages))),
+            ("partitions that are full while members wait", count(full, bad=full > 0)),
+            ("acquired", count(shares.acquired)),
+            *((_DONE[kind], count(shares.acknowledged[kind])) for kind in _DONE),
+            ("locks that ended", count(shares.expired)),
+            ("delivered too often", count(shares.exhausted)),
+        ],
+    )
+
+
+_DONE = {
+    Acknowledge.ACCEPT: "accepted",
+    Acknowledge.RELEASE: "released",
+    Acknowledge.REJECT: "rejected",
+    Acknowledge.RENEW: "renewed",
+}
+
+
 def _groups(figures: BrokerMetrics) -> Table:
     furthest = sorted(figures.groups, key=attrgetter("records"), reverse=True)
     return Table(
-        f"Consumer groups: {len(furthest):,}, largest lag first",
-        ("group", "org", "state", "members", "partitions", "lag in records", "lag in time"),
+        f"Groups: {len(furthest):,}, largest lag first",
+        ("group", "org", "type", "state", "members", "partitions", "lag in records", "lag in time"),
         map(_of_group, furthest),
     )
 
@@ -267,6 +307,7 @@ def _of_group(group: GroupLag) -> tuple[Cell, ...]:
     return (
         text(name),
         text(org),
+        text(group.kind),
         text(group.state),
         count(group.members),
         count(group.partitions),

@@ -6,7 +6,7 @@ import asyncio
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.transactions.transaction import Transaction
+from quafka_broker.transactions.transaction import OF_GROUP, Transaction
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.branches import (
     Branch,
@@ -19,6 +19,7 @@ from quafka_mesh_ops.ops.branches import (
     ResolveTransactions,
     ResolveTransactionsResp,
 )
+from quafka_mesh_ops.shards import shard_number
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import listed
@@ -27,13 +28,19 @@ _AT_ONCE = 64
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinTransaction) -> JoinTransactionResp:
-    """At home: confirm that partitions of the broker that asks are in a transaction."""
+    """At home: confirm that what the broker that asks has is in a transaction."""
     partitions = await listed((topic.topic, p) for topic in op.topics for p in topic.partitions)
+    if op.group:
+        partitions.append((op.group, OF_GROUP))
     coordinator = state.transactions.coordinator
     try:
         with context.tracer.start(semconv.COMMIT, context.trace):
             found = await coordinator.join(
-                context.org_id, op.producer, context.peer, partitions, implicit=op.implicit
+                context.org_id,
+                op.producer,
+                _sender(context, op.by),
+                partitions,
+                implicit=op.implicit,
             )
     except StorageError:
         found = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -48,9 +55,10 @@ async def finish(
     """At a branch's broker: end branches, as home has."""
     branches, errors = state.transactions.branches, list[int]()
     with context.tracer.start(semconv.COMMIT, context.trace):
+        home = _sender(context, op.by)
         for at in range(0, len(op.transactions), _AT_ONCE):
             some = op.transactions[at : at + _AT_ONCE]
-            ends = (branches.finish(context.org_id, context.peer, each) for each in some)
+            ends = (branches.finish(context.org_id, home, each) for each in some)
             errors += await asyncio.gather(*ends)
     return FinishTransactionsResp(errors)
 
@@ -60,11 +68,17 @@ async def resolve(
 ) -> ResolveTransactionsResp:
     """At home: the outcomes of transactions of which the broker that asks has open branches."""
     entries, org = state.transactions.table.entries, context.org_id
+    broker = _sender(context, op.by)
     outcomes = (
-        _resolved(entries.get((org, each.transactional_id)), each, context.peer)
+        _resolved(entries.get((org, each.transactional_id)), each, broker)
         for each in op.transactions
     )
     return ResolveTransactionsResp(await listed(outcomes))
+
+
+def _sender(context: OpContext, by: str) -> str:
+    """The shard or the node that sends an op. No node's id is the name of a shard."""
+    return context.peer if shard_number(by) is None else by
 
 
 def _resolved(found: Transaction | None, asked: Branch, broker: str) -> Resolved:

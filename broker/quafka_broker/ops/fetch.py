@@ -66,8 +66,8 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     await _take_turn(context)
     with context.tracer.start(semconv.FETCH_READ, context.trace) as span:
         times: list[ReadTimes] | None = None if span.context is None else []
-        taker = state.places.connection(context.peer, op.places) if op.places else None
-        reading = Reading(op.isolation_level == _READ_COMMITTED, None, taker)
+        place = state.places.of_reader(context.peer, op.places, objects=op.objects)
+        reading = Reading(op.isolation_level == _READ_COMMITTED, None, place)
         answers = await _read(state, op, poll.targets, times, reading)
         if span.context is not None:
             _describe(span, poll.targets, answers)

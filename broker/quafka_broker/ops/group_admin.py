@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from quafka_broker.groups.group import Group
-from quafka_broker.groups.states import State
-from quafka_broker.groups.subscription import subscribed_by
-from quafka_broker.groups.table import Place
+from quafka_broker.groups.classic.group import ClassicGroup
+from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.group import DEAD, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.handlers import OpContext
@@ -23,24 +22,23 @@ from quafka_mesh_ops.ops.groups import (
 )
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import Slices, listed
 
-_CLASSIC = "classic"
 _BETWEEN = (State.COMPLETING, State.STABLE)
+_PER_SLICE = 500
 
 
 async def list_groups(state: BrokerState, context: OpContext, op: ListGroups) -> ListGroupsResp:
     """List the org's groups. States and kinds are compared without regard to case."""
-    states = {name.lower() for name in op.states}
-    kinds = {name.lower() for name in op.kinds}
-    if kinds and _CLASSIC not in kinds:
-        return ListGroupsResp([])
+    states = set(await listed(name.lower() for name in op.states))
+    kinds = set(await listed(name.lower() for name in op.kinds))
     groups = [entry.group for entry in state.groups.groups(context.org_id)]
     return ListGroupsResp(
-        [
-            ListedGroup(group.name, group.protocol_type, group.state, _CLASSIC)
+        await listed(
+            ListedGroup(group.name, group.protocol_type, group.state, group.kind)
             for group in groups
-            if not states or group.state.lower() in states
-        ]
+            if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
+        )
     )
 
 
@@ -49,43 +47,48 @@ async def describe(
 ) -> DescribeGroupsResp:
     """Describe groups and their members."""
     found: list[DescribedGroup] = []
+    slices = Slices(_PER_SLICE)
     for name in op.groups:
+        await slices.done()
         entry = state.groups.find(context.org_id, name)
-        if entry is not None:
-            found.append(_description(entry.group))
+        if entry is not None and isinstance(entry.group, ClassicGroup):
+            found.append(await _description(entry.group))
         else:
             error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
-            found.append(DescribedGroup(name, error, State.DEAD))
+            found.append(DescribedGroup(name, error, DEAD))
     return DescribeGroupsResp(found)
 
 
-def _description(group: Group) -> DescribedGroup:
+async def _description(group: ClassicGroup) -> DescribedGroup:
     """Shows metadata and assignments of the selected protocol only, as Kafka does."""
     protocol = (group.protocol or "") if group.state in _BETWEEN else ""
+    state = group.state
     return DescribedGroup(
         group.name,
         0,
-        group.state,
+        state,
         group.protocol_type,
         protocol,
-        [
+        await listed(
             DescribedMember(
                 member.id,
                 member.instance_id,
                 member.client_id,
                 member.client_host,
                 member.protocols.get(protocol, b""),
-                member.assignment if group.state is State.STABLE else b"",
+                member.assignment if state is State.STABLE else b"",
             )
-            for member in group.members.values()
-        ],
+            for member in list(group.members.values())
+        ),
     )
 
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteGroups) -> DeleteGroupsResp:
     """Delete groups, one by one, and what open transactions have for them."""
     errors: list[int] = []
+    slices = Slices(_PER_SLICE)
     for name in op.groups:
+        await slices.done()
         try:
             error = await state.groups.delete_group(context.org_id, name)
             if not error:
@@ -101,26 +104,31 @@ async def delete_offsets(
 ) -> DeleteOffsetsResp:
     """Delete offsets, except in topics that members are subscribed to."""
     entry = state.groups.find(context.org_id, op.group)
-    if entry is None or entry.group.state is State.DEAD:
+    if entry is None or entry.group.state == DEAD:
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
         return DeleteOffsetsResp(unknown, [])
     group = entry.group
-    if group.members and group.protocol_type != CONSUMER:
+    if group.member_count and group.protocol_type != CONSUMER:
         return DeleteOffsetsResp(ErrorCode.NON_EMPTY_GROUP, [])
-    used = subscribed_by(group)
+    used = group.subscribed()
     errors: list[int] = []
     places: list[Place] = []
+    slices = Slices(_PER_SLICE)
     for question in op.topics:
+        await slices.done()
         error = ErrorCode.NONE
         if used is None or question.topic in used:
             error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         topic = state.registry.by_name(context.org_id, question.topic)
         for partition in question.partitions:
+            await slices.done()
             in_range = topic is not None and topic.has(partition)
             in_range = in_range or question.elsewhere
             errors.append(error if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not errors[-1] and (question.topic, partition) in entry.offsets:
                 places.append((question.topic, partition))
+    if group.state == DEAD or group.subscribed() != used:
+        return await delete_offsets(state, context, op)  # members came or went meanwhile
     if places:
         try:
             await state.groups.offsets.delete(context.org_id, op.group, places)

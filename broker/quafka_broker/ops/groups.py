@@ -18,13 +18,14 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroupResp,
 )
 from quafka_telemetry import semconv
+from quafka_telemetry.slices import listed
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join a group; parked until the generation begins."""
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         began = perf_counter()
-        answer = await state.groups.join(context.org_id, op)
+        answer = await state.groups.classic.join(context.org_id, op)
         if span.context is not None:
             span.set(
                 {
@@ -41,18 +42,23 @@ async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGro
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
         began = perf_counter()
-        answer = await state.groups.sync(context.org_id, op)
+        answer = await state.groups.classic.sync(context.org_id, op)
         return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
-    """Extend a member's session."""
-    return HeartbeatResp(state.groups.heartbeat(context.org_id, op))
+    """Extend the sessions of members."""
+    groups, org = state.groups.classic, context.org_id
+    code = groups.heartbeat(org, op)
+    if not op.others:
+        return HeartbeatResp(code)
+    codes = await listed(int(groups.heartbeat(org, each)) for each in op.others)
+    return HeartbeatResp(code, codes)
 
 
 async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> LeaveGroupResp:
     """Remove members."""
-    error, leavers = state.groups.leave(context.org_id, op)
+    error, leavers = state.groups.classic.leave(context.org_id, op)
     return LeaveGroupResp(error, [int(code) for code in leavers])
 
 

@@ -32,7 +32,7 @@ async def describe(
             sizes.append(state.sources.partition(topic, partition).size)
             await slices.done()
         found.append(PartitionSizes(topic.name, list(partitions), sizes))
-    path = (state.configs.broker.data / "wal").absolute()
+    path = (state.configs.broker.folder / "wal").absolute()
     failed = ErrorCode.KAFKA_STORAGE_ERROR if state.log.failure is not None else ErrorCode.NONE
     try:
         usage = await asyncio.to_thread(shutil.disk_usage, path)

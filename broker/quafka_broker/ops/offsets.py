@@ -14,7 +14,8 @@ import asyncio
 from collections.abc import Generator, Iterator, Sequence
 from operator import itemgetter
 
-from quafka_broker.groups.table import Commit, Committed, Key, Place
+from quafka_broker.groups.group import Place
+from quafka_broker.groups.table import Commit, Committed, Key
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
@@ -68,7 +69,7 @@ def _begin_now(state: BrokerState, org: int, op: CommitOffsets) -> _Begun | None
     groups = state.groups
     if len(op.offsets) > _FEW or groups.offsets.has_turns(org, op.group):
         return None
-    error = groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
+    error = groups.may_commit(org, op)
     if error:
         return [error] * len(op.offsets), None
     errors, good = at_once(checked_offsets(state, org, op.offsets))
@@ -82,8 +83,7 @@ def _begin_now(state: BrokerState, org: int, op: CommitOffsets) -> _Begun | None
 async def _begin(state: BrokerState, org: int, op: CommitOffsets) -> _Begun:
     """Check a commit and queue its valid offsets."""
     groups = state.groups
-    member = org, op.group, op.generation, op.member_id, op.instance_id
-    error = groups.may_commit(*member)
+    error = groups.may_commit(org, op)
     if error:
         return [error] * len(op.offsets), None
     errors, good = await in_slices(checked_offsets(state, org, op.offsets))
@@ -92,7 +92,7 @@ async def _begin(state: BrokerState, org: int, op: CommitOffsets) -> _Begun:
     elif not await groups.offsets.has_room(org, op.group, good):
         error = ErrorCode.POLICY_VIOLATION
     else:
-        error = groups.may_commit(*member)  # a rebalance may have happened meanwhile
+        error = groups.may_commit(org, op)  # a rebalance may have happened meanwhile
     if error:
         return [its or error for its in errors], None
     return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
@@ -141,6 +141,10 @@ async def committed(
     if not op.group:
         return CommittedOffsetsResp([], ErrorCode.INVALID_GROUP_ID)
     entry = state.groups.find(context.org_id, op.group)
+    if entry is not None:
+        error = entry.group.may_fetch_offsets(op.member_id, op.member_epoch)
+        if error:
+            return CommittedOffsetsResp([], error)
     offsets = entry.offsets if entry is not None else {}
     asked = op.topics
     count = len(offsets) if asked is None else sum(len(each.partitions) for each in asked)

@@ -14,7 +14,7 @@ from time import time_ns
 
 from quafka_broker.admission.checks import Admitted
 from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
-from quafka_broker.partitions.errors import InDoubtError, StorageError
+from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch, SequenceError
 from quafka_broker.sources.source import PartitionSource, ProduceRequest, RefusedError
@@ -294,6 +294,7 @@ class _Request:
 
 async def _finish(begun: list[_Begun]) -> list[ProduceOpResp]:
     """The answers to an op, when they are known."""
+    await _wait_for_last(begun)
     answers: list[ProduceOpResp] = []
     for write in begun:
         if isinstance(write, ProduceOpResp):
@@ -313,6 +314,16 @@ async def _finish(begun: list[_Begun]) -> list[ProduceOpResp]:
         if not len(answers) % _ANSWERS_A_SLICE:
             await turn()
     return answers
+
+
+async def _wait_for_last(begun: list[_Begun]) -> None:
+    """Wait for the last append: the log answers in order, so the op continues once for all."""
+    for write in reversed(begun):
+        if isinstance(write, _Write) and write.pending is not None:
+            if len(begun) > 1:
+                with suppress(StorageError, RefusedError, SequenceError):  # `_finish` meets it
+                    await write.pending
+            return
 
 
 def _stored(write: _Write, offset: int) -> ProduceOpResp:
@@ -349,6 +360,8 @@ def _out_of_order(error: SequenceError, partition: PartitionSource) -> ProduceOp
 def _code_of(error: BatchError | SequenceError | RefusedError | StorageError) -> ErrorCode:
     if isinstance(error, InDoubtError):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    if isinstance(error, MovedError):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, StorageError) else error.code
 
 

@@ -12,11 +12,13 @@ _LAST_EPOCH = 0x7FFF
 
 
 async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
-    """Allocate an id that no other producer gets, or advance the epoch."""
+    """Allocate an id that no other producer gets, if the org may have one; or advance the epoch."""
     ours = state.producer_ids.is_allocated(op.producer_id)
     if ours and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
         return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)
+    if not state.producer_ids.admit(context.org_id):  # clients retry
+        return InitProducerIdResp(-1, -1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        return InitProducerIdResp(await state.producer_ids.allocate(), 0)
+        return InitProducerIdResp(await state.producer_ids.allocate(context.org_id), 0)
     except StorageError:
         return InitProducerIdResp(-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)

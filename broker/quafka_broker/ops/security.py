@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security.checks import MOST_CHANGES, Refusal
@@ -25,6 +27,8 @@ from quafka_mesh_ops.ops.security import (
 )
 from quafka_proto.errors import ErrorCode
 
+log = logging.getLogger("quafka.broker.security")
+
 _STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -32,7 +36,14 @@ async def watch(state: BrokerState, context: OpContext, op: WatchSecurity) -> Wa
     """Answer with changes of the orgs that the node may serve, once there are some."""
     if state.security.journal.incomplete:
         raise OpFailedError(_STORAGE_ERROR)
-    return await state.security.watchers.watch(context.peer, op)
+    security = state.security
+    if op.wants_secret:
+        try:
+            await security.make_secret()
+        except StorageError as e:  # gateways go on with secrets of their own
+            log.warning("the secret of the gateways cannot be written now: %s", e)
+    answer = await security.watchers.watch(context.peer, op)
+    return replace(answer, secret=security.table.secret) if op.wants_secret else answer
 
 
 async def alter_users(state: BrokerState, context: OpContext, op: AlterUsers) -> ChangedResp:

@@ -83,7 +83,7 @@ async def unpin_org(state: BrokerState, context: OpContext, op: UnpinOrg) -> Unp
 
 
 async def _pin(state: BrokerState, context: OpContext, org: int) -> PinSnapshotResp:
-    data = state.configs.broker.data
+    data = state.configs.broker.folder
     try:
         name = await pins.pin(state, data, local=False, owner=context.peer, org=org)
         about = await asyncio.to_thread(pins.encoded_cut, data, name)
@@ -101,7 +101,7 @@ async def _renewed(state: BrokerState, name: str, how: Callable[[], T]) -> T:
     limits = pins.PinLimits.of(state.configs.broker)
 
     def renew_and_read() -> T:
-        pins.renew(state.configs.broker.data, name, limits)
+        pins.renew(state.configs.broker.folder, name, limits)
         return how()
 
     try:
@@ -115,7 +115,7 @@ async def _renewed(state: BrokerState, name: str, how: Callable[[], T]) -> T:
 
 async def _unpin(state: BrokerState, context: OpContext, name: str, org: int) -> UnpinSnapshotResp:
     _own(state, context, name, org)
-    await asyncio.to_thread(pins.unpin, state.configs.broker.data, name)
+    await asyncio.to_thread(pins.unpin, state.configs.broker.folder, name)
     return UnpinSnapshotResp(name)
 
 
@@ -130,4 +130,4 @@ def _own(state: BrokerState, context: OpContext, name: str, org: int) -> Path:
     owner, whose = found
     if owner not in ("", context.peer) or whose != org:
         raise OpFailedError(ErrorCode.RESOURCE_NOT_FOUND)
-    return pins.folder_of(state.configs.broker.data, name)
+    return pins.folder_of(state.configs.broker.folder, name)

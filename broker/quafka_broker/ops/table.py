@@ -17,11 +17,13 @@ from quafka_broker.ops import (
     branches,
     compaction,
     configs,
+    consumer_groups,
     delete_records,
     describe_producers,
     epoch_ends,
     fetch,
     group_admin,
+    group_configs,
     group_lag,
     groups,
     leases,
@@ -34,6 +36,8 @@ from quafka_broker.ops import (
     produce,
     producer_ids,
     security,
+    share_groups,
+    shares,
     snapshots,
     topics,
     transactions,
@@ -54,6 +58,13 @@ from quafka_mesh_ops.ops.admin import (
 )
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.branches import FinishTransactions, JoinTransaction, ResolveTransactions
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, DescribeConsumerGroups
+from quafka_mesh_ops.ops.group_configs import (
+    AlterGroupConfigs,
+    DescribeGroupConfigs,
+    ListGroupConfigs,
+    ShareGroupConfigs,
+)
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffsets,
     CommittedOffsets,
@@ -82,6 +93,15 @@ from quafka_mesh_ops.ops.security import (
     CreateAcls,
     DeleteAcls,
     WatchSecurity,
+)
+from quafka_mesh_ops.ops.share_groups import DescribeShareGroups, ShareHeartbeat
+from quafka_mesh_ops.ops.shares import (
+    AcknowledgeRecords,
+    AcquireRecords,
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    DescribeShareOffsets,
+    ReleaseRecords,
 )
 from quafka_mesh_ops.ops.snapshots import (
     PinOrg,
@@ -124,6 +144,8 @@ OPS: dict[OpCode, Handler] = dict(
         SyncGroup.handled_by(groups.sync),
         Heartbeat.handled_by(groups.heartbeat),
         LeaveGroup.handled_by(groups.leave),
+        ConsumerHeartbeat.handled_by(consumer_groups.heartbeat),
+        DescribeConsumerGroups.handled_by(consumer_groups.describe),
         CommitOffsets.handled_by(offsets.commit),
         CommittedOffsets.handled_by(offsets.committed),
         DeleteOffsets.handled_by(group_admin.delete_offsets),
@@ -134,6 +156,12 @@ OPS: dict[OpCode, Handler] = dict(
         OpenPlaces.handled_by(places.handle),
         CreatePartitions.handled_by(partitions.create),
         DescribeTopicConfigs.handled_by(configs.describe),
+        DescribeGroupConfigs.handled_by(group_configs.describe),
+        AlterGroupConfigs.handled_by(group_configs.alter),
+        ListGroupConfigs.handled_by(group_configs.list_groups),
+        ShareGroupConfigs.handled_by(group_configs.of_share_group),
+        ShareHeartbeat.handled_by(share_groups.heartbeat),
+        DescribeShareGroups.handled_by(share_groups.describe),
         AlterTopicConfigs.handled_by(configs.alter),
         DescribeBroker.handled_by(configs.describe_broker),
         AlterBrokerConfigs.handled_by(configs.alter_broker),
@@ -166,6 +194,12 @@ OPS: dict[OpCode, Handler] = dict(
         DeleteAcls.handled_by(security.delete_acls),
         AlterQuotas.handled_by(security.alter_quotas),
         AlterOrg.handled_by(security.alter_org),
+        AcquireRecords.handled_by(shares.acquire),
+        AcknowledgeRecords.handled_by(shares.acknowledge),
+        ReleaseRecords.handled_by(shares.release),
+        DescribeShareOffsets.handled_by(shares.describe),
+        AlterShareOffsets.handled_by(shares.alter),
+        DeleteShareOffsets.handled_by(shares.delete),
     )
 )
 """The handler of each op code."""

@@ -6,8 +6,8 @@ with COORDINATOR_NOT_AVAILABLE: clients try again, and every op is safe to retry
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from quafka_broker.groups.table import Commit
 from quafka_broker.ops.offsets import checked_offsets
@@ -15,7 +15,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.events import AddedPartition
-from quafka_broker.transactions.transaction import Transaction
+from quafka_broker.transactions.transaction import OF_GROUP, Transaction
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import (
@@ -40,9 +40,10 @@ from quafka_mesh_ops.ops.transactions import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices, listed
+from quafka_telemetry.slices import Slices, in_slices, listed
 
 _UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_IDS_PER_SLICE = 500
 
 
 async def init(
@@ -74,16 +75,18 @@ async def add_partitions(
     asked = await listed(_partitions(state, org, op.topics))
     far = await listed(_elsewhere(op))
     unknown = _unknown_brokers(state, op)
-    found = [each for each in asked if not isinstance(each, ErrorCode)]
+    found = await listed(each for each in asked if not isinstance(each, ErrorCode))
     if unknown or len(found) < len(asked):
         skipped = ErrorCode.OPERATION_NOT_ATTEMPTED
-        codes = [each if isinstance(each, ErrorCode) else skipped for each in asked]
-        # Clients do not retry POLICY_VIOLATION: the brokers' settings do not allow the transaction.
-        codes += [ErrorCode.POLICY_VIOLATION if its in unknown else skipped for _, its in far]
-        return AddPartitionsResp([int(code) for code in codes])
+        codes = chain(
+            (each if isinstance(each, ErrorCode) else skipped for each in asked),
+            # Clients do not retry POLICY_VIOLATION: brokers' settings rule the transaction out.
+            (ErrorCode.POLICY_VIOLATION if its in unknown else skipped for _, its in far),
+        )
+        return AddPartitionsResp(await listed(map(int, codes)))
     coordinator = state.transactions.coordinator
     if op.verify_only:
-        ids = [PartitionId(org, *each[:3]) for each in found]
+        ids = await listed(PartitionId(org, *each[:3]) for each in found)
         error = coordinator.lacks(org, op.producer, ids, dict(far))
     else:
         try:
@@ -132,11 +135,16 @@ async def add_offsets(state: BrokerState, context: OpContext, op: AddOffsets) ->
     """Add a group to a transaction."""
     if not op.group:
         return AddOffsetsResp(ErrorCode.INVALID_GROUP_ID)
+    is_here = op.elsewhere in ("", state.transactions.node_id)
+    if not is_here and op.elsewhere not in state.transactions.others:
+        return AddOffsetsResp(ErrorCode.POLICY_VIOLATION)
+    groups = (op.group,) if is_here else ()
+    far = {} if is_here else {(op.group, OF_GROUP): op.elsewhere}
     try:
         coordinator = state.transactions.coordinator
         with context.tracer.start(semconv.COMMIT, context.trace):
             return AddOffsetsResp(
-                await coordinator.add(context.org_id, op.producer, (), (op.group,))
+                await coordinator.add(context.org_id, op.producer, (), groups, far)
             )
     except StorageError:
         return AddOffsetsResp(_UNAVAILABLE)
@@ -153,7 +161,7 @@ async def commit_offsets(
             error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if not error and good.offsets:
             error = await _store(state, context.org_id, op, good)
-    return CommitTxnOffsetsResp([int(error or each) for each in errors])
+    return CommitTxnOffsetsResp(await listed(int(error or each) for each in errors))
 
 
 def _member_error(state: BrokerState, org: int, op: CommitTxnOffsets) -> ErrorCode:
@@ -162,18 +170,20 @@ def _member_error(state: BrokerState, org: int, op: CommitTxnOffsets) -> ErrorCo
         return ErrorCode.INVALID_GROUP_ID
     if op.generation < 0 and not op.member_id and not op.instance_id:
         found = state.groups.find(org, op.group)
-        return ErrorCode.NONE if found is not None else state.groups.may_commit(
-            org, op.group, op.generation, op.member_id, op.instance_id
-        )  # fmt: skip
-    return state.groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
+        return ErrorCode.NONE if found is not None else state.groups.may_commit(org, op)
+    return state.groups.may_commit(org, op)
 
 
 async def _store(state: BrokerState, org: int, op: CommitTxnOffsets, good: Commit) -> ErrorCode:
+    transactions, used = state.transactions, state.groups.usage(org).offset_bytes
     try:
-        return await state.transactions.coordinator.store_offsets(
-            org, op.producer, op.group, good,
-            implicit=op.implicit, used=state.groups.usage(org).offset_bytes,
-        )  # fmt: skip
+        if transactions.branches.is_other(op.home):
+            return await transactions.branches.store_offsets(
+                org, op.producer, op.home, op.group, good, implicit=op.implicit, used=used
+            )
+        return await transactions.coordinator.store_offsets(
+            org, op.producer, op.group, good, implicit=op.implicit, used=used
+        )
     except StorageError:
         return _UNAVAILABLE
 
@@ -201,6 +211,7 @@ async def write_markers(
     """
     org, transactions = context.org_id, state.transactions
     asked = await listed(_partitions(state, org, op.topics))
+    ids = await listed(PartitionId(org, *e[:3]) for e in asked if not isinstance(e, ErrorCode))
     known = transactions.table.by_producer.get(op.producer_id)
     branch = transactions.table.branches.get(op.producer_id)
     error = ErrorCode.NONE
@@ -217,13 +228,14 @@ async def write_markers(
             if not op.commit:
                 error = await transactions.branches.abort(branch, op.producer_epoch)
         else:
-            ids = [PartitionId(org, *each[:3]) for each in asked if not isinstance(each, ErrorCode)]
             await transactions.ending.end_orphans(
                 org, op.producer_id, op.producer_epoch, ids, commit=op.commit
             )
     except StorageError:
         error = ErrorCode.KAFKA_STORAGE_ERROR
-    return WriteMarkersResp([each if isinstance(each, ErrorCode) else error for each in asked])
+    return WriteMarkersResp(
+        await listed(each if isinstance(each, ErrorCode) else error for each in asked)
+    )
 
 
 async def describe(
@@ -232,14 +244,16 @@ async def describe(
     """Describe transactional ids."""
     entries, org = state.transactions.table.entries, context.org_id
     described: list[DescribedTransaction] = []
+    slices = Slices(_IDS_PER_SLICE)
     for name in op.transactional_ids:
+        await slices.done()
         found = entries.get((org, name))
         if found is None:
             code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
             described.append(DescribedTransaction(name, code))
         else:
             described.append(_described(found))
-        await asyncio.sleep(0)
+            await slices.done(len(found.partitions))
     return DescribeTransactionsResp(described)
 
 
@@ -247,8 +261,12 @@ def _described(found: Transaction) -> DescribedTransaction:
     topics: dict[str, list[int]] = {}
     for id_, name in found.partitions.items():
         topics.setdefault(name, []).append(id_.partition)
+    groups = set(found.groups)
     for name, number in found.elsewhere:
-        topics.setdefault(name, []).append(number)
+        if number == OF_GROUP:
+            groups.add(name)
+        else:
+            topics.setdefault(name, []).append(number)
     return DescribedTransaction(
         found.name,
         state=found.shown_state.value,
@@ -257,7 +275,7 @@ def _described(found: Transaction) -> DescribedTransaction:
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
         topics=[TopicPartitions(name, sorted(numbers)) for name, numbers in topics.items()],
-        groups=sorted(found.groups),
+        groups=sorted(groups),
     )
 
 

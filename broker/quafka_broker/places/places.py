@@ -4,16 +4,21 @@ A gateway may read a segment itself if every byte of it is verified, and if it m
 that has records in it: a descriptor is good for the whole file. The broker's own org, 0, has the
 names and offsets of all orgs. A gateway that may not serve every org gets sealed segments only: any
 org may append to the active one.
+
+Of a log in an object store, a gateway with access to the store reads sealed segments there. It
+verifies each batch itself, and is named no bytes but those of the fetch.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.places.descriptor_server import DescriptorConnection, DescriptorServer
+from quafka_broker.wal.disk import object_path
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.runs import Run
 from quafka_broker.wal.segment import Segment
@@ -92,13 +97,34 @@ class Places:
             elif not self._grants(connection.peer):
                 connection.revoke()
 
+    def of_reader(
+        self, peer: NodeId, number: int, *, objects: bool
+    ) -> Callable[[Sequence[Run]], list[Place] | None] | None:
+        """What gives places to the reader of a fetch; None: all of the answer goes by value.
+
+        `number`: of its connection for descriptors; `objects`: it reads the store's objects.
+        """
+        if objects:
+            return self._in_objects
+        connection = self.connection(peer, number) if number else None
+        return None if connection is None else partial(self.places, connection)
+
     def connection(self, peer: NodeId, number: int) -> DescriptorConnection | None:
         """The connection that a fetch names; None: answer it by value."""
         return None if self._server is None else self._server.connection(peer, number)
 
+    def _in_objects(self, runs: Sequence[Run]) -> list[Place] | None:
+        """Where the batches of these runs are in the store; None: answer by value."""
+        size = _size(runs)
+        paths = [object_path(run.segment.log) for run in runs]
+        if size < LEAST_BYTES or None in paths:
+            return None
+        self.bytes += size
+        return [_place(run, path) for run, path in zip(runs, paths, strict=True) if path]
+
     def places(self, connection: DescriptorConnection, runs: Sequence[Run]) -> list[Place] | None:
         """Where the batches of these runs are; None: answer by value."""
-        size = sum(row.length for run in runs for row in run.rows)
+        size = _size(runs)
         if size < LEAST_BYTES:
             return None
         segments = dict.fromkeys(run.segment for run in runs)
@@ -107,13 +133,14 @@ class Places:
         for segment in segments:
             if not self._log.verification.is_good(segment):
                 return None
-            key = file_key(segment.number, segment.salt)
-            if key not in connection.handed and not self._may_have(connection.peer, segment):
+            if _file_key(segment) not in connection.handed and not self._may_have(
+                connection.peer, segment
+            ):
                 return None
             if not connection.hand_over(segment):
                 return None
         self.bytes += size
-        return [_place(run) for run in runs]
+        return [_place(run, _file_key(run.segment)) for run in runs]
 
     def _may_have(self, peer: NodeId, segment: Segment) -> bool:
         grant = self._grants(peer)
@@ -127,10 +154,17 @@ class Places:
         return [] if self._server is None else self._server.connections()
 
 
-def _place(run: Run) -> Place:
-    segment = run.segment
+def _file_key(segment: Segment) -> str:
+    return file_key(segment.number, segment.salt)
+
+
+def _size(runs: Sequence[Run]) -> int:
+    return sum(row.length for run in runs for row in run.rows)
+
+
+def _place(run: Run, key: str) -> Place:
     return Place(
-        file_key(segment.number, segment.salt),
+        key,
         pack_extents(
             (row.position + ENTRY_HEADER_SIZE, row.length, row.base_offset, row.record_count)
             for row in run.rows

@@ -85,10 +85,18 @@ class QuotaSet(NamedTuple):
     values: Values
 
 
-Event: TypeAlias = OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet
+class SecretMade(NamedTuple):
+    """The secret of the cluster's gateways; the first one stays."""
+
+    secret: bytes
+
+
+Event: TypeAlias = (
+    OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet | SecretMade
+)
 
 _VALUES: EventValues[Event] = EventValues(
-    OrgSet, OrgGone, IdTaken, UserSet, RulesAdded, RulesRemoved, QuotaSet,
+    OrgSet, OrgGone, IdTaken, UserSet, RulesAdded, RulesRemoved, QuotaSet, SecretMade,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -11,7 +12,7 @@ from itertools import islice
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security import acl_filter, checks, events
 from quafka_broker.security.checks import Refusal
-from quafka_broker.security.events import Event, OrgGone, UserSet
+from quafka_broker.security.events import Event, OrgGone, SecretMade, UserSet
 from quafka_broker.security.journal import SecurityJournal
 from quafka_broker.security.limits import SecurityLimits
 from quafka_broker.security.table import EntityKey, OrgSecurity, Table, entity_key
@@ -37,6 +38,7 @@ log = logging.getLogger("quafka.broker.security")
 
 ACTIVE, DELETING = "active", "deleting"
 _SHORTEN_SECONDS = 10.0
+_SECRET_BYTES = 32
 _AT_ONCE = 500
 """Users, rules and quotas of a deleted org that go with one write."""
 
@@ -85,6 +87,16 @@ class Security:
             except StorageError as e:
                 log.warning("the journal of users and rules cannot be shortened now: %s", e)
             await asyncio.sleep(_SHORTEN_SECONDS)
+
+    async def make_secret(self) -> None:
+        """Make the secret of the cluster's gateways, once for all. Raises StorageError."""
+
+        async def make() -> None:
+            if not self.table.secret:
+                await self._record([SecretMade(secrets.token_bytes(_SECRET_BYTES))])
+
+        if not self.table.secret:
+            await self.journal.in_turn(make)
 
     async def close(self) -> None:
         """Let the changes under way end."""

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from quafka_broker.security.events import (
     QuotaSet,
     RulesAdded,
     RulesRemoved,
+    SecretMade,
     UserSet,
 )
 from quafka_mesh_ops.ops.security import (
@@ -72,6 +72,8 @@ class Table:
         self.orgs: dict[int, OrgRecord] = {}
         self.last_org = 0
         """The highest id that an org has ever had."""
+        self.secret = b""
+        """Of the cluster's gateways; empty before one of them asks for it."""
         self.version = -1
         """Of the last change."""
         self.floor = -1
@@ -115,6 +117,8 @@ class Table:
                 self._remove_rule(events.acl_record(event.org, rule))
         elif isinstance(event, QuotaSet):
             self._set_quota(event)
+        elif isinstance(event, SecretMade):
+            self.secret = self.secret or event.secret
         else:
             self._apply_to_org(event)
 
@@ -194,7 +198,7 @@ class Table:
         """The changes among the next `most` rows after a version, and the version they reach."""
         start = bisect_right(self._rows, version, key=itemgetter(0))
         found: list[Change] = []
-        for row, key in islice(self._rows, start, start + most):
+        for row, key in self._rows[start : start + most]:
             version = row
             change = self._changes.get(key)
             if change is not None and change.version == row:
@@ -215,6 +219,8 @@ class Table:
     def restated(self) -> Iterator[Event]:
         """Events of bounded size that make this table. It may change between two of them."""
         yield IdTaken(self.last_org)
+        if self.secret:
+            yield SecretMade(self.secret)
         for org in list(self.orgs.values()):
             yield events.org_set(org)
         for number in list(self._of):

@@ -9,7 +9,7 @@ only. A source never makes the caller of a synchronous method wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -17,11 +17,10 @@ from quafka_broker.partitions.leader_epochs import EpochEnd
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch
 from quafka_broker.partitions.time_search import Stamp
-from quafka_broker.places.descriptor_server import DescriptorConnection
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.reader import ReadTimes
-from quafka_broker.wal.runs import Room
+from quafka_broker.wal.runs import Room, Run
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.places import Place
 from quafka_mesh_ops.ops.records import AbortedTransaction
@@ -60,12 +59,13 @@ class Reading(NamedTuple):
         committed: whether the reader wants decided records only: those below the last stable
             offset, with the transactions among them that were aborted.
         times: receives the times of the steps.
-        taker: the connection of a gateway that takes places in place of bytes.
+        place: gives the places of runs for a gateway that takes places in place of bytes; its
+            result is None where the runs must go by value.
     """
 
     committed: bool = False
     times: ReadTimes | None = None
-    taker: DescriptorConnection | None = None
+    place: Callable[[Sequence[Run]], list[Place] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,12 +158,12 @@ class WalPartition:
     async def _read(self, offset: int, room: Room, reading: Reading, end: int) -> Found:
         """Batches below `end`, which is the base offset of a batch."""
         reader, partition = self._wal.log.reader, self._partition
-        if reading.taker is None:
+        if reading.place is None:
             batches = await reader.read_within(partition, offset, room, reading.times)
             return Found([batch for batch in batches if base_offset(batch) < end])
         runs = await reader.locate(partition, offset, room, reading.times)
         runs = below(runs, end)
-        places = self._wal.places.places(reading.taker, runs)
+        places = reading.place(runs)
         if places is not None:
             return Found([], places, [row for run in runs for row in run.rows])
         return Found(list(await reader.read_runs(partition, offset, runs, reading.times)))

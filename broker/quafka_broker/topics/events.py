@@ -9,6 +9,7 @@
     {"event": "producer_ids", "up_to": …}        lower ids have been, or will be, handed out
     {"event": "producer_ids", "up_to": …, "restored": true}   … before a snapshot was restored
     {"event": "broker_configs", "scope": "cluster" or "own", "configs": {"message.max.bytes": "9"}}
+    {"event": "group_configs", "org": 1, "group": …, "configs": {"share.isolation.level": …}}
     {"event": "generations", "from": 3}          every topic gets a generation at or above
     {"event": "journal_start", "name": "__quafka_groups", "start": 17}   of an internal topic
     {"event": "unnamed", "org": 1, "hash": hex, "generation": 0, "partitions": 3}
@@ -96,6 +97,11 @@ def producer_ids_allocated(up_to: int, *, restored: bool = False) -> Event:
 def broker_configs_changed(scope: str, configs: Mapping[str, str]) -> Event:
     """The event that replaces the broker configs that clients have set in one scope."""
     return {"event": "broker_configs", "scope": scope, "configs": dict(configs)}
+
+
+def group_configs_changed(org: int, group: str, configs: Mapping[str, str]) -> Event:
+    """The event that replaces the configs of a group."""
+    return {"event": "group_configs", "org": org, "group": group, "configs": dict(configs)}
 
 
 def generations_from(generation: int) -> Event:

@@ -47,6 +47,7 @@ class RegistryJournal:
         self._registry = registry
         self.deletions = 0
         self.events_kept = events_kept
+        self.new_cluster_id: Callable[[], str] = new_cluster_id
         self._changing = asyncio.Lock()
         self._superseded = 0  # events since the last snapshot of the registry
         self._applied = 0  # the registry includes all events below this offset
@@ -77,7 +78,7 @@ class RegistryJournal:
             except StorageError as e:
                 log.warning("the topic registry cannot be mended now: %s", e)
         if not self._registry.cluster_id:
-            await self.record(registry_events.cluster_named(new_cluster_id()))
+            await self.record(registry_events.cluster_named(self.new_cluster_id()))
 
     async def settle(self) -> None:
         """Supersede damaged events that cost nothing; from now on checkpoints have a copy."""

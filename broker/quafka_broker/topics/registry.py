@@ -9,7 +9,7 @@ journal.py makes changes durable; events.py has the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quafka_broker.partitions.partition import topic_hash
@@ -27,6 +27,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.cluster_id = ""
+        self.changes = 0
+        """Events since the start, staged ones too."""
         self.producer_ids_up_to = 0
         self.restored_ids_below = 0
         """Producers with lower ids may have written to a log that this one is a copy of."""
@@ -36,6 +38,8 @@ class Registry:
         """The known number of partitions of each unnamed topic."""
         self.broker_configs: dict[str, dict[str, str]] = {"cluster": {}, "own": {}}
         """The broker configs that clients have set, by scope; see broker_configs.py."""
+        self.group_configs: dict[int, dict[str, dict[str, str]]] = {}
+        """The configs that groups set, by org and group; see groups/configs.py."""
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
         self._orgs: dict[int, OrgTopics] = {}
@@ -45,6 +49,8 @@ class Registry:
         self._least_generation = 0
         self._staged: list[Event] = []
         self._adopted: set[tuple[int, str]] = set()
+        self.watcher: Callable[[int, str], None] | None = None
+        """Called with the org and name of each topic that is created, changed or deleted."""
 
     # --- look-ups ---------------------------------------------------------------------------
 
@@ -152,6 +158,7 @@ class Registry:
             ValueError, KeyError, TypeError: it is not an event that this version knows.
         """
         kind = event["event"]
+        self.changes += 1
         if kind == "snapshot":
             self._stage(event)
             return
@@ -164,12 +171,22 @@ class Registry:
                 self.restored_ids_below = event["up_to"]
         elif kind == "broker_configs":
             self.broker_configs[event["scope"]] = event["configs"]
+        elif kind == "group_configs":
+            self._set_group_configs(event["org"], event["group"], event["configs"])
         elif kind == "generations":
             self._least_generation = max(self._least_generation, event["from"])
         elif kind == "journal_start":
             self.journal_starts[event["name"]] = event["start"]
         else:
             self._apply_to_topic(kind, event)
+
+    def _set_group_configs(self, org: int, group: str, configs: dict[str, str]) -> None:
+        of_org = self.group_configs.setdefault(org, {})
+        of_org[group] = configs
+        if not configs:
+            del of_org[group]
+        if not of_org:
+            del self.group_configs[org]
 
     def _apply_to_topic(self, kind: str, event: Event) -> None:
         if kind == "topic_created":
@@ -207,12 +224,16 @@ class Registry:
             self._orgs[org].remove(topic)
             self._slugs.release(topic.org, topic.slug)
             self._log_starts.pop((topic.org, topic.name), None)
+            if self.watcher is not None:
+                self.watcher(org, name)
 
     def _put(self, topic: Topic) -> None:
         before = self._by_name.get((topic.org, topic.name))
         self._orgs.setdefault(topic.org, OrgTopics()).put(before, topic)
         self._by_name[topic.org, topic.name] = topic
         self._by_id[topic.org, topic.uuid] = topic
+        if self.watcher is not None:
+            self.watcher(topic.org, topic.name)
 
     def _change(self, event: Event) -> None:
         topic = self._by_name.get((event["org"], event["name"]))
@@ -234,6 +255,7 @@ class Registry:
     def size(self) -> int:
         """The number of events that restate this registry."""
         others = len(self.journal_starts) + len(self.unnamed)
+        others += sum(map(len, self.group_configs.values()))
         return 4 + len(self._by_name) + len(self._log_starts) + others
 
     def restate(self) -> Iterator[Event]:
@@ -245,6 +267,9 @@ class Registry:
         for scope, configs in self.broker_configs.items():
             if configs:
                 yield events.broker_configs_changed(scope, configs)
+        for org, groups in self.group_configs.items():
+            for group, configs in groups.items():
+                yield events.group_configs_changed(org, group, configs)
         # The highest generation of all deleted topics stands for each of theirs.
         ours = self._by_name.keys() - self._adopted
         gone = [g for key, g in self._next_generation.items() if key not in ours]
@@ -272,4 +297,5 @@ class Registry:
         for staged in self._staged:
             for event in staged["events"]:
                 fresh.apply(event)
+        fresh.watcher = self.watcher
         vars(self).update(vars(fresh))

@@ -132,7 +132,7 @@ class BatchAdmission:
         elif isinstance(found, Transaction) and found.initializing:
             found = ErrorCode.INVALID_PRODUCER_EPOCH
         if isinstance(found, ErrorCode):
-            raise RefusedError(found, "another session of the transactional id has begun")
+            raise RefusedError(found, rules.OLD_EPOCH)
         if not self._is_current(found, request):
             raise RefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producer has left this connection"

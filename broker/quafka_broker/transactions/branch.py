@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.transactions.events import BranchJoined
+from quafka_broker.transactions.events import (
+    BranchJoined,
+    BranchOffsets,
+    Event,
+    offset_rows,
+)
 
 _ROWS_PER_EVENT = 1_000
 
@@ -19,6 +25,7 @@ class Branch:
         home: the node id of the broker that coordinates the transaction.
         number: identifies the transaction among those of its transactional id.
         start_ms: when the branch began, by this broker's clock.
+        groups: the groups of this broker whose offsets are in the transaction, and these.
         is_ending: whether home has ended it: nothing more may join.
         joining, in_flight: as those of `Transaction`.
     """
@@ -31,6 +38,7 @@ class Branch:
     number: int
     start_ms: int
     partitions: dict[PartitionId, str] = field(default_factory=dict[PartitionId, str])
+    groups: dict[str, Commit] = field(default_factory=dict[str, Commit])
     is_ending: bool = False
     joining: set[PartitionId] = field(default_factory=set[PartitionId])
     in_flight: int = 0
@@ -39,6 +47,16 @@ class Branch:
         """Partitions join."""
         for hash_, partition, generation, name in event.partitions:
             self.partitions[PartitionId(self.org, hash_, partition, generation)] = name
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it is in the log, or on its way."""
+        return not (self.partitions or self.joining or self.groups or self.in_flight)
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets in the transaction."""
+        return sum(len(commit.offsets) for commit in self.groups.values())
 
     def has(self, id_: PartitionId) -> bool:
         """Whether a partition has joined, or its event is on its way."""
@@ -54,3 +72,20 @@ class Branch:
             )
             for at in range(0, max(1, len(rows)), _ROWS_PER_EVENT)
         ]  # fmt: skip
+
+    def with_offsets(self, group: str, commit: Commit) -> Sequence[BranchOffsets]:
+        """Events of bounded size that store offsets of a group."""
+        return [
+            BranchOffsets(
+                self.org, self.name, self.home, self.producer_id, self.epoch, self.number,
+                group, rows, self.start_ms,
+            )
+            for rows in offset_rows(commit)
+        ]  # fmt: skip
+
+    def restated(self) -> Sequence[Event]:
+        """Events that together make this state; none if nothing has joined yet."""
+        events: list[Event] = list(self.joined(self.partitions)) if self.partitions else []
+        for group, commit in self.groups.items():
+            events += self.with_offsets(group, commit)
+        return events

@@ -18,15 +18,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from quafka_broker.groups.group import Place
+from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.sources.source import ProduceRequest, RefusedError
 from quafka_broker.transactions.branch import Branch
-from quafka_broker.transactions.connections import Connections
+from quafka_broker.transactions.connections import Connections, Kind
 from quafka_broker.transactions.ending import Ending
 from quafka_broker.transactions.journal import TransactionJournal
+from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.peers import NoPeers, PeerError, Peers
+from quafka_broker.transactions.rules import OLD_EPOCH
 from quafka_broker.transactions.table import Table
 from quafka_mesh_ops.ops import branches as ops
 from quafka_mesh_ops.ops.admin import TopicPartitions
@@ -42,7 +46,7 @@ ASK_AFTER_MS = 30_000
 """The age at which home is asked what has become of a branch. It ends branches by itself."""
 _PER_OP = 500
 _CONNECTIONS = 10_000
-"""Producers whose connections are remembered."""
+"""Producers whose connections of a kind are remembered."""
 
 Joining = Sequence[tuple[BatchHeader, PartitionId, str]]
 """Batches: the header, the partition and the topic of each."""
@@ -71,23 +75,29 @@ class Branches:
         table: Table,
         journal: TransactionJournal,
         ending: Ending,
+        limits: TransactionLimits,
         now_ms: Callable[[], int],
     ) -> None:
         self._table = table
         self._journal = journal
         self._ending = ending
+        self._limits = limits
         self._now_ms = now_ms
         self._limited = LimitedLog(log, 60.0)
         self.peers: Peers = NoPeers()
         """Set once, before the first op."""
         self._questions: dict[int, list[_Question]] = {}
-        self._connections: OrderedDict[int, Connections] = OrderedDict()
+        self._connections: OrderedDict[tuple[int, Kind], Connections] = OrderedDict()
         self._ends: dict[Branch, asyncio.Task[None]] = {}
         self._asked_all = False
 
     def is_elsewhere(self, request: ProduceRequest) -> bool:
         """Whether another broker coordinates the transaction of a request."""
-        return bool(request.home) and request.home != self.peers.node_id
+        return self.is_other(request.home)
+
+    def is_other(self, home: str) -> bool:
+        """Whether a request names another broker as the coordinator of its transaction."""
+        return bool(home) and home != self.peers.node_id
 
     # --- joining ----------------------------------------------------------------------------
 
@@ -139,58 +149,122 @@ class Branches:
             [TopicPartitions(*each) for each in topics.items()],
             request.implicit,
         )
+        number = await self._number_at_home(request.org, request.home, op)
+        if number is ErrorCode.INVALID_TXN_STATE:
+            return RefusedError(number, "the transaction is not open, or lacks the partition")
+        if isinstance(number, ErrorCode):
+            return RefusedError(_ANSWERS.get(number, number), "refused by the coordinator")
+        branch = self._open(request.org, request.home, op.producer, number)
+        if branch is None:
+            return RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier transaction is open")
+        self._join(branch, {id_: topic for id_, topic in new.items() if not branch.has(id_)})
+        return None
+
+    async def _number_at_home(self, org: int, home: str, op: JoinTransaction) -> int | ErrorCode:
+        """Have home confirm that something here is in a transaction; its number, or the error.
+
+        Raises:
+            PeerError: home does not answer.
+        """
+        producer_id = op.producer.producer_id
         question = _Question()
         self._questions.setdefault(producer_id, []).append(question)
         try:
-            answer = await self.peers.call(request.home, op, request.org)
+            answer = await self.peers.call(home, op, org)
         finally:
             self._questions[producer_id].remove(question)
             if not self._questions[producer_id]:
                 del self._questions[producer_id]
         if answer.error_code:
-            code = ErrorCode(answer.error_code)
-            return RefusedError(_ANSWERS.get(code, code), "refused by the coordinator")
-        if question.ended >= answer.number:
-            return RefusedError(ErrorCode.INVALID_TXN_STATE, "the transaction has ended")
-        return self._join(request, producer_id, epoch, answer.number, new)
+            return ErrorCode(answer.error_code)
+        # An end that has passed this answer makes it void.
+        return ErrorCode.INVALID_TXN_STATE if question.ended >= answer.number else answer.number
 
-    def _join(
-        self,
-        request: ProduceRequest,
-        producer_id: int,
-        epoch: int,
-        number: int,
-        new: Mapping[PartitionId, str],
-    ) -> RefusedError | None:
-        """Record that partitions join; the event is queued before their batches."""
-        found = self._table.branches.get(producer_id)
-        if found is not None and found.number != number:
+    def _open(
+        self, org: int, home: str, producer: TransactionalProducer, number: int
+    ) -> Branch | None:
+        """The branch of an open transaction; None: an earlier one has not ended here yet."""
+        found = self._table.branches.get(producer.producer_id)
+        if found is None:
+            found = self._table.branches[producer.producer_id] = Branch(
+                org, producer.transactional_id, home, producer.producer_id,
+                producer.producer_epoch, number, self._now_ms(),
+            )  # fmt: skip
+        elif found.number != number:
             # Home does not have that transaction any more: it, or this broker, was restored.
             found.start_ms = min(found.start_ms, self._now_ms() - ASK_AFTER_MS)
-            return RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier transaction is open")
-        if found is None:
-            found = self._table.branches[producer_id] = Branch(
-                request.org, request.transactional_id, request.home, producer_id, epoch, number,
-                self._now_ms(),
-            )  # fmt: skip
-        branch = found
-        new = {id_: topic for id_, topic in new.items() if not branch.has(id_)}
+            return None
+        return found
+
+    def _join(self, branch: Branch, new: Mapping[PartitionId, str]) -> None:
+        """Record that partitions join; the event is queued before their batches."""
         branch.joining.update(new)
         branch.in_flight += 1
 
-        def settled(offsets: Sequence[int] | None) -> None:
+        def settled(_offsets: Sequence[int] | None) -> None:
             branch.joining.difference_update(new)
-            self._ending.landed(branch)
-            if offsets is None and not branch.partitions and not branch.joining:
-                self._drop(branch)
+            self._landed(branch)
 
         self._journal.append(branch.joined(new), settled)
-        return None
 
-    def _drop(self, branch: Branch) -> None:
-        """Forget a branch of which nothing is in the log."""
-        if self._table.branches.get(branch.producer_id) is branch:
+    def _landed(self, branch: Branch) -> None:
+        """An append is in the log, or failed: forget a branch of which nothing is in the log."""
+        self._ending.landed(branch)
+        if branch.is_empty and self._table.branches.get(branch.producer_id) is branch:
             del self._table.branches[branch.producer_id]
+
+    # --- offsets ----------------------------------------------------------------------------
+
+    async def store_offsets(
+        self,
+        org: int,
+        producer: TransactionalProducer,
+        home: str,
+        group: str,
+        commit: Commit,
+        *,
+        implicit: bool,
+        used: int,
+    ) -> ErrorCode:
+        """Store offsets of a group that the end of a transaction makes visible.
+
+        `home`: the broker that coordinates the transaction, which is asked whether it has the
+        group. `implicit`: it is to add the group. `used`: the bytes of the org's committed offsets.
+
+        Raises:
+            StorageError: they are not stored.
+        """
+        if home not in self.peers.others:
+            return ErrorCode.POLICY_VIOLATION
+        found = self._table.branches.get(producer.producer_id)
+        if found is None or found.epoch != producer.producer_epoch or group not in found.groups:
+            op = JoinTransaction(producer, [], implicit, group=group)
+            try:
+                number = await self._number_at_home(org, home, op)
+            except PeerError as e:
+                self._limited.warning(home, "a transaction cannot be verified: %s", e)
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if isinstance(number, ErrorCode):
+                return number
+            found = self._open(org, home, producer, number)
+            if found is None:
+                return ErrorCode.CONCURRENT_TRANSACTIONS
+        if (found.org, found.name) != (org, producer.transactional_id) or found.is_ending:
+            return ErrorCode.INVALID_TXN_STATE
+        if not self._is_current(producer.producer_id, producer.connection, Kind.OFFSETS):
+            return ErrorCode.NOT_COORDINATOR
+        pending = self._table.pending_cost(org) + commit.cost
+        known = found.groups[group].offsets.keys() if group in found.groups else set[Place]()
+        new = len(commit.offsets.keys() - known)
+        too_many = found.offsets + new > self._limits.partitions
+        if too_many or used + pending > self._limits.org_offset_bytes:
+            return ErrorCode.POLICY_VIOLATION
+        found.in_flight += 1
+        branch = found
+        await self._journal.append(
+            branch.with_offsets(group, commit), lambda _offsets: self._landed(branch)
+        )
+        return ErrorCode.NONE
 
     # --- batches ----------------------------------------------------------------------------
 
@@ -213,23 +287,20 @@ class Branches:
                 ErrorCode.INVALID_TXN_STATE, "the transaction does not have the partition"
             )
         if found.epoch != header.producer_epoch:
-            raise RefusedError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                "another session of the transactional id has begun",
-            )
-        if not self._is_current(header.producer_id, request.connection):
+            raise RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, OLD_EPOCH)
+        if not self._is_current(header.producer_id, request.connection, Kind.PRODUCE):
             raise RefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producer has left this connection"
             )
         return partial(self._counted, found)
 
-    def _is_current(self, producer_id: int, connection: bytes) -> bool:
-        known = self._connections.get(producer_id)
+    def _is_current(self, producer_id: int, connection: bytes, kind: Kind) -> bool:
+        known = self._connections.get((producer_id, kind))
         if known is None:
-            known = self._connections[producer_id] = Connections()
+            known = self._connections[producer_id, kind] = Connections()
             if len(self._connections) > _CONNECTIONS:
                 self._connections.popitem(last=False)
-        self._connections.move_to_end(producer_id)
+        self._connections.move_to_end((producer_id, kind))
         return known.admit(connection)
 
     def _counted(self, branch: Branch, inner: Settle) -> Settle:
@@ -238,7 +309,7 @@ class Branches:
 
     def _settle(self, branch: Branch, inner: Settle, outcome: Outcome) -> None:
         inner(outcome)
-        self._ending.landed(branch)
+        self._landed(branch)
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -350,5 +421,5 @@ class Branches:
         for each in list(self._table.branches.values()):
             while each in self._ends:
                 await self.end(each, each.epoch, commit=False)  # waits for the end on its way
-            if self._table.branches.get(each.producer_id) is each and each.partitions:
-                await self._journal.append(each.joined(each.partitions))
+            if self._table.branches.get(each.producer_id) is each and (made := each.restated()):
+                await self._journal.append(made)

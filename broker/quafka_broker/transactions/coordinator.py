@@ -14,7 +14,8 @@ from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker.groups.deadlines import Deadlines
-from quafka_broker.groups.table import Commit, Place
+from quafka_broker.groups.group import Place
+from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.transactions import rules
 from quafka_broker.transactions.connections import Kind
@@ -35,7 +36,7 @@ from quafka_broker.transactions.limits import LONGEST_NAME, TransactionLimits
 from quafka_broker.transactions.rules import EndPlan, InitPlan
 from quafka_broker.transactions.states import State
 from quafka_broker.transactions.table import Key, Table
-from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, Transaction
+from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, OF_GROUP, Transaction
 from quafka_broker.transactions.turns import Turns
 from quafka_mesh_ops.ops.transactions import TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -65,7 +66,7 @@ class TransactionCoordinator:
         ending: Ending,
         limits: TransactionLimits,
         finishing: Finishing,
-        allocate_id: Callable[[], Awaitable[int]],
+        allocate_id: Callable[[int], Awaitable[int]],
         *,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
@@ -168,7 +169,7 @@ class TransactionCoordinator:
             assert found is not None
             return found.producer_id, found.epoch
         if successor.new_id or found is None:
-            session = await self._allocate_id(), successor.epoch
+            session = await self._allocate_id(key[0]), successor.epoch
         else:
             session = found.producer_id, successor.epoch
         if found is not None and (found.state is State.ONGOING or found.in_flight):
@@ -220,8 +221,7 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Add partitions and groups to the producer's transaction.
 
-        `elsewhere`: partitions of other brokers, and the node ids of these. `kind`: that of the
-        request which adds them.
+        `elsewhere`: as in `Transaction.elsewhere`. `kind`: that of the request which adds them.
         """
 
         async def add() -> ErrorCode:
@@ -258,15 +258,17 @@ class TransactionCoordinator:
     ) -> int | ErrorCode:
         """Confirm to another broker that its partitions are in the open transaction; its number.
 
-        `implicit`: add those that are not. An error is an ErrorCode, which no number is.
+        `partitions`: as in `Transaction.elsewhere`. `implicit`: add those that are not. An error is
+        an ErrorCode, which no number is.
         """
         key = (org, producer.transactional_id)
+        kind = Kind.OFFSETS if any(at[1] == OF_GROUP for at in partitions) else Kind.PRODUCE
         if implicit:
             far = dict.fromkeys(partitions, broker)
-            error = await self.add(org, producer, (), (), far, kind=Kind.PRODUCE)
+            error = await self.add(org, producer, (), (), far, kind=kind)
             if error:
                 return error
-        found = self.find(org, producer, Kind.PRODUCE)
+        found = self.find(org, producer, kind)
         if isinstance(found, ErrorCode):
             return found
         if key in self.table.unfinished:
@@ -390,7 +392,7 @@ class TransactionCoordinator:
     ) -> None:
         id_ = found.producer_id
         if plan.successor.new_id:
-            id_ = await self._allocate_id()
+            id_ = await self._allocate_id(found.org)
         session = id_, plan.successor.epoch
         await self._ending.end(found, plan, session, commit=commit, by_client=by_client)
         self._finishing.begin(found)

@@ -30,6 +30,10 @@ from quafka_proto.records import read_header
 log = logging.getLogger("quafka.broker.transactions")
 
 
+Settles = list[tuple[int, Callable[[int | None], None]]]
+"""Called with the offset of the entry at a place of the group, or with None."""
+
+
 class _Open(NamedTuple):
     """The partitions with records of a transaction. `places`: as in `Ended.partitions`."""
 
@@ -95,13 +99,13 @@ class Ending:
             await self.quiet(transaction)
             producer_id = transaction.producer_id
             open_ = self._open_partitions(transaction.partitions, producer_id)
-            settles: list[tuple[int, Callable[[int | None], None]]] = []
+            settles: Settles = []
             members = await self._offset_members(transaction, settles) if commit else []
             event = Ended(
                 *transaction.key, producer_id, plan.marker_epoch, commit, *session,
                 plan.last_epoch, producer_id if session[0] != producer_id else NO_ID,
                 open_.places,
-                sum(member.header.record_count for member in members),
+                _records_of(members),
                 by_client, time_ns() // 1_000_000,
                 transaction.number if transaction.elsewhere else 0,
                 sorted(set(transaction.elsewhere.values())),
@@ -124,7 +128,8 @@ class Ending:
         """
         open_ = self._open_partitions(ids, producer_id)
         if open_.partitions:
-            await self._end_nameless(org, producer_id, epoch, open_, commit=commit)
+            event = _nameless(org, producer_id, epoch, open_, [], commit=commit)
+            await self._append(event, [], open_.partitions, [])
 
     async def end_branch(self, branch: Branch, epoch: int, *, commit: bool) -> None:
         """End a branch, as its home has.
@@ -133,26 +138,13 @@ class Ending:
             StorageError: it is still open.
         """
         open_ = self._open_partitions(branch.partitions, branch.producer_id)
-        await self._end_nameless(
-            branch.org, branch.producer_id, epoch, open_, commit=commit, number=branch.number
-        )
-
-    async def _end_nameless(
-        self,
-        org: int,
-        producer_id: int,
-        epoch: int,
-        open_: _Open,
-        *,
-        commit: bool,
-        number: int = 0,
-    ) -> None:
-        event = Ended(
-            org, "", producer_id, epoch, commit, NO_ID, NO_EPOCH, NO_EPOCH, NO_ID,
-            open_.places, 0,
-            False, time_ns() // 1_000_000, number,
+        settles: Settles = []
+        offsets = await self._offset_members(branch, settles) if commit else []
+        event = _nameless(
+            branch.org, branch.producer_id, epoch, open_, offsets, commit=commit,
+            number=branch.number,
         )  # fmt: skip
-        await self._append(event, [], open_.partitions, [])
+        await self._append(event, offsets, open_.partitions, settles)
 
     def _open_partitions(
         self, ids: Sequence[PartitionId] | dict[PartitionId, str], producer_id: int
@@ -170,7 +162,9 @@ class Ending:
         return found
 
     async def _offset_members(
-        self, transaction: Transaction, settles: list[tuple[int, Callable[[int | None], None]]]
+        self,
+        transaction: Transaction | Branch,
+        settles: Settles,
     ) -> list[Member]:
         members: list[Member] = []
         for group, commit in list(transaction.groups.items()):
@@ -185,7 +179,7 @@ class Ending:
         event: Ended,
         offsets: list[Member],
         partitions: list[Partition],
-        settles: list[tuple[int, Callable[[int | None], None]]],
+        settles: Settles,
     ) -> None:
         kind = MarkerType.COMMIT if event.commit else MarkerType.ABORT
         data = build_marker(Marker(kind, 0), 0, event.at_ms, event.producer_id, event.epoch)
@@ -200,3 +194,24 @@ class Ending:
                 self._producers.fence(ended, event.producer_id, event.epoch)
 
         await self._journal.append([event], settled, members)
+
+
+def _nameless(
+    org: int,
+    producer_id: int,
+    epoch: int,
+    open_: _Open,
+    offsets: Sequence[Member],
+    *,
+    commit: bool,
+    number: int = 0,
+) -> Ended:
+    return Ended(
+        org, "", producer_id, epoch, commit, NO_ID, NO_EPOCH, NO_EPOCH, NO_ID,
+        open_.places, _records_of(offsets),
+        False, time_ns() // 1_000_000, number,
+    )  # fmt: skip
+
+
+def _records_of(members: Sequence[Member]) -> int:
+    return sum(member.header.record_count for member in members)

@@ -10,7 +10,7 @@ groups' journal (`groups/table.py`). Brokers are named by their node ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from quafka_broker.groups.table import Commit
@@ -116,7 +116,8 @@ class Moved(NamedTuple):
 class Spread(NamedTuple):
     """Partitions of another broker joined a transaction, which may have begun with them.
 
-    `partitions`: topic names and partitions; that broker knows their ids.
+    `partitions`: topic names and partitions; that broker knows their ids. With the number OF_GROUP
+    the name is that of a group, whose offsets that broker has.
     """
 
     org: int
@@ -148,6 +149,20 @@ class BranchJoined(NamedTuple):
     at_ms: int
 
 
+class BranchOffsets(NamedTuple):
+    """Offsets of a group of this broker joined the transaction of another one, `home`."""
+
+    org: int
+    name: str
+    home: str
+    producer_id: int
+    epoch: int
+    number: int
+    group: str
+    rows: Sequence[Sequence[Any]]
+    at_ms: int
+
+
 Event: TypeAlias = (
     Initialized
     | Added
@@ -159,11 +174,12 @@ Event: TypeAlias = (
     | Spread
     | Finished
     | BranchJoined
+    | BranchOffsets
 )
 
 _VALUES: EventValues[Event] = EventValues(
     Initialized, Added, OffsetsStored, Ended, Forgotten, GroupDropped, Moved, Spread, Finished,
-    BranchJoined,
+    BranchJoined, BranchOffsets,
 )  # fmt: skip
 
 
@@ -199,18 +215,21 @@ def spread(
 
 def offsets_stored(key: tuple[int, str], group: str, commit: Commit) -> list[OffsetsStored]:
     """Events of bounded size that store a group's offsets."""
-    events: list[OffsetsStored] = []
+    return [OffsetsStored(*key, group, rows) for rows in offset_rows(commit)]
+
+
+def offset_rows(commit: Commit) -> Iterator[Sequence[Sequence[Any]]]:
+    """The rows of a commit, of bounded size for one event each."""
     rows: list[Sequence[Any]] = []
     size = 0
     for row in commit.rows():
         rows.append(row)
         size += _ROW_BYTES + len(row[0]) + len(row[5])
         if size >= _BYTES_PER_EVENT:
-            events.append(OffsetsStored(*key, group, rows))
+            yield rows
             rows, size = [], 0
     if rows:
-        events.append(OffsetsStored(*key, group, rows))
-    return events
+        yield rows
 
 
 def encode(event: Event) -> bytes:

@@ -125,8 +125,8 @@ class TransactionJournal:
             if found is not None:
                 yield found.restated()
         for branch in list(self._table.branches.values()):
-            if branch.partitions:
-                yield branch.joined(branch.partitions)
+            if made := branch.restated():
+                yield made
 
     # --- writing ----------------------------------------------------------------------------
 

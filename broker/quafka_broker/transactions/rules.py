@@ -22,6 +22,9 @@ from quafka_broker.transactions.states import State
 from quafka_broker.transactions.transaction import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction
 from quafka_proto.errors import ErrorCode
 
+OLD_EPOCH = "another session of the transactional id has begun, or its transaction timed out"
+"""What a producer with an epoch of before is told."""
+
 _COMPLETE = {True: State.COMPLETE_COMMIT, False: State.COMPLETE_ABORT}
 
 

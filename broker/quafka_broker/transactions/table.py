@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from quafka_broker.groups.table import Commit, Place
+from quafka_broker.groups.group import Place
+from quafka_broker.groups.table import Commit
 from quafka_broker.groups.table import Key as GroupKey
 from quafka_broker.transactions.branch import Branch
 from quafka_broker.transactions.events import (
     Added,
     BranchJoined,
+    BranchOffsets,
     Ended,
     Event,
     Finished,
@@ -25,6 +27,9 @@ from quafka_broker.transactions.transaction import NO_ID, Transaction
 Key = tuple[int, str]
 """A transactional id: its org and its name."""
 
+WithOffsets = Transaction | Branch
+"""What may have offsets of groups of this broker."""
+
 
 class Table:
     """Transactional ids by org and name, and by their present producer ids."""
@@ -39,7 +44,7 @@ class Table:
         self.branches: dict[int, Branch] = {}
         """The transactions of other brokers with partitions here, by producer id."""
         self._counts: defaultdict[int, int] = defaultdict(int)
-        self._pending: defaultdict[GroupKey, dict[Key, Transaction]] = defaultdict(dict)
+        self._pending: defaultdict[GroupKey, dict[WithOffsets, None]] = defaultdict(dict)
         self._pending_places: defaultdict[GroupKey, dict[Place, int]] = defaultdict(dict)
         self._pending_cost: defaultdict[int, int] = defaultdict(int)
 
@@ -55,9 +60,9 @@ class Table:
         """The bytes of the org's offsets in open transactions (groups/org_usage.py)."""
         return self._pending_cost[org]
 
-    def with_offsets_of(self, group: GroupKey) -> list[Transaction]:
+    def with_offsets_of(self, group: GroupKey) -> list[WithOffsets]:
         """The open transactions that have offsets of a group."""
-        return list(self._pending[group].values()) if group in self._pending else []
+        return list(self._pending[group]) if group in self._pending else []
 
     def is_pending(self, group: GroupKey, place: Place) -> bool:
         """Whether an open transaction has an offset of a group in this partition."""
@@ -71,7 +76,9 @@ class Table:
             case GroupDropped():
                 self._drop_group((event.org, event.group))
             case BranchJoined():
-                self._join_branch(event)
+                self._branch(event).join(event)
+            case BranchOffsets():
+                self._store_offsets(self._branch(event), event)
             case Ended(name=""):
                 self._end_branch(event)
             case Forgotten():
@@ -93,7 +100,7 @@ class Table:
                 found.add(event)
                 self.open[key] = found
                 for group in event.groups:
-                    self._pending[key[0], group][key] = found
+                    self._pending[key[0], group][found] = None
             case OffsetsStored():
                 self._store_offsets(found, event)
             case Spread():
@@ -113,14 +120,14 @@ class Table:
             case Moved():
                 found.move(event)
 
-    def _store_offsets(self, found: Transaction, event: OffsetsStored) -> None:
+    def _store_offsets(self, found: WithOffsets, event: OffsetsStored | BranchOffsets) -> None:
         group = (found.org, event.group)
-        commit = found.groups.get(event.group, _NOTHING)
+        commit = found.groups.setdefault(event.group, Commit())
         before = commit.cost
         new = {(row[0], row[2]) for row in event.rows} - commit.offsets.keys()
-        found.store_offsets(event)
-        self._pending_cost[found.org] += found.groups[event.group].cost - before
-        self._pending[group][found.key] = found
+        commit.add_rows(event.rows)
+        self._pending_cost[found.org] += commit.cost - before
+        self._pending[group][found] = None
         places = self._pending_places[group]
         for place in new:
             places[place] = places.get(place, 0) + 1
@@ -137,13 +144,16 @@ class Table:
         self.open.pop(found.key, None)
         if self.by_producer.get(found.producer_id) is found and found.producer_id != NO_ID:
             del self.by_producer[found.producer_id]
+        self._release_groups(found)
+
+    def _release_groups(self, found: WithOffsets) -> None:
         for group, commit in found.groups.items():
             self._unlink((found.org, group), found, commit)
 
-    def _unlink(self, group: GroupKey, found: Transaction, commit: Commit) -> None:
+    def _unlink(self, group: GroupKey, found: WithOffsets, commit: Commit) -> None:
         self._pending_cost[found.org] -= commit.cost
         linked, places = self._pending[group], self._pending_places[group]
-        linked.pop(found.key, None)
+        linked.pop(found, None)
         for place in commit.offsets:
             left = places[place] - 1
             if left:
@@ -162,24 +172,22 @@ class Table:
             self._counts[key[0]] -= 1
             self._release(found)
 
-    def _join_branch(self, event: BranchJoined) -> None:
+    def _branch(self, event: BranchJoined | BranchOffsets) -> Branch:
         found = self.branches.get(event.producer_id)
         if found is None or found.number != event.number:
             found = self.branches[event.producer_id] = Branch(
                 event.org, event.name, event.home, event.producer_id, event.epoch, event.number,
                 event.at_ms,
             )  # fmt: skip
-        found.join(event)
+        return found
 
     def _end_branch(self, event: Ended) -> None:
         """The end of a branch; without a number, of records that no transaction is known of."""
         found = self.branches.get(event.producer_id)
         if found is not None and found.number == event.number:
             del self.branches[event.producer_id]
+            self._release_groups(found)
 
     def _drop_group(self, group: GroupKey) -> None:
         for found in self.with_offsets_of(group):
             self._unlink(group, found, found.groups.pop(group[1]))
-
-
-_NOTHING = Commit()

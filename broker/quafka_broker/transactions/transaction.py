@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.transactions.connections import Connections, Kind
 from quafka_broker.transactions.events import (
@@ -14,7 +14,6 @@ from quafka_broker.transactions.events import (
     Event,
     Initialized,
     Moved,
-    OffsetsStored,
     Spread,
     added,
     offsets_stored,
@@ -25,6 +24,8 @@ from quafka_broker.transactions.states import NEXT, State
 LAST_EPOCH = 0x7FFE
 """The last epoch of a producer. One more fences it; then the producer id is replaced (KIP-360)."""
 NO_ID = NO_EPOCH = -1
+OF_GROUP = -1
+"""In place of a partition's number: the offsets of the group with this name, at another broker."""
 _KINDS = tuple(Kind)
 
 
@@ -60,7 +61,8 @@ class Transaction:
         in_flight: appends of the transaction on their way to the log.
         initializing: whether the `Initialized` of the next session is: no batch of the last one may
             join any more.
-        elsewhere: the partitions at other brokers, by topic name, and the node ids of these.
+        elsewhere: the partitions at other brokers, by topic name, and the node ids of these; also
+            groups, with OF_GROUP.
         number: of the last transaction with partitions elsewhere; 0: none had any.
         unfinished: the last transaction, until all other brokers have ended it: the next one must
             not begin.
@@ -178,12 +180,6 @@ class Transaction:
         """All brokers have ended the transaction with this number."""
         if self.number == number:
             self.unfinished = None
-
-    def store_offsets(self, event: OffsetsStored) -> None:
-        """Offsets of a group of the transaction."""
-        commit = self.groups.setdefault(event.group, Commit())
-        for topic, incarnation, partition, *rest in event.rows:
-            commit.add((topic, partition), Committed(incarnation, *rest))
 
     def move(self, event: Moved) -> None:
         """The producer uses other connections."""

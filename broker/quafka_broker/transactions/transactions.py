@@ -54,7 +54,7 @@ class Transactions:
         limits: TransactionLimits,
         offsets: GroupOffsets,
         producers: Producers,
-        allocate_id: Callable[[], Awaitable[int]],
+        allocate_id: Callable[[int], Awaitable[int]],
         begin_at: Callable[[int], Awaitable[None]],
         *,
         now_ms: Callable[[], int] = _now_ms,
@@ -74,7 +74,7 @@ class Transactions:
             self.table, self.journal, self.ending, limits, self.finishing, allocate_id,
             now_ms=now_ms,
         )  # fmt: skip
-        self.branches = Branches(self.table, self.journal, self.ending, now_ms)
+        self.branches = Branches(self.table, self.journal, self.ending, limits, now_ms)
         self.admission = BatchAdmission(
             self.table, self.journal, self.ending, self.branches, self.finishing,
             limits.partitions, now_ms,
@@ -93,6 +93,11 @@ class Transactions:
     def connect(self, peers: Peers) -> None:
         """Use the other brokers; before the first op."""
         self.finishing.peers = self.branches.peers = peers
+
+    @property
+    def node_id(self) -> str:
+        """The node id of this broker, or the name of this shard."""
+        return self.branches.peers.node_id
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from quafka_broker.groups.group import Group
+from quafka_broker.groups.classic.group import ClassicGroup
+from quafka_broker.groups.classic.rebalance import RebalancingGroup, Saved
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
-from quafka_broker.groups.rebalance import RebalancingGroup, Saved
+from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_mesh_ops.ops.groups import (
     Assignment,
     JoinGroup,
@@ -63,7 +64,7 @@ class Clocked:
         usage: OrgUsage | None = None,
     ) -> None:
         ids = count(first_id)
-        self.group = Group(
+        self.group = ClassicGroup(
             "g",
             limits,
             self._save,
@@ -144,7 +145,9 @@ class Clocked:
     def may_commit(
         self, member_id: str = "", generation: int = -1, instance: str = ""
     ) -> ErrorCode:
-        return self.group.may_commit(generation, member_id, instance, self.now)
+        return self.group.may_commit(
+            CommitOffsets("g", generation, member_id, instance, []), self.now
+        )
 
     def stable(self, *instances: str) -> list[str]:
         """Bring a group with these members ("": dynamic) to Stable; their ids, the leader first."""

@@ -43,6 +43,12 @@ class MemoryFile:
             return None
         return bytearray(self.read(position, size))
 
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
+
+    def write_back(self) -> None:
+        pass
+
     def sync(self) -> None:
         if self.disk.sync_fails:
             raise OSError(errno.EIO, "Input/output error")

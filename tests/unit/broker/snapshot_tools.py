@@ -73,7 +73,7 @@ async def snapshot(
     lease_seconds: float | None = None,
 ) -> Created:
     """Take a cut and make a snapshot of it; `between` is awaited when the cut has been taken."""
-    data = state.configs.broker.data
+    data = state.configs.broker.folder
     name = await pin(state, data, local=True)
     with held(data, name) as folder, store.locked() as lock:
         if between is not None:

@@ -12,6 +12,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.wal.epoch_file import (
     NAME,
     SKIPPED,
+    EpochFile,
     Evidence,
     LastWriter,
     Saved,
@@ -22,6 +23,7 @@ from quafka_broker.wal.epoch_file import (
 )
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_broker.wal.reserve import Reserve
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row, encode_row
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -67,13 +69,48 @@ def test_the_rule(saved: Saved | None, found: Evidence, syncs_first: bool, epoch
 def test_the_file_reads_back_and_damage_is_noticed() -> None:
     disk = MemoryDisk()
     assert load(disk) is None
-    save(disk, Saved(7, UNSYNCED))
-    assert load(disk) == Saved(7, UNSYNCED)
-    good = bytes(disk.files[NAME].data)
-    spoilt = [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(len(good))]
-    for data in (*spoilt, b"", good[:-1], good + b"x"):
-        disk.put(NAME, data)
-        assert load(disk) == Saved(-1, RESTORED)
+    for facts in (Saved(7, UNSYNCED), Saved(7, SAFE, 1 << 40)):
+        save(disk, facts)
+        assert load(disk) == facts
+        good = bytes(disk.files[NAME].data)
+        spoilt = [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(len(good))]
+        for data in (*spoilt, b"", good[:-1], good + b"x"):
+            disk.put(NAME, data)
+            assert load(disk) == Saved(-1, RESTORED)
+
+
+@pytest.mark.parametrize(
+    ("saved", "takeover", "found", "epoch", "left"),
+    [
+        # A new log; then takeovers, of which nothing is written.
+        (None, 1, Evidence(empty=True), 0, Saved(0, SAFE, 1)),
+        (Saved(0, SAFE, 1), 2, Evidence(0), 1, Saved(0, SAFE, 1)),
+        (Saved(0, SAFE, 1), 7, Evidence(3), 6, Saved(0, SAFE, 1)),
+        (Saved(5, SAFE, 7), 8, Evidence(2), 6, Saved(5, SAFE, 7)),
+        (Saved(5, SAFE, 7), 7 + SKIPPED, Evidence(2), 5 + SKIPPED, Saved(1_005, SAFE, 1_007)),
+        # Records may be lost: the epoch rises in any case.
+        (Saved(5, SAFE, 7), 8, Evidence(5, damaged=True), 6, Saved(5, SAFE, 7)),
+        (Saved(5, LOST, 7), 9, Evidence(5), 7, Saved(7, SAFE, 9)),
+        # A log of before, one that was restored, and one of another store.
+        (Saved(5, SAFE), 9, Evidence(5), 6, Saved(6, SAFE, 9)),
+        (Saved(5, RESTORED), 1, Evidence(5), 6 + SKIPPED - 1, Saved(5 + SKIPPED, SAFE, 1)),
+        (Saved(5, SAFE, 9), 2, Evidence(5), 6, Saved(6, SAFE, 2)),
+    ],
+)
+def test_takeovers(
+    saved: Saved | None, takeover: int, found: Evidence, epoch: int, left: Saved
+) -> None:
+    disk = MemoryDisk()
+    if saved is not None:
+        save(disk, saved)
+    file = EpochFile(disk, Reserve(disk, 0), syncs_first=True, takeover=takeover)
+    assert file.begin(found) == epoch
+    assert load(disk) == left
+    again = EpochFile(disk, Reserve(disk, 0), syncs_first=True, takeover=takeover + 1)
+    assert again.begin(found._replace(damaged=False)) == epoch + 1
+    file.gave_up_records()
+    later = EpochFile(disk, Reserve(disk, 0), syncs_first=True, takeover=takeover + 2)
+    assert later.begin(found) > epoch + 1
 
 
 async def epoch_after(disk: MemoryDisk, fsync: FsyncPolicy) -> int:

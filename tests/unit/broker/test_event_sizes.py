@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from quafka_broker.groups import event_codec
+from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.event_codec import encode
 from quafka_broker.groups.table import Commit, Committed, Event
 from quafka_broker.journals.event_batches import BATCH_BYTES
@@ -163,6 +164,7 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
         async with running_state(disk, lease_seconds=0) as state:
             kept = state.groups.find(ORG, "g")
             assert kept is not None
+            assert isinstance(kept.group, ClassicGroup)
             assert kept.group.generation == 3
             assert len(kept.group.members) == 2_050
             member = kept.group.members["m-2049"]

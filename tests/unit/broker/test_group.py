@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from quafka_broker.groups.classic.states import State
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.limits import GroupLimits
-from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, REBALANCE, SESSION, Clocked
 
@@ -435,7 +435,7 @@ def test_a_stored_group_goes_on_without_a_rebalance() -> None:
     clocked.sync("i-1", {"i-1": b"one", "c-2": b"\xfftwo"}, instance="i")
     again = Clocked()
     again.now = 1_000
-    again.group.restore(clocked.saved[-1], again.now)
+    again.group.restore(clocked.saved[-1], {}, again.now)
     assert again.heartbeat("c-2", 1) == E.NONE
     assert again.sync("c-2", generation=1).answer.assignment == b"\xfftwo"
     assert again.join(instance="i").answer.generation == 1

@@ -10,7 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_broker.groups.states import State
+from quafka_broker.groups.classic.states import State
 from quafka_broker.ops import group_lag, groups, offsets
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import StorageError

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from quafka_broker.groups import journal
-from quafka_broker.groups.states import State
+from quafka_broker.groups.classic.group import ClassicGroup
+from quafka_broker.groups.classic.states import State
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.ops import groups, offsets
 from quafka_broker.partitions.errors import StorageError
@@ -136,6 +137,7 @@ async def test_members_go_on_after_a_restart() -> None:
     async with running_state(disk, lease_seconds=0) as state:
         kept = state.groups.find(ORG, "g")
         assert kept is not None
+        assert isinstance(kept.group, ClassicGroup)
         assert (kept.group.state, kept.group.generation) == (State.EMPTY, 2)
 
 
@@ -145,6 +147,7 @@ async def test_a_caller_that_goes_away_leaves_its_session_behind() -> None:
         await asyncio.sleep(0)
         kept = state.groups.find(ORG, "g")
         assert kept is not None
+        assert isinstance(kept.group, ClassicGroup)
         (member,) = kept.group.members.values()
         assert member.joining is not None
         waits.cancel()

@@ -84,7 +84,7 @@ async def test_an_org_remembers_as_many_producers_as_it_may() -> None:
         assert await create(state, "t") == 0
         await limit(state, max_producer_ids=2)
         for _ in range(4):
-            producer = await state.producer_ids.allocate(), 0, 0
+            producer = await state.producer_ids.allocate(1), 0, 0
             op = ProduceOps([ProduceOp("t", 0, batch_of(b"x", producer=producer))])
             assert not (await call(state, op)).partitions[0].error_code
         assert len(state.producers) == 2

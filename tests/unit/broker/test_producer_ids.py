@@ -8,6 +8,7 @@ from quafka_broker.ops import producer_ids
 from quafka_broker.producer_ids import producer_id_space
 from quafka_broker.topics.identity import new_cluster_id
 from quafka_mesh_ops.ops.records import InitProducerId, InitProducerIdResp
+from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 
@@ -46,6 +47,52 @@ async def test_the_next_epoch_is_given_by_who_gave_the_id() -> None:
         (answer,) = await ask(disk, (producer_id, epoch))
         assert (answer.producer_id == producer_id) == same
         assert answer.producer_epoch == (epoch + 1 if same else 0)
+
+
+async def test_an_org_gets_so_many_ids_in_an_hour() -> None:
+    now = 0.0
+    async with running_state(MemoryDisk()) as state:
+        ids = state.producer_ids
+        ids._clock = lambda: now
+        ids._limit = lambda org: 10 * org
+        assert [ids.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
+        assert all(ids.admit(2) for _ in range(20))
+        now = 400.0
+        assert [ids.admit(1) for _ in range(2)] == [True, False]
+        now = 40_000.0
+        assert sum(ids.admit(1) for _ in range(20)) == 10
+        ids._limit = lambda _: 0
+        answer = await producer_ids.handle(state, context(), InitProducerId())
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        before = InitProducerId(await ids.allocate(1), 3)
+        assert (await producer_ids.handle(state, context(), before)).producer_epoch == 4
+
+
+async def test_an_org_sees_nothing_of_another_one_in_a_block() -> None:
+    async with running_state(MemoryDisk()) as state:
+        allocate = state.producer_ids.allocate
+        own: list[int] = []
+        others: list[int] = []
+        for _ in range(64):
+            own.append(await allocate(1))
+            others += [await allocate(org) for org in range(2, 10)]
+        assert own == list(range(own[0], own[0] + 64))
+        next_one = await allocate(1)
+        assert next_one > max(own)
+        assert len({*own, next_one, *others}) == 65 + len(others)
+
+
+async def test_ids_of_an_org_rise_over_restarts() -> None:
+    disk = MemoryDisk()
+    given: list[int] = []
+    for _ in range(3):
+        async with running_state(disk) as state:
+            for org in (2, 1):
+                last = await state.producer_ids.allocate(org)
+                given.append(last)
+    assert len(set(given)) == 6
+    assert given[1::2] == sorted(given[1::2])
+    assert max(given[:2]) < min(given[2:])
 
 
 def test_spaces_are_whole_and_do_not_overlap() -> None:

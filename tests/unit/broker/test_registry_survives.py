@@ -151,7 +151,7 @@ async def test_what_is_lost_comes_back_with_the_bytes() -> None:
     flip(disk, name, row.end - 1)
     async with running_state(disk) as state:
         state.journal.events_kept = 0
-        await state.producer_ids.allocate()  # would restate the registry
+        await state.producer_ids.allocate(1)  # would restate the registry
         assert state.registry.by_name(ORG, "b") is None
     async with running_state(disk) as state:
         assert len(state.registry.unnamed) == 1
@@ -220,16 +220,22 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
             assert await values(state, found, 0) == [b"again"]
 
 
-async def test_producer_ids_are_not_handed_out_twice() -> None:
+@pytest.mark.parametrize(("distance", "count"), [(0, 1_500), (7, 128)])
+async def test_producer_ids_are_not_handed_out_twice(
+    distance: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lost event has raised the highest id by little or, with blocks far apart, by much."""
+    monkeypatch.setattr("secrets.randbelow", lambda _most: distance)
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        seen = {await state.producer_ids.allocate() for _ in range(1_500)}
+        seen = {await state.producer_ids.allocate(1) for _ in range(count)}
         await state.topics.create(ORG, "t", 1)  # else it could be a torn write
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[-2])
+    monkeypatch.setattr("secrets.randbelow", lambda _most: 0)
     for _ in range(2):
         async with running_state(disk) as state:
-            fresh = {await state.producer_ids.allocate() for _ in range(10)}
+            fresh = {await state.producer_ids.allocate(1) for _ in range(10)}
             assert not fresh & seen
             seen |= fresh
         disk = disk.crashed()

@@ -93,7 +93,7 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
         values[key] = partition.log_start, found
     offsets = {org: await committed(state, "g", org) for org in orgs}
     return Known(
-        state.registry.cluster_id, topics, values, offsets, await state.producer_ids.allocate()
+        state.registry.cluster_id, topics, values, offsets, await state.producer_ids.allocate(1)
     )
 
 
@@ -135,7 +135,7 @@ async def test_a_broker_starts_on_what_was_there(
     """Of all and of one org: of a log that has grown by pieces, and been rewritten."""
     made: list[tuple[Manifest, Known]] = []
     async with state_in(tmp_path / "data") as state:
-        await state.producer_ids.allocate()
+        await state.producer_ids.allocate(1)
         for turn in range(3):
             await fill(state, turn)
             known = await known_of(state)
@@ -151,7 +151,7 @@ async def test_a_broker_starts_on_what_was_there(
 async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
     """Nothing is stored twice, deleted topics do not come back, and the next snapshot goes on."""
     async with state_in(tmp_path / "data") as state:
-        await state.producer_ids.allocate()
+        await state.producer_ids.allocate(1)
         await fill(state, 0)
         first = await snapshot(state, store)
         for sequence in (8, 9):  # lost, with the disk
@@ -179,7 +179,7 @@ async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             )
         # One that began after the snapshot goes on, and its id is nobody else's.
-        fresh = await state.producer_ids.allocate()
+        fresh = await state.producer_ids.allocate(1)
         assert await answer(fresh - SKIPPED_PRODUCER_IDS // 2, 0, 5) == (ErrorCode.NONE, end + 1)
         assert (await answer(fresh, 0, 5))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         new, _ = await state.topics.create(ORG, "fresh", 1)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker import server
+from quafka_broker import shard
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops.table import OPS, serve
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.server import Broker, fsync_policy
+from quafka_broker.shard import Shard
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.fsync import FsyncPolicy
@@ -32,6 +33,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
+from quafka_mesh_ops.rights import FOR_EVERY_NODE
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
@@ -57,7 +59,8 @@ async def fails_to_start(settings: BrokerConfig) -> str:
 
 
 async def test_every_op_is_served_over_the_mesh_and_survives_a_restart(tmp_path: Path) -> None:
-    assert set(OPS) == set(OpCode) - {OpCode.OPEN_BULK}  # the mesh itself answers that
+    # The mesh itself answers two of the others; two concern the broker, and no shard.
+    assert set(OPS) == set(OpCode) - FOR_EVERY_NODE - {OpCode.LOOK_AT_SHARDS}
     gateway = Identity.load_or_create(tmp_path / "gateway.key")
     settings = config(tmp_path, allow=(gateway.node_id,))
     batch = batch_of(b"1", b"2")
@@ -88,25 +91,25 @@ async def test_every_op_is_served_over_the_mesh_and_survives_a_restart(tmp_path:
 async def test_a_new_leader_epoch_begins_when_no_gateway_serves_from_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(shard, "LEASE_SECONDS", 0.5)
     settings = config(tmp_path)
     loop = asyncio.get_running_loop()
     waited: list[bool] = []
-    outlive = Broker._outlive_leases
+    outlive = Shard._outlive_leases
 
-    async def watched(broker: Broker, held: float) -> None:
-        await outlive(broker, held)
+    async def watched(its: Shard, held: float) -> None:
+        await outlive(its, held)
         assert broker.describe()["mesh"] == ":0", "nobody is answered yet"
         waited.append(loop.time() >= held + 0.5)
 
-    monkeypatch.setattr(Broker, "_outlive_leases", watched)
+    monkeypatch.setattr(Shard, "_outlive_leases", watched)
     for expected in ([], [True], [True]):
         broker = Broker(settings, Tracer())
         await broker.start()
         await broker.close()
         assert waited == expected
         if not expected:
-            require_new_epoch(RealDisk(settings.data / "wal"), restored=False)
+            require_new_epoch(RealDisk(settings.folder / "wal"), restored=False)
 
 
 async def test_a_broker_that_recovers_is_live_but_not_ready(

@@ -277,5 +277,5 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
         pytest.raises(StartupError, match="held"),
     ):
         local_cut(data).__enter__()
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= open_before
     other.release()

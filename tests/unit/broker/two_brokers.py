@@ -15,13 +15,19 @@ from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.base import AnyOp, Op, R
 from quafka_mesh_ops.ops.branches import JoinTransaction
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommittedOffsets
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
-from quafka_mesh_ops.ops.transactions import AddPartitions, BrokerPartitions
+from quafka_mesh_ops.ops.transactions import (
+    AddOffsets,
+    AddPartitions,
+    BrokerPartitions,
+    CommitTxnOffsets,
+)
 from quafka_proto.records import read_header
 from quafka_telemetry.tracing import Tracer
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, running_state
-from tests.unit.broker.transactional import Sender, call, create
+from tests.unit.broker.transactional import GROUP, Sender, call, create
 
 HOME, THERE = "a" * 64, "b" * 64
 HERE_TOPIC, THERE_TOPIC = "t", "far"
@@ -116,7 +122,7 @@ async def two_brokers(
 
 
 class WideSender(Sender):
-    """A producer whose transactions have partitions of both brokers."""
+    """A producer whose transactions have partitions and offsets of both brokers."""
 
     def __init__(
         self, network: Network, name: str = "tx", *, implicit: bool = False, connection: int = 0
@@ -141,6 +147,24 @@ class WideSender(Sender):
             at = (topic, partition)
             self.sequences[at] = self.sequences.get(at, 0) + read_header(batch).record_count
         return answer
+
+    async def offsets_at(self, node: str, topic: str, group: str = GROUP) -> int:
+        """Store an offset of a broker's group, in a topic of yet another broker; the error."""
+        far = THERE if node == THERE else ""
+        if not self.implicit:
+            op = AddOffsets(self.producer, group, far)
+            if error := (await call(self.network.states[HOME], op)).error_code:
+                return error
+        rows = [CommitOffset(topic, 0, 1, topic_id=bytes(15) + b"1", elsewhere=True)]
+        commit = CommitTxnOffsets(
+            self.producer, group, -1, "", "", rows, self.implicit, HOME if far else ""
+        )
+        return (await call(self.network.states[node], commit)).partitions[0]
+
+
+async def topics_with_offsets(state: BrokerState, group: str = GROUP) -> list[str]:
+    """The topics with committed offsets of a group."""
+    return [each.topic for each in (await call(state, CommittedOffsets(group))).offsets]
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:

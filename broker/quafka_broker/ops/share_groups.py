@@ -1,0 +1,44 @@
+"""Ops 0x8C and 0x8D: heartbeats of members of share groups (KIP-932), and the groups."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
+from quafka_mesh_ops.ops.consumer_groups import (
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResp,
+    DescribeConsumerGroupsResp,
+)
+from quafka_mesh_ops.ops.share_groups import DescribeShareGroups, ShareHeartbeat
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices
+
+_PER_SLICE = 20
+
+
+async def heartbeat(
+    state: BrokerState, context: OpContext, op: ShareHeartbeat
+) -> ConsumerHeartbeatResp:
+    """Join, stay or leave; answered when what the answer says is durable."""
+    beat = ConsumerHeartbeat(
+        op.group, op.member_id, op.member_epoch, rack_id=op.rack_id, topics=op.topics,
+        client_id=op.client_id, client_host=op.client_host, is_whole=op.is_whole, known=op.known,
+    )  # fmt: skip
+    with context.tracer.start(semconv.GROUP_HEARTBEAT, context.trace) as span:
+        answer = await state.groups.share.heartbeat(context.org_id, beat)
+        if span.context is not None:
+            span.set({semconv.GROUP: op.group, semconv.MEMBER_EPOCH: answer.member_epoch})
+        return answer
+
+
+async def describe(
+    state: BrokerState, context: OpContext, op: DescribeShareGroups
+) -> DescribeConsumerGroupsResp:
+    """Describe share groups and their members."""
+    found: list[ConsumerGroup] = []
+    slices = Slices(_PER_SLICE)
+    for name in op.groups:
+        found.append(await state.groups.share.describe(context.org_id, name))
+        await slices.done()
+    return DescribeConsumerGroupsResp(found)

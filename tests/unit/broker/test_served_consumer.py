@@ -1,0 +1,350 @@
+"""Groups of KIP-848 at the coordinator: what is durable, what it asks for, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quafka_broker.groups.classic.group import ClassicGroup
+from quafka_broker.groups.consumer.facts import TOPICS
+from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.ops import consumer_groups, group_admin, group_lag, groups, offsets
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops.consumer_groups import (
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResp,
+    DescribeConsumerGroups,
+    KnownTopic,
+)
+from quafka_mesh_ops.ops.group_offsets import (
+    CommitOffset,
+    CommitOffsets,
+    CommittedOffsets,
+    CommittedQuestion,
+    DeleteOffsets,
+)
+from quafka_mesh_ops.ops.groups import (
+    Assignment,
+    DeleteGroups,
+    DescribeGroups,
+    Heartbeat,
+    JoinGroup,
+    ListGroups,
+    Protocol,
+    SyncGroup,
+)
+from quafka_mesh_ops.ops.lag import GroupLag
+from quafka_proto.consumer_protocol import assigned_partitions, assignment_of
+from quafka_proto.errors import ErrorCode as E
+from tests.unit.broker.consumer_groups.test_facts import MEMBER
+from tests.unit.broker.consumer_groups.test_facts import TOPICS as WRITTEN_TOPICS
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, context, running_state
+
+JOIN = ConsumerHeartbeat(
+    "g", "m", 0, rebalance_timeout_ms=60_000, topics=["t"], owned=[], is_whole=True
+)
+
+
+async def beat(
+    state: BrokerState, op: ConsumerHeartbeat = JOIN, **changes: Any
+) -> ConsumerHeartbeatResp:
+    return await consumer_groups.heartbeat(state, context(), replace(op, **changes))
+
+
+async def owned(state: BrokerState, member: str = "m", **changes: Any) -> set[int]:
+    """Join, and what the member gets."""
+    answer = await beat(state, member_id=member, **changes)
+    assert not answer.error_code, answer
+    return {number for part in answer.assignment or [] for number in part.partitions}
+
+
+async def described(state: BrokerState, group: str = "g") -> ConsumerGroup:
+    op = DescribeConsumerGroups([group])
+    (found,) = (await consumer_groups.describe(state, context(), op)).groups
+    members = sorted(found.members or [], key=lambda each: each.member_id)
+    return replace(found, members=members)
+
+
+def idle(member: str, epoch: int, group: str = "g") -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(group, member, epoch, is_whole=True)
+
+
+async def commit(state: BrokerState, member: str, epoch: int, *, knows: bool = True) -> int:
+    op = CommitOffsets("g", epoch, member, "", [CommitOffset("t", 0, 5)], knows)
+    return (await offsets.commit(state, context(), op)).partitions[0]
+
+
+async def test_members_keep_epochs_and_partitions_through_restarts() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        await state.topics.create(ORG, "t", 4)
+        state.groups.journal.facts_kept = 5
+        assert await owned(state, "a") == {0, 1, 2, 3}
+        assert await owned(state, "b") == set()
+        for _ in range(30):  # facts are restated meanwhile
+            epoch = (await described(state)).epoch
+            await beat(state, idle("a", epoch), topics=["t"], owned=[])
+            await beat(state, member_id="c")
+            await beat(state, idle("c", -1))
+        before = await described(state)
+        assert [each.member_id for each in before.members or []] == ["a", "b"]
+        assert before.epoch > 60
+    for _ in range(2):
+        async with running_state(disk, lease_seconds=0) as state:
+            assert await described(state) == before
+            await state.log.checkpoint()
+    async with running_state(disk, lease_seconds=0) as state:
+        usage = state.groups.usage(ORG)
+        assert usage.members == 2
+        fenced = await beat(state, idle("b", before.epoch + 1))
+        assert fenced.error_code == E.FENCED_MEMBER_EPOCH
+        assert (await beat(state, idle("nobody", 1))).error_code == E.UNKNOWN_MEMBER_ID
+        for member in ("a", "b"):
+            await beat(state, idle(member, -1))
+        assert (usage.members, usage.member_bytes) == (0, 0)
+        delete = DeleteGroups(["g"])
+        assert (await group_admin.delete(state, context(), delete)).groups == [0]
+        assert usage.groups == 0
+    async with running_state(disk, lease_seconds=0) as state:
+        assert (await described(state)).error_code == E.GROUP_ID_NOT_FOUND
+
+
+async def test_facts_as_first_written_are_read_at_a_start() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        own = {"epoch": 5, "assignment_epoch": 5, "since_ms": 3}
+        event: dict[str, Any] = {
+            "event": "group_members", "org": ORG, "group": "g", "kind": "consumer", "born_ms": 1,
+            "own": own, "members": [["m", MEMBER], [TOPICS, WRITTEN_TOPICS]], "gone": [],
+        }  # fmt: skip
+        await state.groups.journal.append(event)
+    for _ in range(2):
+        async with running_state(disk, lease_seconds=0) as state:
+            found = await described(state)
+            (member,) = found.members or []
+            assert (found.epoch, member.member_epoch, member.topics) == (5, 5, ["a", "b"])
+            assert [part.topic for part in member.assignment] == ["t"]
+            await state.log.checkpoint()
+
+
+async def test_topics_that_change_reach_the_members() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 2)
+        assert await owned(state) == {0, 1}
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        settled = (await described(state)).epoch
+        still = Heartbeat("g", settled, "m")
+        assert not (await groups.heartbeat(state, context(), still)).error_code
+        await state.topics.change(topic, lambda it: replace(it, partitions=3))
+        while (await described(state)).epoch == settled:
+            await asyncio.sleep(0.01)
+        assert (await groups.heartbeat(state, context(), still)).error_code
+        answer = await beat(state, idle("m", settled))
+        assert [part.partitions for part in answer.assignment or []] == [[0, 1, 2]]
+        assert entry.group.owners() == {("t", number): "m" for number in range(3)}
+        assert entry.group.subscribed() == {"t"}
+
+
+async def test_topics_of_other_brokers_are_asked_for() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 1)
+        join = replace(JOIN, topics=["t", "there", "away"], is_whole=False)
+        asks = await beat(state, join)
+        assert (asks.asks, asks.error_code) == (["away", "there"], 0)
+        assert state.groups.find(ORG, "g") is None
+        known = [KnownTopic("there", b"x" * 16, 2)]
+        answer = await beat(state, join, known=known)
+        assert sum(len(part.partitions) for part in answer.assignment or []) == 3
+        # The broker of "away" is unavailable: it is asked for again after a while.
+        assert not (await beat(state, idle("m", answer.member_epoch), is_whole=False)).asks
+        # A topic that cannot be reached is unchanged; one that is gone is not.
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        assert isinstance(entry.group, ServedConsumerGroup)
+        stay = replace(idle("m", answer.member_epoch), is_whole=False)
+        later = asyncio.get_running_loop().time() + 60
+        assert entry.group.asks(stay, later) is not None
+        assert await beat(state, stay, known=[]) == replace(answer, assignment=None)
+        gone = await beat(state, stay, known=[KnownTopic("there")])
+        assert gone.assignment is not None
+        assert sum(len(part.partitions) for part in gone.assignment) == 1
+
+
+async def test_patterns_are_resolved_by_the_gateway() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        await state.topics.create(ORG, "t", 1)
+        join = replace(JOIN, topics=None, pattern="t.*")
+        assert (await beat(state, join)).asks_pattern == "t.*"
+        answer = await beat(state, join, matched=["t"])
+        assert sum(len(part.partitions) for part in answer.assignment or []) == 1
+        # After a restart it is resolved again: topics may have come.
+    async with running_state(disk) as state:
+        stay = idle("m", answer.member_epoch)
+        assert (await groups.heartbeat(state, context(), Heartbeat("g", 2, "m"))).error_code
+        assert (await beat(state, stay)).asks_pattern == "t.*"
+        assert (await beat(state, stay, matched=["t"])).member_epoch == answer.member_epoch
+        still = Heartbeat("g", answer.member_epoch, "m")
+        assert not (await groups.heartbeat(state, context(), still)).error_code
+        assert (await beat(state, stay, matched=[])).assignment == []
+
+
+async def test_commits_need_the_members_epoch() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 1)
+        epoch = (await beat(state)).member_epoch
+        assert await commit(state, "m", epoch) == 0
+        assert await commit(state, "m", epoch + 1) == E.STALE_MEMBER_EPOCH
+        assert await commit(state, "nobody", epoch) == E.UNKNOWN_MEMBER_ID
+        assert await commit(state, "", -1) == E.UNKNOWN_MEMBER_ID
+        assert await commit(state, "m", epoch, knows=False) == E.UNSUPPORTED_VERSION
+        questions = [CommittedQuestion("t", [0])]
+        for member, at, error in (
+            (None, -1, 0), ("m", epoch, 0), ("m", epoch + 1, E.STALE_MEMBER_EPOCH),
+            ("x", epoch, E.UNKNOWN_MEMBER_ID),
+        ):  # fmt: skip
+            op = CommittedOffsets("g", questions, False, member, at)
+            found = await offsets.committed(state, context(), op)
+            assert found.error_code == error
+            assert [each.offset for each in found.offsets] == ([] if error else [5])
+        delete = DeleteOffsets("g", questions)
+        deleted = await group_admin.delete_offsets(state, context(), delete)
+        assert deleted.partitions == [E.GROUP_SUBSCRIBED_TO_TOPIC]
+        assert (await group_admin.delete(state, context(), DeleteGroups(["g"]))).groups == [
+            E.NON_EMPTY_GROUP
+        ]
+        (lag,) = (await group_lag.handle(state, context(), GroupLag(["g"]))).groups
+        assert (lag.state, lag.protocol, len(lag.members or [])) == ("Stable", "uniform", 1)
+        assert [each.member_id for each in lag.partitions or []] == ["m"]
+
+
+async def test_groups_of_other_kinds() -> None:
+    """Kafka's errors; an empty group becomes one of the other kind."""
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 1)
+        await beat(state)
+        join = JoinGroup("g", "", "", "consumer", [Protocol("range", b"")], 10_000, 10_000)
+        answer = await groups.join(state, context(), join)
+        assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        sync = SyncGroup("g", 1, "m", "", [])
+        assert (await groups.sync(state, context(), sync)).error_code == E.UNKNOWN_MEMBER_ID
+        (found,) = (await group_admin.describe(state, context(), DescribeGroups(["g"]))).groups
+        assert found.error_code == E.GROUP_ID_NOT_FOUND
+        for kinds, names in ((["Consumer"], ["g"]), (["classic"], []), ([], ["g"])):
+            op = ListGroups([], kinds)
+            listed = (await group_admin.list_groups(state, context(), op)).groups
+            assert [each.group for each in listed] == names
+        await beat(state, idle("m", -1))
+        async with asyncio.timeout(5):
+            state.groups.limits = GroupLimits(initial_delay=0)
+            assert not (await groups.join(state, context(), join)).error_code
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        assert isinstance(entry.group, ClassicGroup)
+        assert (await beat(state)).error_code == E.GROUP_ID_NOT_FOUND
+        entry.group.expel(0.0)
+        assert not (await beat(state)).error_code
+
+
+def classic_join(member: str = "", owned: dict[str, list[int]] | None = None) -> JoinGroup:
+    """With metadata of version 1: a topic, no user data, and the partitions that it has."""
+    metadata = b"\0\1\0\0\0\1\0\1t" + b"\xff" * 4 + assignment_of(1, owned or {})[2:-4]
+    protocols = [Protocol("cooperative-sticky", metadata)]
+    return JoinGroup("g", member, "", "consumer", protocols, 10_000, 10_000)
+
+
+async def synced(state: BrokerState, member: str, generation: int) -> dict[str, list[int]]:
+    answer = await groups.sync(state, context(), SyncGroup("g", generation, member, "", []))
+    assert not answer.error_code, E(answer.error_code)
+    return assigned_partitions(answer.assignment)
+
+
+async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        state.groups.limits = GroupLimits(initial_delay=0)
+        await state.topics.create(ORG, "t", 4)
+        old = await groups.join(state, context(), classic_join())
+        shares = [Assignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        sync = SyncGroup("g", old.generation, old.member_id, "", shares)
+        assert not (await groups.sync(state, context(), sync)).error_code
+        # A consumer of the new protocol joins: the classic member keeps what it has until it
+        # has given up its part.
+        assert await owned(state, "new") == set()
+        found = await described(state)
+        assert {each.member_id: each.is_classic for each in found.members or []} == {
+            old.member_id: True, "new": False,
+        }  # fmt: skip
+        alive = Heartbeat("g", old.generation, old.member_id)
+        told = await groups.heartbeat(state, context(), alive)
+        assert told.error_code == E.REBALANCE_IN_PROGRESS
+        again = await groups.join(
+            state, context(), classic_join(old.member_id, {"t": [0, 1, 2, 3]})
+        )
+        kept = await synced(state, old.member_id, again.generation)
+        assert len(kept["t"]) == 2
+        again = await groups.join(state, context(), classic_join(old.member_id, kept))
+        assert await synced(state, old.member_id, again.generation) == kept
+        alive = Heartbeat("g", again.generation, old.member_id)
+        assert not (await groups.heartbeat(state, context(), alive)).error_code
+        answer = await beat(state, idle("new", (await described(state)).epoch))
+        others = {number for part in answer.assignment or [] for number in part.partitions}
+        assert others | set(kept["t"]) == set(range(4))
+    async with running_state(disk) as state:
+        assert not (await groups.heartbeat(state, context(), alive)).error_code
+        # The last consumer of the new protocol leaves: the members rebalance as a classic group.
+        assert not (await beat(state, idle("new", -1))).error_code
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        assert isinstance(entry.group, ClassicGroup)
+        assert state.groups.usage(ORG).members == 1
+        told = await groups.heartbeat(state, context(), alive)
+        assert told.error_code in (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION)
+        last = await groups.join(state, context(), classic_join(old.member_id))
+        assert (last.error_code, last.leader) == (0, old.member_id)
+    async with running_state(disk) as state:
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        assert [each.id for each in entry.group.every_member()] == [old.member_id]
+
+
+@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
+async def test_the_policy_keeps_a_group_as_it_is(policy: str) -> None:
+    async with running_state(MemoryDisk()) as state:
+        state.groups.limits = GroupLimits(initial_delay=0, migration=policy)
+        await state.topics.create(ORG, "t", 1)
+        await groups.join(state, context(), classic_join())
+        assert (await beat(state)).error_code == E.GROUP_ID_NOT_FOUND
+
+
+async def test_limits_of_the_org_hold() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 1)
+        for limits, group in (
+            (GroupLimits(org_members=1), "g"),
+            (GroupLimits(org_bytes=3_500), "g"),
+            (GroupLimits(max_bytes=3_500), "g"),
+            (GroupLimits(org_groups=1), "h"),
+        ):
+            state.groups.limits = GroupLimits()
+            assert not (await beat(state)).error_code
+            state.groups.limits = limits
+            state.groups.most_groups = lambda _org: state.groups.limits.org_groups
+            refused = await beat(state, member_id="other", group=group)
+            assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+            await beat(state, idle("m", -1))
+        assert (await beat(state, group="")).error_code == E.INVALID_REQUEST
+        state.groups.limits = GroupLimits(member_topics=2)
+        many = ["a", "b", "c"]
+        for op in (replace(JOIN, topics=many), replace(JOIN, pattern=".*", matched=many)):
+            assert (await beat(state, op)).error_code == E.INVALID_REQUEST
+        assert (await beat(state, idle("m", 3, "none"))).error_code == E.GROUP_ID_NOT_FOUND
+        state.groups.drain()
+        assert (await beat(state)).error_code == E.NOT_COORDINATOR
