@@ -22,10 +22,23 @@ from quafka_gateway.sasl_settings import (
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import setting
+from quafka_objects.address import parse_address
+from quafka_objects.errors import StoreAddressError
 from quafka_telemetry import sampling
 from quafka_telemetry.sampling import EdgeSampling, OrgRatio
 
 AUTHORIZER_NONE, AUTHORIZER_ACL = "none", "acl"
+
+
+def _brokers(text: str) -> tuple[str, ...]:
+    """Parse the URL of a store, or addresses of brokers."""
+    if "://" not in text:
+        return settings.addresses(text)
+    try:
+        parse_address(text)
+    except StoreAddressError as e:
+        raise ValueError(str(e)) from e
+    return (text,)
 
 
 class AddressLimit(NamedTuple):
@@ -138,6 +151,10 @@ class EdgeSettings(ListenerSettings):
         settings.whole(0, 1_000_000),
         "0 to 1000000",
     )
+    group_share_max_share_sessions: int = setting(
+        10_000, "most share sessions of an org's clients at a time",
+        settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
     queued_max_response_bytes: int = setting(
         256 << 20,
         "response bytes buffered for all clients together; near it fetches return fewer bytes",
@@ -305,7 +322,13 @@ class GatewayConfig(EdgeSettings):
     mesh_routes: tuple[Route, ...] = setting(
         (), "which broker has which topics, for several brokers; the first rule that matches "
         "decides", routes.parse,
-        "[org/]pattern=host:port, separated by commas; the last pattern is *, without an org",
+        "[org/]pattern=host:port, separated by commas; the last pattern is *, without an org; with "
+        "brokers: [org/]pattern=shard:number, or [org/]group:… and [org/]transaction:…",
+    )  # fmt: skip
+    brokers: tuple[str, ...] = setting(
+        (), "where a cluster of shards is found, in place of mesh.peers: the URL of its object "
+        "store, or the mesh address of one broker or more; all others become known, and moves of "
+        "shards are followed", _brokers, "s3://…, gs://…, az://… or file:///…; or host:port",
     )  # fmt: skip
     mesh_allow: tuple[NodeId, ...] = setting(
         (),

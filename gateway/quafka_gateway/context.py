@@ -71,7 +71,6 @@ class Services:
         audit: records administrative acts and logins.
         authorizer: decides who may do what; None: everybody may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
-        turns: shares the event loop between the orgs.
         long_responses: bounds how many long responses are made at a time.
         quotas: what clients and orgs may take, and what they have taken.
     """
@@ -91,7 +90,6 @@ class Services:
     audit: AuditLog = field(default_factory=AuditLog)
     authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))
-    turns: FairTurns = field(default_factory=FairTurns)
     long_responses: LongResponseLimiter = field(init=False)
     quotas: Quotas = field(init=False)
 
@@ -107,6 +105,11 @@ class Services:
     def tenant(self) -> Tenant:
         """The org of clients that no listener and no user record gives another one."""
         return self.tenants.own
+
+    @property
+    def turns(self) -> FairTurns:
+        """Shares the event loop between the orgs."""
+        return self.tenants.turns
 
     @property
     def directory(self) -> Directory:

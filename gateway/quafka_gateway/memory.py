@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from quafka_telemetry.garbage import ignore
+
 _PATIENCE = 10.0
 """Seconds for which reading may be stopped for all before a stuck connection is closed."""
 _CONNECTION_SHARE = 8
@@ -99,6 +101,7 @@ class HeldRequests:
 
     def connection_lost(self) -> None:
         """Uncount the unfinished request. Whole requests are held until they are answered."""
+        self._close = self._resume = ignore
         self._memory.waiting.pop(self, None)
         self._memory.set_partial(self, 0)
         self.sums.connections -= 1

@@ -219,6 +219,10 @@ class GatewayMetrics:
         figures = self.services.tenants.figures()
         yield gauge("quafka_gateway_fetch_sessions", "Fetch sessions", figures.sessions)
         yield gauge(
+            "quafka_gateway_share_sessions", "Share sessions",
+            sum(len(tenant.share_sessions) for tenant in self.services.tenants),
+        )  # fmt: skip
+        yield gauge(
             "quafka_gateway_fetch_session_partitions",
             "Partitions in fetch sessions",
             figures.session_partitions,
@@ -245,7 +249,7 @@ class GatewayMetrics:
         )  # fmt: skip
         yield counter(
             "quafka_gateway_withdrawn_places",
-            "Answers by place that were fetched again by value: their files were withdrawn",
+            "Answers by place that were fetched again by value: their files or objects were gone",
             figures.withdrawn,
         )
         yield gauge(

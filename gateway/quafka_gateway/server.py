@@ -10,7 +10,9 @@ from quafka_gateway.api import APIS
 from quafka_gateway.cluster import routes
 from quafka_gateway.cluster.broker_clients import BrokerClients
 from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.follower import ClusterFollower
 from quafka_gateway.cluster.routes import Route
+from quafka_gateway.cluster.shard_places import ShardPlaces
 from quafka_gateway.config import AUTHORIZER_NONE, GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection_limits import ConnectionLimits
@@ -31,8 +33,14 @@ from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenan
 from quafka_gateway.tenants import Tenants
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
-from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.identity import Identity, is_node_id
 from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
+from quafka_mesh_ops.shards import shard_name, shard_number
+from quafka_mesh_ops.store_requests import request_families, request_table
+from quafka_objects.asynchronous import AsyncObjectStore
+from quafka_objects.meter import StoreMeter
+from quafka_telemetry.fair_turns import FairTurns
+from quafka_telemetry.metrics import SECONDS
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
 from quafka_telemetry.span_metrics import span_families
@@ -64,6 +72,8 @@ class Gateway:
         self._audit = AuditLog()
         self._watch: SecurityWatch | None = None
         self._sasl: SaslService | None = None
+        self._follower: ClusterFollower | None = None
+        self._store_meter = StoreMeter(SECONDS)
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
         self._draining = False
@@ -78,19 +88,22 @@ class Gateway:
         table, listeners = _routes(config), config.listener_table()
         self._identity = Identity.load_or_create(config.node_key)
         self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
+        turns = FairTurns()
         self._clients = BrokerClients(
             self._identity,
             self._allowed,
             self._tracer,
+            turns,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
             bulk=config.mesh_bulk == "tls",
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
-        self._tenants = self._make_tenants(table, self._clients, responses)
         self._operations_address = await self._operations.start(
             *split_address(config.ops_listen), config.page_files
         )
+        shards = await self._follow(table, self._clients, self._allowed)
+        self._tenants = self._make_tenants(table, shards, self._clients, responses, turns)
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._clients.enforce)
@@ -106,17 +119,56 @@ class Gateway:
         self._audit = open_audit_log(config.audit_log, authenticates=self._authenticates)
         await self._clients.start()
         self._watch = SecurityWatch(
-            BrokerLink(self._clients.client_of(table[-1].broker), config.org_id),
+            self._link_of(_brokers(table, shards)[0], config.org_id),
             self._tenants.directory,
+            wants_secret=self._sasl is not None,
         )
         self._watch.start()
-        writer = self._make_writer(table, self._clients, self._tenants.directory)
+        writer = self._make_writer(_brokers(table, shards), self._tenants.directory)
         services = self._services = self._make_services(self._tenants, responses, writer)
         self.metrics.add(GatewayMetrics(services, self._listeners).collect)
         await self._listeners.serve(services, APIS)
 
+    async def _follow(
+        self, table: Sequence[Route], clients: BrokerClients, allowed: AllowList
+    ) -> int:
+        """Find the shards and follow their moves; returns their number. 0: there are none.
+
+        Raises:
+            StartupError: they are not found, or a route names one that is not there.
+        """
+        if not self._config.brokers:
+            return 0
+
+        def changed(places: ShardPlaces, moved: Sequence[int]) -> None:
+            allowed.trust(sorted(filter(is_node_id, places.nodes())))
+            for shard, owner in enumerate(places):
+                if shard in moved:
+                    clients.move(shard, owner.address)
+
+        follower = self._follower = ClusterFollower(
+            self._config.brokers, clients.dial, changed, self._store_meter
+        )
+        if follower.store is not None:
+            self.metrics.add(lambda: request_families(self._store_meter))
+        found = await follower.start()
+        for route in table:
+            if (shard_number(route.broker) or 0) >= len(found):
+                raise StartupError(f"mesh.routes: {route}, but there are {len(found)} shards")
+        return len(found)
+
+    def _link_of(self, broker: str, org_id: int) -> BrokerLink:
+        assert self._clients is not None
+        shard = broker if self._config.brokers else ""
+        return BrokerLink(self._clients.client_of(broker), org_id, shard)
+
     def _make_tenants(
-        self, table: Sequence[Route], clients: BrokerClients, responses: ResponseMemory
+        self,
+        table: Sequence[Route],
+        shards: int,
+        clients: BrokerClients,
+        responses: ResponseMemory,
+        turns: FairTurns,
     ) -> Tenants:
         config = self._config
         limits = TenantLimits(
@@ -124,15 +176,22 @@ class Gateway:
             config.fetch_cache_bytes,
             config.fetch_backfill_bytes,
             records_by_place=config.mesh_records == RECORDS_AUTO,
+            share_sessions=config.group_share_max_share_sessions,
         )
-        memory = SharedMemory(limits, responses)
+        store = self._follower.store if self._follower is not None else None
+        memory = SharedMemory(limits, responses, None if store is None else AsyncObjectStore(store))
 
         def make(org_id: int) -> Tenant:
             client_of = clients.client_of
-            return make_tenant(org_id, table, client_of, limits, memory, self._tracer)
+            places = self._follower.places if self._follower is not None else None
+            return make_tenant(
+                org_id, table, client_of, limits, memory, self._tracer, shards,
+                places.cluster_id if places is not None else "", turns,
+                by_name=places is not None and places.by_name,
+            )  # fmt: skip
 
         tenants = Tenants(
-            make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs, memory
+            make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs, memory, turns
         )
         _ = tenants.own  # its brokers are connected to before clients come
         for listener in config.listener_table():
@@ -140,15 +199,9 @@ class Gateway:
                 tenants.named_by_settings(listener.org)
         return tenants
 
-    @staticmethod
-    def _make_writer(
-        table: Sequence[Route], clients: BrokerClients, directory: Directory
-    ) -> SecurityWriter:
-        # The broker of the last route keeps the records; each broker has a copy of the orgs.
-        brokers = tuple(dict.fromkeys(route.broker for route in reversed(table)))
-
+    def _make_writer(self, brokers: Sequence[str], directory: Directory) -> SecurityWriter:
         def link_of(broker: int, org_id: int) -> BrokerLink:
-            return BrokerLink(clients.client_of(brokers[broker]), org_id)
+            return self._link_of(brokers[broker], org_id)
 
         return SecurityWriter(directory, link_of, len(brokers))
 
@@ -200,6 +253,8 @@ class Gateway:
         ]
         if self._services is not None and self._listeners is not None:
             url = self._config.ops_trace_url
+            if self._follower is not None and self._follower.store is not None:
+                found.append(request_table(self._store_meter))
             found += status.sections(self._services, self._listeners, self._peers, url)
         return found
 
@@ -219,6 +274,8 @@ class Gateway:
             await self._tenants.close()
         if self._allowed is not None:
             await self._allowed.close()
+        if self._follower is not None:
+            await self._follower.close()
         if self._clients is not None:
             await self._clients.close()
         await self._operations.close()
@@ -258,15 +315,30 @@ class Gateway:
 
 
 def _routes(config: GatewayConfig) -> Sequence[Route]:
+    if config.brokers:
+        if config.mesh_peers:
+            raise StartupError("mesh.peers and brokers are both set; exactly one is needed")
+        if not routes.are_shards(config.mesh_routes):
+            raise StartupError("with brokers, each rule of mesh.routes names a shard, as shard:0")
+        return config.mesh_routes
     if config.mesh_routes and not config.mesh_peers:
         return config.mesh_routes
     if config.mesh_routes:
         raise StartupError("mesh.peers and mesh.routes are both set; exactly one is needed")
     if len(config.mesh_peers) != 1:
         raise StartupError(
-            f"mesh.peers names {len(config.mesh_peers)} brokers; one is needed, or mesh.routes"
+            f"mesh.peers names {len(config.mesh_peers)} brokers; one is needed, or mesh.routes, or "
+            "brokers"
         )
     return routes.to_one(config.mesh_peers[0])
+
+
+def _brokers(table: Sequence[Route], shards: int) -> Sequence[str]:
+    """All brokers or shards. The first keeps users, ACLs and quotas; all have copies of the orgs:
+    the broker of the last route, or shard 0."""
+    if shards:
+        return [shard_name(number) for number in range(shards)]
+    return tuple(dict.fromkeys(route.broker for route in reversed(table)))
 
 
 def _limits(config: GatewayConfig) -> ConnectionLimits:

@@ -17,6 +17,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
+from quafka_gateway.cluster.shares import Shares
 from quafka_gateway.cluster.topic_names import TopicNames
 from quafka_gateway.cluster.topics import Topics
 from quafka_gateway.cluster.transactions import Transactions
@@ -26,11 +27,15 @@ from quafka_gateway.fetch.cluster_reader import ClusterReader
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.fetch.session_table import SessionBudget, SessionShares
+from quafka_gateway.fetch.share_sessions import ShareSessions
+from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
+from quafka_objects.asynchronous import AsyncObjectStore
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
 
 _CACHED_RESPONSE_BYTES = 64 << 20
@@ -47,6 +52,7 @@ class TenantLimits:
         fetch_backfill_bytes: the bytes of concurrent reads from a broker for consumers that lag.
         session_partitions: the partitions in one fetch session; each takes some 400 bytes.
         all_sessions_partitions: the partitions in all fetch sessions together.
+        share_sessions: the share sessions of one org's clients.
         records_by_place: read the files of a broker on this host, where it hands them over.
     """
 
@@ -56,6 +62,7 @@ class TenantLimits:
     session_partitions: int = 100_000
     all_sessions_partitions: int = 400_000
     records_by_place: bool = False
+    share_sessions: int = 10_000
 
 
 class SharedMemory:
@@ -65,8 +72,15 @@ class SharedMemory:
         responses: counts the response bytes of all clients.
     """
 
-    def __init__(self, limits: TenantLimits, responses: ResponseMemory) -> None:
+    def __init__(
+        self, limits: TenantLimits, responses: ResponseMemory, store: AsyncObjectStore | None = None
+    ) -> None:
+        """`store`: the store of the brokers' logs, which this gateway may read."""
         self.responses = responses
+        self._store = store
+        self._objects = None
+        if store is not None and limits.records_by_place:
+            self._objects = StoreObjects(store)
         self._records = FairBudget(limits.fetch_cache_bytes)
         self._responses = FairBudget(_CACHED_RESPONSE_BYTES)
         self._sessions = SessionBudget(limits.fetch_sessions, limits.all_sessions_partitions)
@@ -76,8 +90,9 @@ class SharedMemory:
     def open(self) -> OrgMemory:
         """Return the shares of one more org."""
         return OrgMemory(
-            self.responses, self._records.open(), self._responses.open(), self._sessions.open()
-        )
+            self.responses, self._records.open(), self._responses.open(), self._sessions.open(),
+            self._objects,
+        )  # fmt: skip
 
     def files_of(self, broker: str, link: BrokerLink) -> BrokerFiles | None:
         """The files of a broker that may be on this host; None: records come by value.
@@ -98,9 +113,11 @@ class SharedMemory:
         return sum(shared.files.descriptors for shared in self._files.values())
 
     async def close(self) -> None:
-        """Close all descriptors."""
+        """Close all descriptors, and the store."""
         for shared in self._files.values():
             await shared.files.close()
+        if self._store is not None:
+            await self._store.close()
 
 
 class _SharedFiles:
@@ -122,12 +139,15 @@ class OrgMemory(NamedTuple):
         records: of the fetch cache.
         responses: of the cache of responses.
         sessions: of the fetch sessions.
+        objects: the reader of the brokers' store, which all orgs have together; None: there is
+            none.
     """
 
     all_responses: ResponseMemory
     records: OrgShare
     responses: OrgShare
     sessions: SessionShares
+    objects: StoreObjects | None = None
 
 
 class OrgClient(Protocol):
@@ -206,12 +226,15 @@ class Tenant:
         admin: administrators' ops.
         reader: reads partitions, from the cache or from their broker.
         fetch_sessions: the fetch sessions of the org's clients; sessions outlive connections.
+        shares: ops on the records of share groups.
+        share_sessions: the share sessions of the org's clients; they end with their connections.
         response_cache: keeps long responses that many clients of the org ask for.
     """
 
     __slots__ = (
         "admin", "clients", "cluster", "fetch_sessions", "groups", "name", "names", "org_id",
-        "reader", "response_cache", "topics", "traffic", "transaction_traces", "transactions",
+        "reader", "response_cache", "share_sessions", "shares", "topics", "traffic",
+        "transaction_traces", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -246,6 +269,7 @@ class Tenant:
                     tracer,
                     files,
                     memory.records,
+                    memory.objects,
                 )
                 for link, files in zip(cluster.links, broker_files, strict=True)
             ],
@@ -256,6 +280,8 @@ class Tenant:
             limits.session_partitions,
             shares=memory.sessions,
         )
+        self.shares = Shares(cluster)
+        self.share_sessions = ShareSessions(limits.share_sessions, limits.all_sessions_partitions)
         self.response_cache = ResponseCache(
             _CACHED_RESPONSE_BYTES, memory.all_responses, memory.responses
         )
@@ -279,8 +305,19 @@ class Tenant:
             sessions.partitions, cached,
         )  # fmt: skip
 
+    def connection_lost(self, connection: int) -> None:
+        """A client's connection is gone: its members of share groups give back their records."""
+        self.shares.members_lost(self.share_sessions.connection_lost(connection))
+
+    @property
+    def party(self) -> int:
+        """Which of the parties it is that share the event loop."""
+        return self.org_id
+
     async def close(self) -> None:
         """Stop reading ahead, let the leases go, and give the memory back."""
+        self.shares.members_lost(self.share_sessions.clear())
+        await self.shares.close()
         await self.reader.close()
         self.fetch_sessions.table.clear()
         self.response_cache.clear()
@@ -293,13 +330,23 @@ def make_tenant(
     limits: TenantLimits,
     memory: SharedMemory,
     tracer: Tracer,
+    shards: int = 0,
+    cluster_id: str = "",
+    turns: FairTurns | None = None,
+    *,
+    by_name: bool = False,
 ) -> Tenant:
     """The tenant of an org that the route table sends to brokers.
 
-    `client_of` returns the mesh client for a broker's address. Clients, `memory` and `tracer` are
-    shared by all tenants of a gateway.
+    `shards`: the number of shards of the cluster with this id; 0: the table alone says where topics
+    are. `by_name`: see `OrgRoutes`.
+    `client_of` returns the mesh client for a broker's address. Clients, `memory`, `tracer` and
+    `turns` are shared by all tenants of a gateway.
     """
-    routes = OrgRoutes(table, org_id)
-    links = [BrokerLink(client_of(broker), org_id) for broker in routes.brokers]
+    routes = OrgRoutes(table, org_id, shards, by_name=by_name)
+    links = [
+        BrokerLink(client_of(broker), org_id, broker if shards else "", turns)
+        for broker in routes.brokers
+    ]
     files = [memory.files_of(*each) for each in zip(routes.brokers, links, strict=True)]
-    return Tenant(org_id, Cluster(links, routes), limits, memory.open(), tracer, files)
+    return Tenant(org_id, Cluster(links, routes, cluster_id), limits, memory.open(), tracer, files)

@@ -21,6 +21,7 @@ from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenant import FetchFigures, OrgClient, SharedMemory, Tenant, Traffic
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_mesh_ops.org_limits import LimitName, limit_of
+from quafka_telemetry.fair_turns import FairTurns
 
 log = logging.getLogger("quafka.gateway.orgs")
 
@@ -45,12 +46,15 @@ class Tenants:
         most: int = 1,
         labels: int = 1,
         shared: SharedMemory | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         """`own`: the gateway's own org, which is always served.
 
         `most`: the greatest number of orgs at a time; `labels`: of orgs with metrics of their own.
-        `shared`: what the tenants share; it ends with them.
+        `shared`: what the tenants share; it ends with them. `turns`: in which they use the loop.
         """
+        self.turns = turns or FairTurns()
+        """Shares the event loop between the orgs."""
         self._make = make
         self.own_id = own
         """The gateway's own org."""
@@ -72,11 +76,6 @@ class Tenants:
     def own(self) -> Tenant:
         """The tenant of the gateway's own org."""
         return self._tenants.get(self.own_id) or self._begin(self.own_id)
-
-    @property
-    def several(self) -> bool:
-        """Whether there are tenants of more than one org."""
-        return len(self._tenants) > 1
 
     def is_own(self, tenant: Tenant) -> bool:
         """Whether it is of the gateway's own org, whose super users are the cluster's operators."""
@@ -202,6 +201,7 @@ class Tenants:
 
     def _begin(self, org: int) -> Tenant:
         tenant = self._tenants[org] = self._make(org)
+        self.turns.shared = len(self._tenants) > 1
         if self._free_labels > 0:
             self._free_labels -= 1
             self._labelled.add(tenant)
@@ -218,6 +218,7 @@ class Tenants:
 
     def _let_go(self, tenant: Tenant) -> None:
         del self._tenants[tenant.org_id]
+        self.turns.shared = len(self._tenants) > 1
         self._unused.pop(tenant, None)
         if tenant in self._labelled:
             self._labelled.discard(tenant)

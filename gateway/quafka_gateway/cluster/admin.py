@@ -7,7 +7,7 @@ retry); the other parts do not wait for it. All of these ops are safe to retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from quafka_gateway.cluster.broker_link import (
     UnavailableError,
 )
 from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
     AlterBrokerConfigsResp,
@@ -32,12 +33,18 @@ from quafka_mesh_ops.ops.admin import (
     DescribeLogDirResp,
     DescribeProducersOps,
     DescribeTopicConfigs,
+    NamedValue,
     PartitionOp,
     PartitionProducers,
     TopicConfigs,
     TopicPartitions,
 )
 from quafka_mesh_ops.ops.base import Op, R
+from quafka_mesh_ops.ops.group_configs import (
+    AlterGroupConfigs,
+    AlterGroupConfigsResp,
+    DescribeGroupConfigs,
+)
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
@@ -53,6 +60,13 @@ class DescribedTopic(NamedTuple):
     """A topic's configs, and the configs of a topic at its broker that sets none."""
 
     configs: TopicConfigs
+    defaults: list[ConfigDescription]
+
+
+class DescribedGroup(NamedTuple):
+    """The configs that a group sets, and those of a group that sets none."""
+
+    own: list[NamedValue]
     defaults: list[ConfigDescription]
 
 
@@ -146,6 +160,41 @@ class Admin:
         except UnavailableError as e:
             return DescribeCompactionResp([], e.code)
 
+    # --- groups -----------------------------------------------------------------------------
+
+    async def describe_group_configs(
+        self, groups: Sequence[str], trace: TraceContext | None
+    ) -> list[DescribedGroup]:
+        """The configs of each of these groups.
+
+        Raises:
+            UnavailableError: the broker of one of the groups does not answer.
+        """
+        found: list[DescribedGroup] = []
+        for some in _slices(list(groups)):
+            found += await self._describe_group_configs(some, trace)
+        return found
+
+    async def _describe_group_configs(
+        self, groups: list[str], trace: TraceContext | None
+    ) -> list[DescribedGroup]:
+        async def call(broker: int, its: list[int]) -> list[DescribedGroup]:
+            op = DescribeGroupConfigs([groups[place] for place in its])
+            answer = await self._call(self._cluster.links[broker], op, trace)
+            return [DescribedGroup(each.own, answer.defaults) for each in answer.groups]
+
+        coordinators = map(self._cluster.routes.coordinator_of_group, groups)
+        return await spread(grouped(coordinators), call)
+
+    async def alter_group_configs(
+        self, op: AlterGroupConfigs, trace: TraceContext | None
+    ) -> AlterGroupConfigsResp:
+        """Change one group's configs, durably."""
+        try:
+            return await self._call(self._cluster.link_of_group(op.group), op, trace)
+        except UnavailableError as e:
+            return AlterGroupConfigsResp(e.code, str(e))
+
     # --- brokers ----------------------------------------------------------------------------
 
     async def alter_broker_configs(
@@ -203,12 +252,18 @@ class Admin:
             raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
 
 
-def partitions_of(named: Iterable[tuple[str, list[int]]]) -> list[TopicPartitions]:
-    """Each topic, and each partition that a topic can have, once."""
+def partitions_of(
+    named: Iterable[tuple[str, list[int]]],
+) -> Generator[None, None, list[TopicPartitions]]:
+    """Each topic, and each partition that a topic can have, once: for `in_slices`."""
     topics: dict[str, dict[int, None]] = {}
     for topic, partitions in named:
         its = topics.setdefault(topic, {})
-        its.update((p, None) for p in partitions if 0 <= p < _MOST_PARTITIONS)
+        yield
+        for partition in partitions:
+            if 0 <= partition < _MOST_PARTITIONS:
+                its[partition] = None
+            yield
     return [TopicPartitions(topic, list(partitions)) for topic, partitions in topics.items()]
 
 

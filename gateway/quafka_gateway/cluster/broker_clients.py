@@ -9,8 +9,12 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
+
+_NOWHERE = "", 0
 
 
 class BrokerClients:
@@ -21,6 +25,7 @@ class BrokerClients:
         identity: Identity,
         allowed: AllowList,
         tracer: Tracer,
+        turns: FairTurns,
         *,
         datagram_size: int | None,
         batched: bool,
@@ -29,10 +34,12 @@ class BrokerClients:
         self._identity = identity
         self._allowed = allowed
         self._tracer = tracer
+        self._turns = turns
         self._datagram_size = datagram_size
         self._batched = batched
         self._bulk = bulk
         self._clients: dict[str, MeshClient] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
         self._started = False
 
     @property
@@ -40,22 +47,48 @@ class BrokerClients:
         """Whether any broker is connected."""
         return any(client.connected for client in self._clients.values())
 
-    def client_of(self, address: str) -> MeshClient:
-        """The client for the broker at `address`."""
-        client = self._clients.get(address)
+    def client_of(self, broker: str) -> MeshClient:
+        """The client for the broker at an address, or for a shard by its name, wherever it is."""
+        client = self._clients.get(broker)
         if client is None:
-            client = self._clients[address] = MeshClient(
-                *split_address(address),
-                self._identity,
-                self._allowed,
-                self._tracer,
-                datagram_size=self._datagram_size,
-                batched=self._batched,
-                bulk=self._bulk,
-            )
+            shard = shard_number(broker)
+            if shard is None:
+                client = self.dial(broker)
+            else:
+                client = self._client(*self._addresses.get(shard, _NOWHERE), shard)
+            self._clients[broker] = client
             if self._started:  # an org's first client has come; its ops follow in this turn
                 EagerTask(client.start(), asyncio.get_running_loop())
         return client
+
+    def dial(self, address: str) -> MeshClient:
+        """A client for the broker at an address, which the caller starts and closes."""
+        return self._client(*split_address(address), None)
+
+    def _client(self, host: str, port: int, shard: int | None) -> MeshClient:
+        return MeshClient(
+            host,
+            port,
+            self._identity,
+            self._allowed,
+            self._tracer,
+            datagram_size=self._datagram_size,
+            batched=self._batched,
+            bulk=self._bulk,
+            shard=shard,
+            turns=self._turns,
+        )
+
+    def move(self, shard: int, address: str) -> None:
+        """A shard is at another address now; empty: nowhere, for the moment."""
+        try:
+            place = split_address(address) if address else _NOWHERE
+        except ValueError:  # of a broken registration
+            place = _NOWHERE
+        self._addresses[shard] = place
+        client = self._clients.get(shard_name(shard))
+        if client is not None:
+            client.move(*place)
 
     async def start(self) -> None:
         """Begin to connect, in the background; from now on, new clients do so, too."""

@@ -6,23 +6,26 @@ A broker answers an op, or `UnavailableError` says that no answer came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from quafka_gateway.cluster.held_ops import HeldOps
+from quafka_gateway.cluster.joint_heartbeats import JointHeartbeats
 from quafka_gateway.cluster.joint_produces import JointProduces
 from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import Op, R
+from quafka_mesh_ops.ops.groups import Heartbeat
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 from quafka_mesh_ops.ops.records import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
+    ProduceOp,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
@@ -30,16 +33,22 @@ from quafka_mesh_ops.ops.records import (
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import TraceContext
 
 SMALL_OP_SECONDS = 10.0
 RETURN_SECONDS = 1.0
 """How long an op waits for a broker that has just disconnected, if other brokers can answer."""
+MOVE_SECONDS = 3.0
+"""How long ops are held for a shard that moves. Commonly it takes less than a second."""
 # A restarted broker is back within this time, so its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
 _SHORTEST_PRODUCE_SECONDS, _LONGEST_PRODUCE_SECONDS = 1.0, 30.0
 # Long enough for a restart; requests to other brokers must not wait longer for a lost one.
 _RESTARTED_SECONDS = 2.0
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR)
+_AGAIN_SECONDS = 0.05
 _VAIN_SECONDS = 0.25  # the mesh client finds a broker that is back within about this time
 
 
@@ -72,13 +81,22 @@ class BrokerLink:
     idempotent. Every other failed op raises `UnavailableError`.
     """
 
-    def __init__(self, client: MeshClient, org_id: int) -> None:
+    def __init__(
+        self,
+        client: MeshClient,
+        org_id: int,
+        shard: str = "",
+        turns: FairTurns | None = None,
+    ) -> None:
+        """`shard`: the name of the shard that the client is for, wherever it is. `turns`: in which
+        the org has its answers."""
         self._client = client
+        self._shard = shard
         self._org_id = org_id
         self._in_vain_at = -_VAIN_SECONDS
         self._lister = TopicLister(self.call)
-        self._held = HeldOps()
-        self._joint = JointProduces(self._produce)
+        self._heartbeats = JointHeartbeats(partial(self.call, trace=None))
+        self._joint = JointProduces(self._produce, _failed, turns, org_id)
 
     @property
     def connected(self) -> bool:
@@ -86,9 +104,25 @@ class BrokerLink:
         return self._client.connected
 
     @property
+    def usable(self) -> bool:
+        """Whether an op may be sent: it reaches the broker, or a shard that moves right now."""
+        if self._client.connected:
+            return True
+        return self._moves and self._client.seconds_disconnected < MOVE_SECONDS
+
+    @property
+    def _moves(self) -> bool:
+        """Whether the shard will be back in a moment: its owner has handed it over. One that was
+        killed takes longer, and ops on other shards must not wait for it."""
+        return bool(self._shard) and self._client.said_goodbye
+
+    @property
     def node_id(self) -> str:
-        """The node id of the broker; empty before the first connection."""
-        return self._client.peer
+        """What brokers call this one: a shard's name, or the node id of the broker.
+
+        Empty before the first connection to a broker.
+        """
+        return self._shard or self._client.peer
 
     @property
     def seconds_disconnected(self) -> float:
@@ -98,10 +132,13 @@ class BrokerLink:
     def wait_among_others(self, seconds: float) -> float:
         """How long to wait for an answer that other brokers may give, too.
 
-        `seconds` while the broker is connected; then until RETURN_SECONDS after it disconnected. 0
-        or less: do not call.
+        `seconds` while the broker is connected; then until RETURN_SECONDS after it disconnected, or
+        MOVE_SECONDS for a shard that was handed over. 0 or less: do not call.
         """
-        return seconds if self.connected else RETURN_SECONDS - self.seconds_disconnected
+        if self.connected:
+            return seconds
+        patience = MOVE_SECONDS if self._moves else RETURN_SECONDS
+        return patience - self.seconds_disconnected
 
     def wait_once(self, seconds: float) -> float:
         """How long to wait in a series of calls: `seconds`, or 0 if the last call waited in vain.
@@ -134,28 +171,41 @@ class BrokerLink:
                 there. librdkafka takes that as proof that none of them is in the log, and stores
                 the first one again under another epoch.
         """
-        if self._held.waiting:
-            self._held.release()
-        if timeout < _SHORTEST_PRODUCE_SECONDS:
-            timeout = _SHORTEST_PRODUCE_SECONDS
-        elif timeout > _LONGEST_PRODUCE_SECONDS:
-            timeout = _LONGEST_PRODUCE_SECONDS
+        joined = self._join(op, lane, timeout) if trace is None else None
+        if joined is not None:
+            return await joined
+        return await self._produce_alone(op, lane, timeout, trace)
+
+    def begin_produce(
+        self, op: ProduceOps, lane: int, timeout: float
+    ) -> DirectFuture[list[ProduceOpResp]]:
+        """As `produce`, without a trace, for a caller that is no task: the op leaves with this
+        call."""
+        joined = self._join(op, lane, timeout)
+        if joined is not None:
+            return joined
+        return EagerTask(self._produce_alone(op, lane, timeout, None), self._joint.loop)
+
+    def _join(
+        self, op: ProduceOps, lane: int, timeout: float
+    ) -> DirectFuture[list[ProduceOpResp]] | None:
+        if self._heartbeats.waiting:
+            self._heartbeats.release()
+        return self._joint.join(op, lane, _produce_seconds(timeout))
+
+    async def _produce_alone(
+        self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
+    ) -> list[ProduceOpResp]:
+        if self._heartbeats.waiting:
+            self._heartbeats.release()
         joint = self._joint
         joint.unanswered += 1
         try:
-            joined = joint.join(op, lane, timeout) if trace is None else None
-            if joined is not None:
-                return await joined
             joint.send(lane)
-            answer = await self._produce(op, lane, timeout, trace)
+            answer = await self._produce(op, lane, _produce_seconds(timeout), trace)
             joint.learn(op.partitions, answer.partitions)
         except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
-            code = _error_code(e)
-            unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if unanswered and _is_idempotent(op):
-                raise UnavailableError(str(e)) from e
-            failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
-            return [failed] * len(op.partitions)
+            return _failed(op.partitions, e)
         finally:
             joint.unanswered -= 1
         return answer.partitions
@@ -167,8 +217,8 @@ class BrokerLink:
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         """Read; the broker parks the op for up to its max_wait_ms."""
-        if self._held.waiting:
-            self._held.release()
+        if self._heartbeats.waiting:
+            self._heartbeats.release()
         deadline = op.max_wait_ms / 1000 + _FETCH_GRACE_SECONDS
         try:
             return await self._client.call(op, org_id=self._org_id, deadline=deadline, trace=trace)
@@ -198,41 +248,47 @@ class BrokerLink:
                 raise
             return _refused(op)
 
-    async def call_unhurried(self, op: Op[R], trace: TraceContext | None) -> R:
-        """As `call`, but the op may be held for a moment, to leave with others.
+    async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
+        """Send a heartbeat, which may be held for a moment to leave with others; its error code.
 
-        Not with a trace, which would show the wait as latency.
+        Not with a trace, which would show the wait as latency. Raises as `call`.
         """
         if trace is None and self.connected:
-            await self._held.wait()
-        return await self.call(op, trace)
+            return await self._heartbeats.send(op)
+        return (await self.call(op, trace)).error_code
 
     def hurry(self) -> None:
-        """Send the ops that are held: a client waits for what comes after one of them."""
-        if self._held.waiting:
-            self._held.release()
+        """Send the heartbeats that are held: a client waits for what comes after one of them."""
+        if self._heartbeats.waiting:
+            self._heartbeats.release()
 
     async def call(
         self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> R:
         """Send an op and return its answer.
 
-        An op that only reads is sent again if its connection is lost: that a broker was restarted
-        while the connection was idle is noticed by the next op.
+        An op that a shard refuses because it moves is sent again, once. An op that only reads is
+        sent again if its connection is lost: that a broker was restarted while the connection was
+        idle is noticed by the next op.
 
         Raises:
             UnavailableError: no answer came within `seconds`, or the broker failed the op.
         """
         if seconds <= 0:
             raise UnavailableError("the broker is unavailable")
-        if self._held.waiting:
-            self._held.release()
+        if self._heartbeats.waiting:
+            self._heartbeats.release()
         now = asyncio.get_running_loop().time
-        until, left = now() + seconds, seconds
+        until, left, again = now() + seconds, seconds, False
         while True:
             try:
                 return await self._client.call(op, org_id=self._org_id, deadline=left, trace=trace)
             except OpFailedError as e:
+                if self._shard and not again and e.error_code in _MOVED and now() < until:
+                    again = True
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    left = until - now()
+                    continue
                 raise UnavailableError(ErrorCode.name_of(e.error_code), e.error_code) from e
             except PeerUnavailableError as e:
                 self._in_vain_at = now()
@@ -254,8 +310,25 @@ def _refused(op: DescribeTopics) -> DescribeTopicsResp:
     )
 
 
-def _is_idempotent(op: ProduceOps) -> bool:
-    for part in op.partitions:
+def _produce_seconds(timeout: float) -> float:
+    """The deadline of a produce, of what its client waits for."""
+    return min(max(timeout, _SHORTEST_PRODUCE_SECONDS), _LONGEST_PRODUCE_SECONDS)
+
+
+def _failed(partitions: Sequence[ProduceOp], error: BaseException) -> list[ProduceOpResp]:
+    """The answers to a produce whose op has failed. Raises UnavailableError: see `produce`."""
+    if not isinstance(error, (PeerUnavailableError, OutcomeUnknownError, OpFailedError)):
+        raise error
+    code = _error_code(error)
+    unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if unanswered and _is_idempotent(partitions):
+        raise UnavailableError(str(error)) from error
+    failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
+    return [failed] * len(partitions)
+
+
+def _is_idempotent(partitions: Sequence[ProduceOp]) -> bool:
+    for part in partitions:
         with suppress(Malformed):  # the broker refuses the batch once it is available
             if read_header(part.records).producer_id >= 0:
                 return True

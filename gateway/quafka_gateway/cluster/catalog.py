@@ -39,17 +39,19 @@ UNKNOWN_BROKER = -1
 class Catalog:
     """The topics of one org's brokers.
 
-    `cluster_id` is the home broker's; empty until the home broker has answered once.
+    `cluster_id` is that of the cluster of shards or, without one, the home broker's; empty until
+    the home broker has answered once.
     """
 
-    def __init__(self, routes: OrgRoutes, describe: Describe) -> None:
+    def __init__(self, routes: OrgRoutes, describe: Describe, cluster_id: str = "") -> None:
         self._routes = routes
         self._describe = describe
         self._book = TopicBook(len(routes.brokers))
         self._finding = asyncio.Lock()
         self._to_find = 0
         self._all = DescribeTopicsResp("", [])
-        self.cluster_id = ""
+        self.cluster_id = cluster_id
+        self._is_named = bool(cluster_id)
 
     async def describe(self, op: DescribeTopics, trace: TraceContext | None) -> DescribeTopicsResp:
         """Send the op to every broker that may have one of the topics, all at once.
@@ -63,11 +65,11 @@ class Catalog:
         return DescribeTopicsResp(self.cluster_id, found)
 
     async def describe_elsewhere(
-        self, topics: Sequence[NamedTopic], trace: TraceContext | None
+        self, topics: Sequence[NamedTopic], here: int, trace: TraceContext | None
     ) -> dict[NamedTopic, TopicDescription]:
-        """Describe those of the topics that other brokers than the home broker have."""
+        """Describe those of the topics that other brokers than the one with this number have."""
         brokers = await self.brokers_of(topics, trace)
-        elsewhere = [t for t, b in zip(topics, brokers, strict=True) if b != self._routes.home]
+        elsewhere = [t for t, b in zip(topics, brokers, strict=True) if b != here]
         if not elsewhere:
             return {}
         by_name = [topic for topic in elsewhere if topic[0]]
@@ -128,7 +130,7 @@ class Catalog:
             return self._all
         for b, answer in zip(brokers, answers, strict=True):
             if answer is not None:
-                if b == self._routes.home:
+                if b == self._routes.home and not self._is_named:
                     self.cluster_id = answer.cluster_id
                 await self._book.replace(b, filter(self._belongs(b), answer.topics))
         topics = [topic for b in brokers for topic in self._book.all_of(b)]
@@ -191,7 +193,7 @@ class Catalog:
         return answers
 
     def _learn(self, b: int, answer: DescribeTopicsResp) -> None:
-        if b == self._routes.home and answer.cluster_id:
+        if b == self._routes.home and answer.cluster_id and not self._is_named:
             self.cluster_id = answer.cluster_id
         belongs = self._belongs(b)
         for topic in answer.topics:

@@ -16,12 +16,21 @@ from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
 from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, ProduceOps
+from quafka_mesh_ops.ops.shares import AcknowledgeRecords, AcquireRecords
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
 PartitionsOp = TypeVar(
-    "PartitionsOp", ProduceOps, FetchOps, ListOffsetsOps, EpochEndOps, DeleteRecordsOps
+    "PartitionsOp",
+    ProduceOps,
+    FetchOps,
+    ListOffsetsOps,
+    EpochEndOps,
+    DeleteRecordsOps,
+    AcquireRecords,
+    AcknowledgeRecords,
 )
 K = TypeVar("K")
 T = TypeVar("T")
@@ -32,25 +41,43 @@ class Cluster:
 
     Attributes:
         links: one link for each of `routes.brokers`.
-        home: the link to the broker that keeps the org's groups.
+        home: the link to the home broker.
         only: the link, if the table has one broker: then no op needs a route.
         catalog: the topics of all brokers. A table of one broker needs none.
     """
 
-    def __init__(self, links: Sequence[BrokerLink], routes: OrgRoutes) -> None:
+    def __init__(
+        self, links: Sequence[BrokerLink], routes: OrgRoutes, cluster_id: str = ""
+    ) -> None:
+        """`cluster_id`: that of a cluster of shards; else the home broker's counts."""
         self.links = links
         self.routes = routes
         self.home = links[routes.home]
         self.only = links[0] if len(links) == 1 else None
-        self.catalog = Catalog(routes, self._describe)
+        self.catalog = Catalog(routes, self._describe, cluster_id)
 
     def link_of(self, topic: str) -> BrokerLink:
         """The link to the broker that serves the topic with this name."""
         return self.links[self.routes.broker_of(topic)]
 
+    def link_of_group(self, group: str) -> BrokerLink:
+        """The link to the broker that coordinates the group with this name."""
+        return self.links[self.routes.coordinator_of_group(group)]
+
+    def link_of_transaction(self, transactional_id: str) -> BrokerLink:
+        """The link to the broker that coordinates the transactions of this id."""
+        return self.links[self.routes.coordinator_of_transaction(transactional_id)]
+
+    def coordinators(self, what: Hashed) -> list[BrokerLink]:
+        """The links to all brokers that may coordinate groups, or transactions."""
+        return [self.links[number] for number in self.routes.coordinators(what)]
+
     def is_connected(self, broker: int) -> bool:
-        """Whether ops reach the broker with this number. UNKNOWN_BROKER is never connected."""
-        return broker != UNKNOWN_BROKER and self.links[broker].connected
+        """Whether ops reach the broker with this number, or its shard that moves right now.
+
+        UNKNOWN_BROKER is never connected.
+        """
+        return broker != UNKNOWN_BROKER and self.links[broker].usable
 
     async def places(self, op: PartitionsOp, trace: TraceContext | None) -> dict[int, list[int]]:
         """The places of the op's partitions by broker number; UNKNOWN_BROKER is one."""

@@ -1,332 +1,105 @@
-"""Consumer groups and their offsets: ops that go to the home broker, the coordinator of all groups.
-
-An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
-again, and go on. All of these ops are safe to retry.
-
-The home broker keeps the offsets of topics at other brokers, too, but does not know those topics.
-For each op, the gateway therefore gets from the other brokers the current id and the partition
-count of each topic. By the id, the home broker distinguishes the topic from an earlier one with the
-same name. If a topic's broker is unavailable, the gateway uses the topic as it last saw it. A topic
-that it never saw is COORDINATOR_LOAD_IN_PROGRESS, which clients retry: an answer without committed
-offsets would make them start at the wrong offset.
-"""
+"""The groups of an org: which broker coordinates which, and what concerns several of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
-from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
-from quafka_gateway.cluster.catalog import NamedTopic
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.cluster import Cluster
-from quafka_gateway.cluster.parked_time import add_parked
+from quafka_gateway.cluster.group_coordinator import GroupCoordinator
+from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.base import Op, R
-from quafka_mesh_ops.ops.group_offsets import (
-    CommitOffset,
-    CommitOffsets,
-    CommittedOffset,
-    CommittedOffsets,
-    CommittedOffsetsResp,
-    CommittedQuestion,
-    DeleteOffsets,
-    DeleteOffsetsResp,
-)
-from quafka_mesh_ops.ops.groups import (
-    DeleteGroups,
-    Heartbeat,
-    JoinGroup,
-    JoinGroupResp,
-    LeaveGroup,
-    LeaveGroupResp,
-    SyncGroup,
-    SyncGroupResp,
-)
-from quafka_mesh_ops.ops.lag import GroupLag, GroupLagResp, LagOfGroup, LagOfOffsets, PartitionLag
-from quafka_mesh_ops.ops.topics import TopicDescription
-from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
-from quafka_proto.errors import ErrorCode
+from quafka_mesh_ops.ops.groups import DeleteGroups
+from quafka_mesh_ops.ops.lag import GroupLag, GroupLagResp, LagOfGroup
+from quafka_mesh_ops.shards import Hashed
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
-# A group's members wait for each other for as long as the slowest of them may take.
-_GROUP_WAIT_SECONDS = 3_600.0
-# A person who watches the lag prefers an early error to a long wait.
-_LAG_SECONDS = 1.0
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_PATTERNS_AT_ONCE = 4
+_GROUPS_AT_ONCE = 500
 
-Commit = CommitOffsets | CommitTxnOffsets
-"""Offsets that count at once, or with their transaction."""
-AboutTopic = TypeVar("AboutTopic", CommitOffset, CommittedQuestion)
-Found = dict[NamedTopic, TopicDescription]
-"""The topics at other brokers than the home broker."""
+T = TypeVar("T")
 
 
 class Groups:
-    """The coordinator: one method per op, but for those that the home broker answers alone."""
+    """The coordinators of an org's groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._home = cluster.home
-        self._commits: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self.matching = asyncio.Semaphore(_PATTERNS_AT_ONCE)
+        """Held while a member's pattern is matched: it takes all topics, and up to a MiB."""
+        numbers = cluster.routes.coordinators(Hashed.GROUP)
+        self._coordinators = {number: GroupCoordinator(cluster, number) for number in numbers}
 
-    # --- members ----------------------------------------------------------------------------
-
-    async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
-        """Join; parked at the broker until the group's next generation begins."""
-        try:
-            answer = await self._home.call(op, trace, _GROUP_WAIT_SECONDS)
-        except UnavailableError as e:
-            return JoinGroupResp(_member_code(e), op.member_id)
-        add_parked(answer.parked_us / 1e6)
-        return answer
-
-    async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
-        """Get an assignment; parked at the broker until the leader has made it."""
-        try:
-            answer = await self._home.call(op, trace, _GROUP_WAIT_SECONDS)
-        except UnavailableError as e:
-            return SyncGroupResp(_member_code(e))
-        add_parked(answer.parked_us / 1e6)
-        return answer
-
-    async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
-        """Keep a member alive; the error code that the member is given.
-
-        The op waits a moment for others, unless `hurry` is called.
-        """
-        try:
-            return (await self._home.call_unhurried(op, trace)).error_code
-        except UnavailableError as e:
-            return coordinator_code(e)
+    def of(self, group: str) -> GroupCoordinator:
+        """The coordinator of a group."""
+        return self._coordinators[self._cluster.routes.coordinator_of_group(group)]
 
     def hurry(self) -> None:
         """Send the heartbeats that wait for others."""
-        self._home.hurry()
+        for coordinator in self._coordinators.values():
+            coordinator.hurry()
 
-    async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
-        """Remove members."""
-        try:
-            return await self._home.call(op, trace)
-        except UnavailableError as e:
-            return LeaveGroupResp(coordinator_code(e), [])
-
-    # --- groups -----------------------------------------------------------------------------
-
-    async def call(
-        self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
-    ) -> R:
-        """Send an op that needs nothing but the home broker, and return its answer.
+    async def call_all(self, op: Op[R], trace: TraceContext | None) -> list[R]:
+        """Send an op to all coordinators.
 
         Raises:
-            UnavailableError: with the error code that clients of a coordinator expect.
+            UnavailableError: one does not answer, so that a list would not be whole.
         """
-        try:
-            return await self._home.call(op, trace, seconds)
-        except UnavailableError as e:
-            raise UnavailableError(str(e), coordinator_code(e)) from e
+        calls = (each.call(op, trace) for each in self._coordinators.values())
+        return await asyncio.gather(*calls)
 
-    async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
+    async def about(
+        self,
+        groups: Sequence[str],
+        call: Callable[[GroupCoordinator, list[str]], Awaitable[list[T]]],
+        failed: Callable[[str, int], T],
+    ) -> list[T]:
+        """Ask each coordinator about its groups; the answers in the order of the groups.
+
+        `failed` makes an answer of the name and the error code, where `call` raises
+        UnavailableError.
+        """
+
+        async def ask(coordinator: GroupCoordinator, some: list[str]) -> list[T]:
+            try:
+                return await call(coordinator, some)
+            except UnavailableError as e:
+                return await listed(failed(name, e.code) for name in some)
+
+        if len(self._coordinators) == 1 and groups:
+            (only,) = self._coordinators.values()
+            return await ask(only, list(groups))
+        found: list[T] = []
+        for at in range(0, len(groups), _GROUPS_AT_ONCE):  # clients may name any number
+            some = groups[at : at + _GROUPS_AT_ONCE]
+
+            async def answers(number: int, its: list[int], some: Sequence[str] = some) -> list[T]:
+                return await ask(self._coordinators[number], [some[place] for place in its])
+
+            numbers = map(self._cluster.routes.coordinator_of_group, some)
+            found += await spread(grouped(numbers), answers)
+        return found
+
+    async def delete(self, groups: Sequence[str], trace: TraceContext | None) -> list[int]:
         """Delete groups, durably; one error code for each."""
-        try:
-            return (await self._home.call(op, trace)).groups
-        except UnavailableError as e:
-            return [coordinator_code(e)] * len(op.groups)
 
-    async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
-        """How far groups lag. A topic at an unavailable broker has an offset and no lag.
+        async def call(coordinator: GroupCoordinator, its: list[str]) -> list[int]:
+            return (await coordinator.call(DeleteGroups(its), trace)).groups
 
-        Raises:
-            UnavailableError: early if the home broker is disconnected.
-        """
-        seconds = SMALL_OP_SECONDS if self._home.connected else _LAG_SECONDS
-        if self._cluster.only is not None:
-            return await self.call(op, trace, seconds)
-        answer = await self.call(replace(op, elsewhere=True), trace, seconds)
-        parts = [part for group in answer.groups for part in group.partitions or []]
-        names = dict.fromkeys(part.topic for part in parts if part.high_watermark < 0)
-        found = await self._elsewhere(((name, b"") for name in names), trace)
-        groups = [await self._with_lag_elsewhere(group, found, trace) for group in answer.groups]
-        return replace(answer, groups=groups)
+        return await self.about(groups, call, lambda _name, code: code)
 
-    # --- offsets ----------------------------------------------------------------------------
+    async def lag(self, groups: Sequence[str], trace: TraceContext | None) -> GroupLagResp:
+        """How far groups lag. A topic at an unavailable broker has an offset and no lag."""
+        now_ms = 0
 
-    def commit_offsets(self, op: Commit, trace: TraceContext | None) -> Awaitable[list[int]]:
-        """Commit offsets, durably, now or with a transaction; one error code for each."""
-        if self._cluster.only is not None:
-            return self._commit(op, trace)
-        return self._commit_in_turn(op, trace)
+        async def call(coordinator: GroupCoordinator, its: list[str]) -> list[LagOfGroup]:
+            nonlocal now_ms
+            answer = await coordinator.group_lag(GroupLag(its), trace)
+            now_ms = max(now_ms, answer.now_ms)
+            return answer.groups
 
-    async def committed_offsets(
-        self, op: CommittedOffsets, trace: TraceContext | None
-    ) -> CommittedOffsetsResp:
-        """Look up committed offsets."""
-        if self._cluster.only is None and op.topics is not None:
-            found = await self._elsewhere(((q.topic, q.topic_id) for q in op.topics), trace)
-            if any(topic.error_code not in (0, *_UNKNOWN) for topic in found.values()):
-                return CommittedOffsetsResp([], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            op = replace(
-                op, topics=[_about(q, found.get((q.topic, q.topic_id))) for q in op.topics]
-            )
-        try:
-            answer = await self._home.call(op, trace)
-        except UnavailableError as e:
-            return CommittedOffsetsResp([], coordinator_code(e))
-        if self._cluster.only is None and op.topics is None:
-            return await self._without_deleted(answer, trace)
-        return answer
-
-    async def delete_offsets(
-        self, op: DeleteOffsets, trace: TraceContext | None
-    ) -> DeleteOffsetsResp:
-        """Delete committed offsets, durably."""
-        refusals: list[int] = []
-        if self._cluster.only is None:
-            found = await self._elsewhere(((q.topic, q.topic_id) for q in op.topics), trace)
-            accepted: list[CommittedQuestion] = []
-            for question in op.topics:
-                topic = found.get((question.topic, question.topic_id))
-                errors = [_refusal(topic, partition) for partition in question.partitions]
-                refusals += errors
-                its = [p for p, error in zip(question.partitions, errors, strict=True) if not error]
-                accepted.append(_about(replace(question, partitions=its), topic))
-            op = replace(op, topics=accepted)
-        try:
-            answer = await self._home.call(op, trace)
-        except UnavailableError as e:
-            return DeleteOffsetsResp(coordinator_code(e), [])
-        if answer.error_code or not refusals:
-            return answer
-        return DeleteOffsetsResp(0, _merged(refusals, answer.partitions))
-
-    async def _commit(self, op: Commit, trace: TraceContext | None) -> list[int]:
-        try:
-            if isinstance(op, CommitTxnOffsets):
-                return (await self._home.call(op, trace)).partitions
-            return (await self._home.call(op, trace)).partitions
-        except UnavailableError as e:
-            code = coordinator_code(e)
-            if code == ErrorCode.MESSAGE_TOO_LARGE:
-                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            return [code] * len(op.offsets)
-
-    async def _commit_in_turn(self, op: Commit, trace: TraceContext | None) -> list[int]:
-        """A member's commits take turns while topics are looked up: the later one must win."""
-        turn = self._commits.setdefault((op.group, op.member_id), asyncio.Lock())
-        try:
-            async with asyncio.timeout(SMALL_OP_SECONDS):
-                await turn.acquire()
-        except TimeoutError:  # the earlier commit waits for a broker; this one would wait, too
-            return [ErrorCode.NOT_COORDINATOR] * len(op.offsets)
-        try:
-            return await self._commit_elsewhere(op, trace)
-        finally:
-            turn.release()
-
-    async def _commit_elsewhere(self, op: Commit, trace: TraceContext | None) -> list[int]:
-        found = await self._elsewhere(((o.topic, o.topic_id) for o in op.offsets), trace)
-        refusals: list[int] = []
-        accepted: list[CommitOffset] = []
-        for offset in op.offsets:
-            topic = found.get((offset.topic, offset.topic_id))
-            refusals.append(_refusal(topic, offset.partition))
-            if not refusals[-1]:
-                accepted.append(_about(offset, topic))
-        answers = await self._commit(replace(op, offsets=accepted), trace) if accepted else []
-        return _merged(refusals, answers)
-
-    # --- topics at other brokers ------------------------------------------------------------
-
-    async def _elsewhere(self, topics: Iterable[NamedTopic], trace: TraceContext | None) -> Found:
-        unique = list(dict.fromkeys(topics))
-        return await self._cluster.catalog.describe_elsewhere(unique, trace)
-
-    async def _without_deleted(
-        self, answer: CommittedOffsetsResp, trace: TraceContext | None
-    ) -> CommittedOffsetsResp:
-        """Leave out the offsets of topics that were deleted, also if a new one has the name."""
-        names = dict.fromkeys(offset.topic for offset in answer.offsets)
-        found = await self._elsewhere(((name, b"") for name in names), trace)
-
-        def is_live(offset: CommittedOffset) -> bool:
-            topic = found.get((offset.topic, b""))
-            if topic is None or topic.error_code not in (0, *_UNKNOWN):
-                return True
-            return not topic.error_code and topic.topic_id == offset.topic_id
-
-        return replace(answer, offsets=[each for each in answer.offsets if is_live(each)])
-
-    async def _with_lag_elsewhere(
-        self, group: LagOfGroup, found: Found, trace: TraceContext | None
-    ) -> LagOfGroup:
-        """The group with the lag that other brokers know."""
-        known: list[PartitionLag] = []
-        others: list[PartitionLag] = []
-        for part in group.partitions or []:
-            topic = found.get((part.topic, b""))
-            if part.high_watermark >= 0:
-                known.append(part)
-            elif topic is not None and topic.error_code not in _UNKNOWN:
-                is_older = not topic.error_code and topic.topic_id != part.topic_id
-                others.append(replace(part, committed=-1) if is_older else part)
-        answers = await self._lag_elsewhere(group.group, others, trace) if others else []
-        known += [
-            replace(answer, member_id=other.member_id)
-            for answer, other in zip(answers, others, strict=True)
-            if answer.high_watermark >= 0 or answer is other
-        ]
-        known.sort(key=lambda part: (part.topic, part.partition))
-        return replace(group, partitions=known)
-
-    async def _lag_elsewhere(
-        self, group: str, parts: Sequence[PartitionLag], trace: TraceContext | None
-    ) -> list[PartitionLag]:
-        """The lag in topics of other brokers; `parts` unchanged if the broker is unavailable."""
-
-        async def call(link: BrokerLink, its: list[PartitionLag]) -> list[PartitionLag]:
-            if link.connected:
-                with suppress(UnavailableError):
-                    return (await link.call(LagOfOffsets(group, its), trace)).partitions
-            return its
-
-        return await self._cluster.spread_by_topic(parts, lambda part: part.topic, call)
-
-
-def coordinator_code(error: UnavailableError) -> int:
-    """The error code for clients: a coordinator that does not answer in time has moved."""
-    late = error.code == ErrorCode.REQUEST_TIMED_OUT
-    return ErrorCode.NOT_COORDINATOR if late else error.code_or(ErrorCode.NOT_COORDINATOR)
-
-
-def _member_code(error: UnavailableError) -> int:
-    """The error code for a member: an op that is too large for the mesh is a group that is."""
-    code = coordinator_code(error)
-    too_large = code == ErrorCode.MESSAGE_TOO_LARGE
-    return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else code
-
-
-def _refusal(topic: TopicDescription | None, partition: int) -> int:
-    """Why another broker has no such partition; NONE for topics that the home broker checks."""
-    if topic is None:
-        return ErrorCode.NONE
-    if topic.error_code in _UNKNOWN:
-        return topic.error_code
-    if topic.error_code:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    in_range = 0 <= partition < topic.partitions
-    return ErrorCode.NONE if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _about(part: AboutTopic, topic: TopicDescription | None) -> AboutTopic:
-    """The same part, with the name and the id of a topic that another broker has."""
-    if topic is None:
-        return part
-    return replace(part, topic=topic.topic, topic_id=topic.topic_id, elsewhere=True)
-
-
-def _merged(refusals: Sequence[int], answers: Iterable[int]) -> list[int]:
-    """One error code for each: the refusal, or else the next answer."""
-    others = iter(answers)
-    return [refusal or next(others) for refusal in refusals]
+        found = await self.about(groups, call, LagOfGroup)
+        return GroupLagResp(now_ms, found)

@@ -13,7 +13,7 @@ that does not join leaves after the earlier ones of its lane.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,21 +21,27 @@ from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_proto.records import BATCH_HEADER_SIZE, claims
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.turn_end import turn_end
 
 FEW = 4
 """Unanswered requests up to which each has an op of its own: it would have to itself."""
 MOST = 32
 """Partitions of a joint op: the requests that it answers continue in one call."""
-MOST_BYTES = 28 << 10
-"""Record bytes of a joint op: the broker reads longer payloads in steps
-(`quafka_mesh_ops.long_payloads.SHORT`)."""
-_LONG_BYTES, _MANY_RECORDS = 2 << 10, 100
-"""The broker checks a batch below these limits at once (`quafka_broker.admission.queue`)."""
+MOST_BYTES = 256 << 10
+"""Record bytes of a joint op: some tenths of a millisecond for the broker."""
+MOST_RECORDS = 2_500
+"""Records of a joint op: the broker checks more with turns for others
+(`quafka_broker.admission.queue`)."""
+_LONG_BYTES = 32 << 10
+"""A longer batch costs more than its op."""
 _MOST_KNOWN = 10_000
+_NONE = 0, 0
 
 Call = Callable[[ProduceOps, int, float], Coroutine[Any, Any, ProduceOpsResp]]
 """Sends an op on a lane, with a deadline in seconds."""
+Failed = Callable[[Sequence[ProduceOp], BaseException], list[ProduceOpResp]]
+"""The answers to a request whose op has failed, or raises what the client must see instead."""
 
 
 class _Joining(DirectFuture[list[ProduceOpResp]]):
@@ -58,28 +64,45 @@ class _Joining(DirectFuture[list[ProduceOpResp]]):
 class _Joint:
     """A joint op: of which requests, and once it is sent, its task."""
 
-    __slots__ = ("acks", "bytes", "partitions", "requests", "task", "timeout")
+    __slots__ = (
+        "_owner",
+        "acks",
+        "bytes",
+        "partitions",
+        "records",
+        "requests",
+        "task",
+        "timeout",
+    )
 
-    def __init__(self, acks: int, timeout: float) -> None:
+    def __init__(self, owner: JointProduces, acks: int, timeout: float) -> None:
+        self._owner = owner
         self.acks = acks
         self.timeout = timeout
         self.requests: list[_Joining] = []
-        self.partitions = self.bytes = 0
+        self.partitions = self.bytes = self.records = 0
         self.task: EagerTask[ProduceOpsResp] | None = None
 
-    def takes(self, op: ProduceOps, size: int, timeout: float) -> bool:
-        """Whether a request with so many record bytes may be added."""
-        room = self.partitions + len(op.partitions) <= MOST and self.bytes + size <= MOST_BYTES
-        return room and self.acks == op.acks and self.timeout == timeout
+    def takes(self, op: ProduceOps, size: int, records: int, timeout: float) -> bool:
+        """Whether a request with so many record bytes and records may be added."""
+        return (
+            self.partitions + len(op.partitions) <= MOST
+            and self.bytes + size <= MOST_BYTES
+            and self.records + records <= MOST_RECORDS
+            and self.acks == op.acks
+            and self.timeout == timeout
+        )
 
-    def add(self, request: _Joining, size: int) -> None:
+    def add(self, request: _Joining, size: int, records: int) -> None:
         """Add a request that it takes."""
         self.requests.append(request)
         self.partitions += len(request.partitions)
         self.bytes += size
+        self.records += records
 
     def left(self) -> None:
         """A request was cancelled: with the last one, so is the op."""
+        self._owner.unanswered -= 1
         if self.task is not None and all(request.cancelled() for request in self.requests):
             self.task.cancel()
 
@@ -88,17 +111,24 @@ class JointProduces:
     """The joint ops for one broker.
 
     Attributes:
-        unanswered: the requests in flight to the broker; counted by the caller.
+        unanswered: the requests in flight to the broker. The caller counts those that it sends
+            alone.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(
+        self, call: Call, failed: Failed, turns: FairTurns | None = None, party: Hashable = None
+    ) -> None:
+        """`turns`: in which requests continue; `party`: the org whose requests they are."""
         self.unanswered = 0
         self._call = call
+        self._failed = failed
+        self._turns = turns or FairTurns()
+        self._party = party
         self._filling: dict[int, _Joint] = {}  # by lane
         self._prompt: set[tuple[str, bytes, int]] = set()
 
     @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the first call, kept: Python 3.11 makes a system call to find it."""
         return asyncio.get_running_loop()
 
@@ -107,19 +137,20 @@ class JointProduces:
     ) -> DirectFuture[list[ProduceOpResp]] | None:
         """Let a request share an op; None: it is to be sent alone, after `send`.
 
-        The future has the request's answers, or raises what the call of the op raises.
+        The future has the request's answers, or what `Failed` makes of the op's error.
         """
-        size = self._size_of(op) if self.unanswered > FEW else 0
+        size, records = self._size_of(op) if self.unanswered >= FEW else _NONE
         if not size:
             return None
         lane %= LANES
         joint = self._filling.get(lane)
-        if joint is None or not joint.takes(op, size, timeout):
+        if joint is None or not joint.takes(op, size, records, timeout):
             self.send(lane)
-            joint = self._filling[lane] = _Joint(op.acks, timeout)
-            turn_end(self._loop).call_first(partial(self._turn_ends, lane, joint))
-        request = _Joining(joint, op.partitions, self._loop)
-        joint.add(request, size)
+            joint = self._filling[lane] = _Joint(self, op.acks, timeout)
+            turn_end(self.loop).call_first(partial(self._turn_ends, lane, joint))
+        request = _Joining(joint, op.partitions, self.loop)
+        joint.add(request, size, records)
+        self.unanswered += 1
         return request
 
     def send(self, lane: int) -> None:
@@ -131,7 +162,7 @@ class JointProduces:
         if not joint.requests:
             return
         op = ProduceOps([part for each in joint.requests for part in each.partitions], joint.acks)
-        task = joint.task = EagerTask(self._call(op, lane, joint.timeout), self._loop)
+        task = joint.task = EagerTask(self._call(op, lane, joint.timeout), self.loop)
         task.add_direct_callback(partial(self._answered, joint, task))
 
     def learn(self, partitions: Iterable[ProduceOp], answers: Iterable[ProduceOpResp]) -> None:
@@ -146,22 +177,23 @@ class JointProduces:
                     known.clear()
                 known.add(key)
 
-    def _size_of(self, op: ProduceOps) -> int:
-        """The record bytes of a request; 0 if it may not share an op."""
+    def _size_of(self, op: ProduceOps) -> tuple[int, int]:
+        """The record bytes and records of a request; 0 if it may not share an op."""
         if op.transactional_id or len(op.partitions) > MOST:
-            return 0
-        size = 0
+            return _NONE
+        size = records = 0
         for part in op.partitions:
             length = len(part.records)
             if not BATCH_HEADER_SIZE <= length <= _LONG_BYTES:
-                return 0
+                return _NONE
             if (part.topic, part.topic_id, part.partition) not in self._prompt:
-                return 0
-            codec, records = claims(part.records)
-            if codec or records > _MANY_RECORDS:
-                return 0
+                return _NONE
+            codec, count = claims(part.records)
+            if codec or count > MOST_RECORDS:
+                return _NONE
             size += length
-        return size if size <= MOST_BYTES else 0
+            records += max(0, count)
+        return (size, records) if size <= MOST_BYTES and records <= MOST_RECORDS else _NONE
 
     def _turn_ends(self, lane: int, joint: _Joint) -> None:
         if self._filling.get(lane) is joint:  # it may have left already
@@ -169,17 +201,28 @@ class JointProduces:
 
     def _answered(self, joint: _Joint, task: EagerTask[ProduceOpsResp]) -> None:
         """Answer the requests of an op. Each continues in this call."""
+        # They refer to the op, which lets go of them: else only a search for garbage frees them.
+        requests, joint.requests = joint.requests, []
         if task.cancelled():
-            for request in joint.requests:
+            for request in requests:
                 request.cancel()
             return
         error = task.exception()
         if error is not None:
-            for request in joint.requests:
+            for request in requests:
                 if not request.done():
-                    request.set_exception(error)
+                    self._fail(request, error)
             return
-        self._share(joint.requests, task.result().partitions)
+        self._share(requests, task.result().partitions)
+
+    def _fail(self, request: _Joining, error: BaseException) -> None:
+        self.unanswered -= 1
+        try:
+            answers = self._failed(request.partitions, error)
+        except Exception as e:
+            request.set_exception(e)
+        else:
+            request.set_result(answers)
 
     def _share(self, requests: Sequence[_Joining], answers: list[ProduceOpResp]) -> None:
         at = 0
@@ -188,5 +231,12 @@ class JointProduces:
             own = answers[at:end]
             at = end
             self.learn(request.partitions, own)
-            if not request.done():
-                request.set_result(own)
+            if self._turns.shared:  # all of them together are more than a turn
+                self._turns.run(self._party, partial(self._continue, request, own))
+            else:
+                self._continue(request, own)
+
+    def _continue(self, request: _Joining, answers: list[ProduceOpResp]) -> None:
+        if not request.done():
+            self.unanswered -= 1
+            request.set_result(answers)

@@ -6,6 +6,7 @@ broker. If the table has one broker, ops that name topics raise `UnavailableErro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -43,7 +44,9 @@ from quafka_mesh_ops.ops.topics import (
     DescribeTopics,
     DescribeTopicsResp,
 )
+from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext
 
 SmallOp = TypeVar("SmallOp", ListOffsetsOps, EpochEndOps, DeleteRecordsOps)
@@ -67,12 +70,14 @@ class Topics:
             return self._only.produce(op, lane, timeout, trace)
 
         home = self._cluster.home
+        if op.transactional_id:
+            home = self._cluster.link_of_transaction(op.transactional_id)
 
         def call(link: BrokerLink, part: ProduceOps) -> Awaitable[list[ProduceOpResp]]:
             if part.transactional_id and link is not home:
-                # That broker asks the home broker before it adds partitions to the transaction.
+                # That broker asks the coordinator before it adds partitions to the transaction.
                 if not home.node_id:
-                    raise UnavailableError("the home broker was never connected")
+                    raise UnavailableError("the transaction's coordinator was never connected")
                 part = replace(part, home=home.node_id)
             return link.produce(part, lane, timeout, trace)
 
@@ -80,6 +85,17 @@ class Topics:
             return ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
 
         return self._cluster.spread_partitions(op, call, failed, trace)
+
+    def begin_produce(
+        self, op: ProduceOps, lane: int, timeout: float
+    ) -> DirectFuture[list[ProduceOpResp]]:
+        """See `BrokerLink.begin_produce`."""
+        if self._only is not None:
+            return self._only.begin_produce(op, lane, timeout)
+        return EagerTask(self._produced(op, lane, timeout))
+
+    async def _produced(self, op: ProduceOps, lane: int, timeout: float) -> list[ProduceOpResp]:
+        return await self.produce(op, lane, timeout, None)
 
     async def list_offsets(
         self, op: ListOffsetsOps, trace: TraceContext | None
@@ -172,12 +188,18 @@ class Topics:
     async def _remove_offsets(
         self, link: BrokerLink, deleted: DeleteTopicResp, trace: TraceContext | None
     ) -> None:
-        """The home broker keeps the offsets of all topics. If it misses the deletion, the offsets
-        are never shown, and retention removes them."""
-        home = self._cluster.home
-        if link is not home and home.connected:
+        """Coordinators keep the offsets of all topics. If one misses the deletion, the offsets are
+        never shown, and retention removes them."""
+        op = ForgetTopic(deleted.topic, deleted.topic_id)
+
+        async def forget(coordinator: BrokerLink) -> None:
             with suppress(UnavailableError):
-                await home.call(ForgetTopic(deleted.topic, deleted.topic_id), trace, RETURN_SECONDS)
+                await coordinator.call(op, trace, RETURN_SECONDS)
+
+        others = self._cluster.coordinators(Hashed.GROUP)
+        await asyncio.gather(
+            *(forget(each) for each in others if each is not link and each.connected)
+        )
 
     def _patience(self, link: BrokerLink) -> float:
         return link.wait_once(SMALL_OP_SECONDS) if self._only is None else SMALL_OP_SECONDS

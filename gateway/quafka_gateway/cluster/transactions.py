@@ -1,15 +1,16 @@
-"""Transactions: ops that go to the home broker, the coordinator of all transactional ids.
+"""Transactions: ops that go to the broker that coordinates the transactional id, its *home*.
 
-A transaction may have partitions of other brokers, which the gateway names by their node ids: the
-home broker has them end their parts (ADR 47). The offsets of all topics are at the home broker.
+A transaction may have partitions, and groups, of other brokers, which the gateway names by their
+node ids: home has them end their parts (ADR 47).
 
 An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
 again, and go on. All of these ops are safe to retry. The offsets that a transaction commits are
-among the ops on groups (`groups.py`).
+among the ops on groups (`group_coordinator.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,8 @@ from itertools import chain, repeat
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.cluster import Cluster
-from quafka_gateway.cluster.groups import coordinator_code
+from quafka_gateway.cluster.group_coordinator import coordinator_code
+from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import (
     AddOffsets,
@@ -31,8 +33,10 @@ from quafka_mesh_ops.ops.transactions import (
     InitTransactionsResp,
     ListTransactions,
     ListTransactionsResp,
+    TransactionalProducer,
     WriteMarkers,
 )
+from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
@@ -49,41 +53,44 @@ class Transactions:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._home = cluster.home
+
+    def _home(self, producer: TransactionalProducer) -> BrokerLink:
+        return self._cluster.link_of_transaction(producer.transactional_id)
 
     async def init(self, op: InitTransactions, trace: TraceContext | None) -> InitTransactionsResp:
         """Begin a producer's session; fences the earlier one, durably."""
         try:
-            return await self._home.call(op, trace)
+            return await self._home(op.producer).call(op, trace)
         except UnavailableError as e:
             return InitTransactionsResp(error_code=coordinator_code(e))
 
     async def add_partitions(self, op: AddPartitions, trace: TraceContext | None) -> list[int]:
         """Add partitions to a transaction, or verify them; one error code for each.
 
-        POLICY_VIOLATION: the home broker does not know another one that has some of them. Clients
+        POLICY_VIOLATION: home does not know another broker that has some of them. Clients
         abort, and do not retry.
         """
+        home = self._home(op.producer)
         links = [self._cluster.link_of(topic.topic) for topic in op.topics]
-        if all(link is self._home for link in links):
+        if all(link is home for link in links):
             try:
-                return (await self._home.call(op, trace)).partitions
+                return (await home.call(op, trace)).partitions
             except UnavailableError as e:
                 return [coordinator_code(e)] * _count(op.topics)
         if not all(link.node_id for link in links):  # never connected: clients retry
             return [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * _count(op.topics)
-        # The home broker answers its own partitions first, then those of each other broker.
+        # Home answers its own partitions first, then those of each other broker.
         order = sorted(range(len(links)), key=lambda at: self._cluster.links.index(links[at]))
-        order.sort(key=lambda at: links[at] is not self._home)
+        order.sort(key=lambda at: links[at] is not home)
         elsewhere: dict[str, list[TopicPartitions]] = {}
         for at in order:
-            if links[at] is not self._home:
+            if links[at] is not home:
                 elsewhere.setdefault(links[at].node_id, []).append(op.topics[at])
-        its = [op.topics[at] for at in order if links[at] is self._home]
+        its = [op.topics[at] for at in order if links[at] is home]
         others = [BrokerPartitions(*each) for each in elsewhere.items()]
         try:
             asked = replace(op, topics=its, elsewhere=others)
-            codes = (await self._home.call(asked, trace)).partitions
+            codes = (await home.call(asked, trace)).partitions
         except UnavailableError as e:
             return [coordinator_code(e)] * _count(op.topics)
         # An older broker does not answer partitions elsewhere, and has not added them.
@@ -93,27 +100,37 @@ class Transactions:
 
     async def add_offsets(self, op: AddOffsets, trace: TraceContext | None) -> int:
         """Add a group's offsets to a transaction; the error code."""
+        home, its = self._home(op.producer), self._cluster.link_of_group(op.group)
+        if its is not home:
+            if not its.node_id:  # never connected: clients retry
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            op = replace(op, elsewhere=its.node_id)
         try:
-            return (await self._home.call(op, trace)).error_code
+            return (await home.call(op, trace)).error_code
         except UnavailableError as e:
             return coordinator_code(e)
 
     async def end(self, op: EndTransaction, trace: TraceContext | None) -> EndTransactionResp:
         """Commit or abort; all of the transaction is durable on return without an error."""
         try:
-            return await self._home.call(op, trace)
+            return await self._home(op.producer).call(op, trace)
         except UnavailableError as e:
             return EndTransactionResp(error_code=coordinator_code(e))
 
     async def write_markers(self, op: WriteMarkers, trace: TraceContext | None) -> list[int]:
         """End what a producer has open in these partitions; one error code for each.
 
-        A transaction that the home broker knows is aborted there first: the other brokers follow.
+        A transaction that its home knows is aborted there first: the other brokers follow.
         """
-        if self._cluster.only is None and self._home.connected:
+        if self._cluster.only is None:
             whole = WriteMarkers(op.producer_id, op.producer_epoch, op.commit, [])
-            with suppress(UnavailableError):  # the other brokers find out themselves
-                await self._home.call(whole, trace)
+
+            async def abort(home: BrokerLink) -> None:
+                with suppress(UnavailableError):  # the other brokers find out themselves
+                    await home.call(whole, trace)
+
+            homes = self._cluster.coordinators(Hashed.TRANSACTION)
+            await asyncio.gather(*(abort(home) for home in homes if home.connected))
 
         async def call(link: BrokerLink, its: list[TopicPartitions]) -> list[list[int]]:
             part = WriteMarkers(
@@ -136,13 +153,22 @@ class Transactions:
         """The state of each of these transactional ids."""
         found: list[DescribedTransaction] = []
         for at in range(0, len(transactional_ids), _PER_OP):
-            some = list(transactional_ids[at : at + _PER_OP])
+            found += await self._describe(transactional_ids[at : at + _PER_OP], trace)
+        return found
+
+    async def _describe(
+        self, ids: Sequence[str], trace: TraceContext | None
+    ) -> list[DescribedTransaction]:
+        async def call(broker: int, its: list[int]) -> list[DescribedTransaction]:
+            op = DescribeTransactions([ids[place] for place in its])
             try:
-                found += (await self._home.call(DescribeTransactions(some), trace)).transactions
+                return (await self._cluster.links[broker].call(op, trace)).transactions
             except UnavailableError as e:
                 code = coordinator_code(e)
-                return found + [DescribedTransaction(x, code) for x in transactional_ids[at:]]
-        return found
+                return [DescribedTransaction(name, code) for name in op.transactional_ids]
+
+        homes = map(self._cluster.routes.coordinator_of_transaction, ids)
+        return await spread(grouped(homes), call)
 
     async def list_all(
         self, op: ListTransactions, trace: TraceContext | None
@@ -150,9 +176,12 @@ class Transactions:
         """The org's transactional ids that match.
 
         Raises:
-            UnavailableError: with the error code that clients of a coordinator expect.
+            UnavailableError: with the error code that clients of a coordinator expect; one of the
+                coordinators does not answer.
         """
+        homes = self._cluster.coordinators(Hashed.TRANSACTION)
         try:
-            return await self._home.call(op, trace)
+            answers = await asyncio.gather(*(home.call(op, trace) for home in homes))
+            return ListTransactionsResp([each for found in answers for each in found.transactions])
         except UnavailableError as e:
             raise UnavailableError(str(e), coordinator_code(e)) from e

@@ -1,4 +1,5 @@
-"""Runs the handlers of APIs that are audited, and records what became of their requests."""
+"""Runs the handlers of APIs that are audited, and records what became of their requests; of other
+APIs, which requests were denied."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.responses.encoded_response import EncodedResponse
-from quafka_gateway.responses.error_codes import error_codes
+from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
+from quafka_gateway.responses.response_length import is_long
+from quafka_gateway.security.audit import DENIALS
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
+from quafka_telemetry.slices import in_slices
 
 
 async def handle_audited(
@@ -29,8 +33,31 @@ async def handle_audited(
         raise
     if context.services.audit.wants(context.span):
         body = response if isinstance(response, Message) else None
-        _record(request, context, body, error_codes(response))
+        if body is not None and is_long(body):
+            errors: Collection[int] = await in_slices(error_codes_in_steps(body))
+        else:
+            errors = error_codes(response)
+        _record(request, context, body, errors)
     return response
+
+
+def record_if_denied(
+    request: InFlightRequest,
+    context: RequestContext,
+    response: Message | EncodedResponse | None,
+    errors: Collection[int],
+) -> None:
+    """Record a request of another API that the authorizer has denied, also in part."""
+    if request.api.audited or DENIALS.isdisjoint(errors) or request.message is None:
+        return
+    context.services.audit.denied(
+        context.session,
+        request.message,
+        response if isinstance(response, Message) else None,
+        errors,
+        client_host=context.client_host,
+        client_id=context.client_id,
+    )
 
 
 def _record(

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.garbage import ignore
 from quafka_telemetry.tracing import NO_SPAN
 
 log = logging.getLogger("quafka.gateway.connection")
@@ -92,7 +94,8 @@ class SaslExchange:
         self._advanced = advanced
         self._loop = asyncio.get_running_loop()
         sasl, listener = connection.sasl, connection.listener
-        offer = Offer(sasl.mechanisms(listener.org), self._versions, sasl.lifetime)
+        versions = partial(_versions, connection)
+        offer = Offer(sasl.mechanisms(listener.org), versions, sasl.lifetime)
         self._authenticator = Authenticator(offer, previous)
         self._task: EagerTask[None] | None = None
         self._delay: asyncio.TimerHandle | None = None
@@ -124,8 +127,9 @@ class SaslExchange:
         self._delay = self._loop.call_later(sasl.settings.delay, self._refuse, response)
 
     def close(self) -> None:
-        """The connection is gone."""
+        """The connection is gone, or has authenticated."""
         self._closed = True
+        self._ended = self._advanced = ignore
         if self._delay is not None:
             self._delay.cancel()
         if self._task is not None:
@@ -176,23 +180,26 @@ class SaslExchange:
         # kafka-python drops an answer that it reads together with the end of the connection.
         self._delay = self._loop.call_later(_READ_SECONDS, self._connection.finish)
 
-    async def _versions(self, header: RequestHeader, request: ApiVersionsRequest | None) -> Message:
-        """Answer ApiVersions, which needs no name."""
-        connection, api = self._connection, self._connection.versions
-        assert api.unknown_version is not None, "ApiVersions has one"
-        context = RequestContext(
-            connection.services,
-            connection.session,
-            header.api_version,
-            header.client_id,
-            connection.client.serial,
-            NO_SPAN,
-            connection.client.kafka_host,
-            header.correlation_id,
-        )
-        response = await api.handle(request or api.unknown_version(), context)
-        assert isinstance(response, Message)
-        return response
+
+async def _versions(
+    connection: SaslConnection, header: RequestHeader, request: ApiVersionsRequest | None
+) -> Message:
+    """Answer ApiVersions, which needs no name."""
+    api = connection.versions
+    assert api.unknown_version is not None, "ApiVersions has one"
+    context = RequestContext(
+        connection.services,
+        connection.session,
+        header.api_version,
+        header.client_id,
+        connection.client.serial,
+        NO_SPAN,
+        connection.client.kafka_host,
+        header.correlation_id,
+    )
+    response = await api.handle(request or api.unknown_version(), context)
+    assert isinstance(response, Message)
+    return response
 
 
 class FirstAuthentication:
@@ -359,6 +366,7 @@ class SessionGate:
         self._forget()
         if self._exchange is not None:
             self._exchange.close()
+            self._exchange = None
 
     def _end(self) -> None:
         self._exchange = None

@@ -18,6 +18,7 @@ from typing import cast
 from quafka_gateway.context import Services
 from quafka_gateway.edge.authentication import FirstAuthentication, SaslConnection, SessionGate
 from quafka_gateway.edge.connected_client import ConnectedClient
+from quafka_gateway.edge.org_turn import OrgTurn
 from quafka_gateway.edge.pipeline import PipelineEvents, RequestPipeline
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.request_intake import RequestIntake
@@ -52,6 +53,7 @@ class KafkaConnection(asyncio.Protocol):
     _writer: ResponseWriter
     _pipeline: RequestPipeline
     _session: ClientSession
+    _turn: OrgTurn
     _muting: Muting
 
     def __init__(
@@ -105,9 +107,6 @@ class KafkaConnection(asyncio.Protocol):
         services, config = self._services, self._services.config
         rate = config.socket_min_bytes_per_second
         reads = Progress(config.socket_response_stall_ms / 1000, rate)
-        self._writer = ResponseWriter(
-            transport, services.response_memory, services.stats, reads, self._went_on
-        )
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
@@ -119,6 +118,10 @@ class KafkaConnection(asyncio.Protocol):
             listener.name,
             listener.advertised,
             mechanism=SSL if name else "",
+        )
+        self._turn = OrgTurn(services.turns, self._session)
+        self._writer = ResponseWriter(
+            transport, services.response_memory, services.stats, reads, self._went_on, self._turn
         )
         self._tracing = ConnectionTracing(services, self._session, self._client)
         if self._listener.protocol.sasl:
@@ -135,6 +138,7 @@ class KafkaConnection(asyncio.Protocol):
             self._intake.frames,
             self._writer,
             PipelineEvents(self._refuse, self.close, self._advanced, self._throttle),
+            self._turn,
             self._gate,
         )
         if self._authentication is None:
@@ -195,6 +199,8 @@ class KafkaConnection(asyncio.Protocol):
             self._take(data)
 
     def _take(self, data: bytes) -> None:
+        if self._turn.shared and not self._turn.joined and self._transport is not None:
+            self._turn.join(self._transport, self._loop)
         try:
             self._intake.feed(data, self._loop.time())
         except Malformed as e:
@@ -208,11 +214,7 @@ class KafkaConnection(asyncio.Protocol):
         self._writer.pause()
 
     def resume_writing(self) -> None:
-        services = self._services
-        if services.tenants.several:  # megabytes may be written at once
-            services.turns.run(self._session.tenant, self._resume)
-        else:
-            self._resume()
+        self._turn.run(self._resume)  # megabytes may be written at once
 
     def _resume(self) -> None:
         if self._transport is None:
@@ -230,14 +232,18 @@ class KafkaConnection(asyncio.Protocol):
         if self._transport is None:
             return  # it was refused
         self._transport = None
-        self._muting.end()
+        self._turn.leave(self._loop)
+        self._muting.close()
         self._writer.close()
         if self._authentication is not None:
             self._authentication.close()
+            self._authentication = None
         if self._gate is not None:
             self._gate.close()
+            self._gate = None
         self._intake.connection_lost(self._loop.time())
         self._pipeline.connection_lost()
+        self._session.tenant.connection_lost(self._client.serial)
         self._services.tenants.leave(self._session.tenant, self)
         self._on_close(self)
 

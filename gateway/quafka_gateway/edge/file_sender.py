@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from quafka_gateway.fetch.file_slice import FileSlice, ShortFileError
 
@@ -21,6 +21,8 @@ _CALL_BYTES = 1 << 20
 """Bytes of one system call, which holds up the event loop: most batches take one."""
 _TURN_BYTES = 2 << 20
 """Bytes in one turn of the event loop; then other clients have theirs."""
+TURN_BYTES = 512 << 10
+"""The same where several orgs share the loop: a part of an org's time in a turn."""
 _ENCRYPTED_BYTES = 256 << 10
 """Bytes that are encrypted by one call: about as long as a system call for `_CALL_BYTES`."""
 _ENCRYPTED_TURNS = 4
@@ -32,25 +34,57 @@ _WARM_SECONDS = 1.0
 data, one after the other, look once."""
 
 
+class Turn(Protocol):
+    """When an org may use the event loop."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are other orgs."""
+        ...
+
+    def run(self, work: Callable[[], None], /) -> None:
+        """Run work now, or in a turn of the org."""
+        ...
+
+    def defer(self, work: Callable[[], None], /) -> None:
+        """Run work in a later turn of the org."""
+        ...
+
+
 class FileSender:
     """Sends one slice after the other; the owner calls again when this calls `ready`."""
 
-    def __init__(self, transport: asyncio.Transport, ready: Callable[[], None]) -> None:
-        """`ready` is called when `send` can go on, never from within `send`."""
+    def __init__(self, transport: asyncio.Transport, ready: Callable[[], None], turn: Turn) -> None:
+        """`ready` is called in a turn when `send` can go on, never from within `send`."""
         self._loop = asyncio.get_running_loop()
         self._socket = cast("socket.socket", transport.get_extra_info("socket"))
         self._ready = ready
+        self._org_turn = turn
         self._waits_on = -1  # a duplicate of the socket's descriptor
         self._warming: asyncio.Future[None] | None = None
         self._turn: asyncio.Handle | None = None
-        self._left = _TURN_BYTES
+        self._deferred = False  # waits for a turn of the org
+        self._left = self._turn_bytes
         self._warm: tuple[int, int] = (0, 0)  # of the current slice: known to be in memory
         self._corked = False
 
     @property
+    def _turn_bytes(self) -> int:
+        return TURN_BYTES if self._org_turn.shared else _TURN_BYTES
+
+    @property
+    def _call_bytes(self) -> int:
+        return TURN_BYTES if self._org_turn.shared else _CALL_BYTES
+
+    @property
     def waiting(self) -> bool:
         """Whether `ready` will be called."""
-        return self._waits_on >= 0 or self._warming is not None or self._turn is not None
+        return (
+            self._waits_on >= 0
+            or self._warming is not None
+            or self._turn is not None
+            or self._deferred
+        )
 
     def send(self, part: FileSlice, sent: int) -> int:
         """Send bytes of a slice after the first `sent`; returns how many, 0 once it must wait.
@@ -62,9 +96,9 @@ class FileSender:
         if self.waiting:
             return 0
         if self._left <= 0:
-            self._turn = self._loop.call_soon(self._next_turn)
+            self._wait_for_turn()
             return 0
-        position, size = part.position + sent, min(part.size - sent, _CALL_BYTES)
+        position, size = part.position + sent, min(part.size - sent, self._call_bytes)
         if not self._is_warm(part, position, size):
             return 0
         fd = part.file.acquire()
@@ -93,7 +127,7 @@ class FileSender:
     def finish(self) -> None:
         """No slice follows for now: let the last bytes leave."""
         self._warm = 0, 0
-        self._left = _TURN_BYTES
+        self._left = self._turn_bytes
         if self._corked:
             self._corked = False
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
@@ -107,6 +141,13 @@ class FileSender:
         self._warming = None
 
     # --- waiting ----------------------------------------------------------------------------
+
+    def _wait_for_turn(self) -> None:
+        if self._org_turn.shared:
+            self._deferred = True
+            self._org_turn.defer(self._next)
+        else:
+            self._turn = self._loop.call_soon(self._next)
 
     def _wait(self) -> None:
         self._waits_on = os.dup(self._socket.fileno())
@@ -123,8 +164,13 @@ class FileSender:
             self._waits_on = -1
 
     def _next_turn(self) -> None:
+        self._deferred = True
+        self._org_turn.run(self._next)
+
+    def _next(self) -> None:
         self._turn = None
-        self._left = _TURN_BYTES
+        self._deferred = False
+        self._left = self._turn_bytes
         self._ready()
 
     # --- cold files -------------------------------------------------------------------------
@@ -159,8 +205,8 @@ class FileSender:
 class EncryptedFileSender(FileSender):
     """Sends slices through a transport that encrypts: their bytes pass through this process."""
 
-    def __init__(self, transport: asyncio.Transport, ready: Callable[[], None]) -> None:
-        super().__init__(transport, ready)
+    def __init__(self, transport: asyncio.Transport, ready: Callable[[], None], turn: Turn) -> None:
+        super().__init__(transport, ready, turn)
         self._transport = transport
 
     def _transfer(self, fd: int, position: int, size: int) -> int:
@@ -170,10 +216,10 @@ class EncryptedFileSender(FileSender):
         return len(data)
 
 
-def file_sender(transport: asyncio.Transport, ready: Callable[[], None]) -> FileSender:
+def file_sender(transport: asyncio.Transport, ready: Callable[[], None], turn: Turn) -> FileSender:
     """Make the sender for a transport, encrypted or not."""
     encrypted = transport.get_extra_info("ssl_object") is not None
-    return (EncryptedFileSender if encrypted else FileSender)(transport, ready)
+    return (EncryptedFileSender if encrypted else FileSender)(transport, ready, turn)
 
 
 def _read_through(part: FileSlice, position: int, size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from quafka_gateway.edge.request_decoding import SHORT
 from quafka_gateway.edge.request_trace import RequestTrace
@@ -13,7 +14,7 @@ from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
-from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.eager_task import DirectFuture
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +26,8 @@ class InFlightRequest:
         message: None once the request is answered and its bytes are released.
         size: bytes of the request's frame.
         trace: None where the request is not sampled.
-        task: serves the request; None until it has begun, and has waited or ended.
+        task: serves the request, or its op's answer where no task does; None until it has begun,
+            and has waited or ended.
         response: the encoded response; None before it is made, and where the protocol has none.
         shared: bytes of the response that another owner has counted.
         held: bytes of a long response in the response memory, until it is written.
@@ -48,7 +50,7 @@ class InFlightRequest:
     size: int
     trace: RequestTrace | None
     may_be_long: bool
-    task: EagerTask[bool] | None = None
+    task: DirectFuture[Any] | None = None
     response: list[Buffer] | None = None
     shared: int = 0
     held: int = 0
@@ -61,6 +63,12 @@ class InFlightRequest:
     repetition: TailWait | None = None
     waited: float = 0.0
     decoding: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has no response and never will have: its task has failed."""
+        ended = self.task is not None and self.task.done()
+        return ended and not self.size and not self.done
 
     @property
     def checks_length(self) -> bool:

@@ -63,7 +63,15 @@ class LongResponses:
             self._memory.release(request.held)
             request.held = 0
 
+    def close(self) -> None:
+        """The client is gone, and no request waits."""
+        self._client_reads = _reads_nothing
+
     def _next(self) -> InFlightRequest | None:
         if not self._client_reads():
             return None
         return next((request for request in self._in_flight if request.may_be_long), None)
+
+
+def _reads_nothing() -> bool:
+    return False

@@ -24,19 +24,31 @@ from typing import Any, NamedTuple
 from quafka_gateway.context import Services
 from quafka_gateway.edge.authentication import SessionGate
 from quafka_gateway.edge.connected_client import ConnectedClient
+from quafka_gateway.edge.direct_produces import DirectProduces
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
+from quafka_gateway.edge.org_turn import OrgTurn
 from quafka_gateway.edge.repeated_poll import LONGEST, RepeatedPoll
-from quafka_gateway.edge.request_decoding import Decoded, Decoding, decode_request, order_of
+from quafka_gateway.edge.request_decoding import (
+    Decoded,
+    Decoding,
+    decode_at_once,
+    decode_request,
+    order_of,
+)
 from quafka_gateway.edge.request_order import RequestOrder
 from quafka_gateway.edge.request_serving import RequestServing
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.handlers.kafka_api import AnyApi, RepeatedRequest
 from quafka_gateway.memory import HeldRequests
 from quafka_gateway.security.session import ClientSession
+from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import Malformed
-from quafka_telemetry.eager_task import EagerTask
+from quafka_proto.schema.produce import ProduceRequest
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_telemetry.fair_turns import PIECE_SECONDS
+from quafka_telemetry.garbage import ignore
 from quafka_telemetry.slices import SLICE_SECONDS
 
 log = logging.getLogger("quafka.gateway.connection")
@@ -60,6 +72,9 @@ class PipelineEvents(NamedTuple):
     throttled: Callable[[float], None] = lambda _: None
 
 
+_NO_EVENTS = PipelineEvents(ignore, ignore, ignore, ignore)
+
+
 class RequestPipeline:
     """Begins the requests of one connection in their order, and answers them in their order.
 
@@ -77,16 +92,17 @@ class RequestPipeline:
         frames: deque[bytes],
         writer: ResponseWriter,
         events: PipelineEvents,
+        turn: OrgTurn,
         gate: SessionGate | None = None,
     ) -> None:
         """`frames` are whole and counted in `held`; call `run` when there are more of them.
 
+        `turn`: when the client's org has its turn on the event loop.
         `gate`: decides which frames are requests, where the client's session may end.
         """
         self._loop = asyncio.get_running_loop()
         self._apis = apis
-        self._tenants = services.tenants
-        self._turns = services.turns
+        self._turn = turn
         self._session = session
         self._restricts = services.authorizer is not None
         self._client = client
@@ -109,8 +125,11 @@ class RequestPipeline:
             self._give_up,
             events.throttled,
         )
+        self._produces = DirectProduces(
+            services, session, client, self._serving, self._release, self._ended, self._give_up
+        )
         self._decoding: Decoding | None = None  # later frames wait for it
-        self._leaving: set[EagerTask[Any]] = set()  # tasks of no request in flight
+        self._leaving: set[DirectFuture[Any]] = set()  # tasks of no request in flight
         self._running = False  # in a slice, or between two
         self._draining = False
         self.muted = False
@@ -140,8 +159,8 @@ class RequestPipeline:
         """
         if not self._running:
             self._running = True
-            if self._tenants.several:
-                self._turns.run(self._session.tenant, self._slice)
+            if self._turn.shared:
+                self._turn.run(self._slice)
             else:
                 self._slice()
 
@@ -193,7 +212,7 @@ class RequestPipeline:
                 (in_flight or self._writing is not None) and self._answer_next()
             ):
                 now = time.perf_counter()
-                until = until or now + SLICE_SECONDS
+                until = until or now + (PIECE_SECONDS if self._turn.shared else SLICE_SECONDS)
                 if now >= until:
                     self._go_on()
                     break
@@ -208,11 +227,25 @@ class RequestPipeline:
             self._events.failed("internal error")
         self._long_responses.admit_next()
         self._events.advanced()
+        if self._writer is None:
+            self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        """Let go of the connection and the parts, once the client is gone and nothing is served.
+
+        They call each other: as long as they could, only a search for garbage would free them, and
+        one after hundreds of connections have closed stops the loop for a while.
+        """
+        if self._decoding is None and all(each.over for each in self._in_flight):
+            self._events = _NO_EVENTS
+            self._gate = self._expected = None
+            self._serving.close()
+            self._produces.close()
 
     def _go_on(self) -> None:
         """Have the next slice, of this connection or of others, in a later turn of the loop."""
-        if self._tenants.several:
-            self._turns.defer(self._session.tenant, self._slice)
+        if self._turn.shared:
+            self._turn.defer(self._slice)
         else:
             self._loop.call_soon(self._slice)
 
@@ -246,6 +279,12 @@ class RequestPipeline:
         if expected is not None and not self._in_flight and expected.matches(frame):
             self._repeat(expected, frame)
             return
+        last = self._produces.last
+        if last is not None:
+            op = last.read(frame)
+            if op is not None and self._produces.may_begin(last):
+                self._produce_again(last, op, frame)
+                return
         began = time.perf_counter() if self._serving.timed else 0.0
         try:
             decoded = decode_request(self._apis, frame)
@@ -256,6 +295,7 @@ class RequestPipeline:
             self._decoding = decoded
             self._leave(EagerTask(self._decode_long(decoded, frame), self._loop))
         else:
+            self._produces.learn(decoded, frame)
             self._add(decoded, frame, time.perf_counter() - began if began else 0.0)
 
     async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
@@ -270,13 +310,38 @@ class RequestPipeline:
             self._decoding = None
         if self._writer is None and not decoded.api.order.writes:
             self._held.release(len(frame), self._loop.time())
+            self._close_if_over()
             return
         self._add(decoded, frame)
         self.run()
 
+    def _produce_again(self, last: RepeatedRequest, op: ProduceOp, frame: bytes) -> None:
+        """Put a produce in flight that repeats the last one; begin it unless it must wait."""
+        header, api = last.header(frame), self._apis[ProduceRequest.api_key]
+        trace = self._tracing.sample(api, header, None, frame, op.records)
+        if trace is None:
+            request = InFlightRequest(
+                header, api, api.order, None, len(frame), None, may_be_long=False
+            )
+            self._put_in_flight(request)
+            if self._order.add(request):
+                request.begun = True
+                self._produces.start(request, last, op)
+            else:
+                request.message = decode_at_once(self._apis, frame).request
+        else:
+            self._add_sampled(decode_at_once(self._apis, frame), frame, trace)
+
     def _add(self, decoded: Decoded, frame: bytes, decoding: float = 0.0) -> None:
         """Put a request in flight; begin it unless it must wait."""
-        header, api, message = decoded
+        header, api, message, _ = decoded
+        trace = self._tracing.sample(api, header, message, frame)
+        self._add_sampled(decoded, frame, trace, decoding)
+
+    def _add_sampled(
+        self, decoded: Decoded, frame: bytes, trace: RequestTrace | None, decoding: float = 0.0
+    ) -> None:
+        header, api, message, _ = decoded
         size = len(frame)
         request = InFlightRequest(
             header,
@@ -284,7 +349,7 @@ class RequestPipeline:
             order_of(api, message, size, self._session.tenant if self._restricts else None),
             message,
             size,
-            self._tracing.sample(api, header, message, frame),
+            trace,
             api.may_be_long(message),
             frame=frame if api.long_poll and size <= LONGEST else None,
             decoding=decoding,
@@ -339,9 +404,7 @@ class RequestPipeline:
     def _decode_again(self, request: InFlightRequest) -> None:
         """Serve a repetition as any other long poll, for what is left of its wait."""
         assert request.frame is not None, "it was kept"
-        decoded = decode_request(self._apis, request.frame)
-        assert isinstance(decoded, Decoded), "long requests are not kept"
-        request.message = decoded.request
+        request.message = decode_at_once(self._apis, request.frame).request
         request.begun = False
 
     def _start(self, request: InFlightRequest) -> None:
@@ -362,12 +425,18 @@ class RequestPipeline:
             self._give_up(request, "internal error")
             return
         if not task.result():
+            if self._writer is None:
+                self._close_if_over()
             return
-        request.done = True
         if request.frame is not None:
             self._expected = None
             if request.idle is not None:
                 self._expected = RepeatedPoll(request.api, request.frame, request.idle)
+        self._ended(request)
+
+    def _ended(self, request: InFlightRequest) -> None:
+        """A request's response is made."""
+        request.done = True
         if self._writer is None:
             self._drop([request])
         else:
@@ -380,6 +449,8 @@ class RequestPipeline:
         if request.trace is not None:
             request.trace.end()
         self._events.failed(reason)
+        if self._writer is None:
+            self._close_if_over()
 
     def _drop(self, requests: Iterable[InFlightRequest]) -> None:
         """Take requests out of flight: their responses are not written."""
@@ -392,11 +463,12 @@ class RequestPipeline:
                 request.trace.end()
             if request.repetition is not None:
                 request.repetition.cancel()
+                request.repetition = None
             if request.task is not None and not request.done:
                 request.task.cancel()
                 self._leave(request.task)
 
-    def _leave(self, task: EagerTask[Any]) -> None:
+    def _leave(self, task: DirectFuture[Any]) -> None:
         """Let `wait_ended` wait for the task."""
         if not task.done():
             self._leaving.add(task)

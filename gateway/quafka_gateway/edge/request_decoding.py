@@ -24,11 +24,16 @@ SHORT = 8 << 10
 
 
 class Decoded(NamedTuple):
-    """A decoded request of an API that this gateway serves."""
+    """A decoded request of an API that this gateway serves.
+
+    Attributes:
+        end: where the body ends in the frame; 0 where it was decoded in slices.
+    """
 
     header: RequestHeader
     api: AnyApi
     request: Message
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,14 @@ class Decoding:
         """Decode the rest in slices. Raises Malformed."""
         request, _ = await in_slices(self.steps)
         return Decoded(self.header, self.api, request)
+
+
+def decode_at_once(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded:
+    """Decode a request that is like one which took no slices. Raises Malformed."""
+    header, at = decode_request_header(frame)
+    api = apis[header.api_key]
+    at = quirks.body_start(header, frame, at)
+    return Decoded(header, api, *decode_front(api.request, header.api_version, frame, at))
 
 
 def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decoding:
@@ -64,15 +77,15 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
     at = quirks.body_start(header, frame, at)
     # Bytes after the body are ignored, as in Kafka: kafka-go's DescribeAcls has one byte too many.
     if len(frame) <= SHORT:
-        request, _ = decode_front(api.request, header.api_version, frame, at)
-        return Decoded(header, api, request)
+        request, end = decode_front(api.request, header.api_version, frame, at)
+        return Decoded(header, api, request, end)
     steps = decode_in_steps(api.request, header.api_version, frame, at)
     until = perf_counter() + SLICE_SECONDS
     try:
         while perf_counter() < until:
             next(steps)
     except StopIteration as end:
-        return Decoded(header, api, end.value[0])
+        return Decoded(header, api, *end.value)
     return Decoding(header, api, steps)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.parked_time import NEVER_PARKED, begin_request
 from quafka_gateway.context import RequestContext, Services
-from quafka_gateway.edge.audited import handle_audited
+from quafka_gateway.edge.audited import handle_audited, record_if_denied
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
@@ -27,6 +27,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import encode_response, frame_response
 from quafka_proto.message import Message
 from quafka_telemetry.eager_task import EagerTask, TimedTask, current_timed_task
+from quafka_telemetry.garbage import ignore
 from quafka_telemetry.log_context import CURRENT
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import NO_SPAN
@@ -124,6 +125,11 @@ class RequestServing:
             self._give_up(request, failure)
         return not failure
 
+    def close(self) -> None:
+        """The client is gone, and no request is in flight; tasks of dropped ones may still end."""
+        self._release = self._give_up = self._throttle = ignore
+        self._long_responses.close()
+
     def hurry(self) -> None:
         """Send at once what is held: a request waits for it."""
         self._session.tenant.groups.hurry()
@@ -180,13 +186,19 @@ async def _answer(request: InFlightRequest, context: RequestContext) -> Collecti
             request.response = frame_response(
                 context.correlation_id, type(response), context.version, body
             )
-        return await in_slices(error_codes_in_steps(response))
+        errors: Collection[int] = await in_slices(error_codes_in_steps(response))
+        if errors:
+            record_if_denied(request, context, response, errors)
+        return errors
     if request.trace is None:
         _encode(request, response, context)
     else:
         with request.trace.start_encoding():
             _encode(request, response, context)
-    return error_codes(response)
+    errors = error_codes(response)
+    if errors:
+        record_if_denied(request, context, response, errors)
+    return errors
 
 
 def _charge_time(request: InFlightRequest, context: RequestContext) -> None:

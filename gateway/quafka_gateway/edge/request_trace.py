@@ -16,13 +16,13 @@ from collections.abc import Collection
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
-from quafka_gateway.handlers.client_context import context_of_produce
+from quafka_gateway.handlers.client_context import context_in_frame, context_of_produce
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.transaction_traces import TransactionTraces, transaction_of
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
-from quafka_proto.message import Message
+from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_telemetry import semconv
 from quafka_telemetry.sampling import FAILED, SLOW
@@ -124,18 +124,26 @@ class ConnectionTracing:
         }
 
     def sample(
-        self, api: AnyApi, header: RequestHeader, request: Message | None, frame: bytes
+        self,
+        api: AnyApi,
+        header: RequestHeader,
+        request: Message | None,
+        frame: bytes,
+        batch: Buffer | None = None,
     ) -> RequestTrace | None:
         """Decide whether to sample a request. Returns None where it is not sampled.
 
-        `request` is None for a long poll that is not decoded.
+        `request` is None for one that is not decoded; `batch`: its batch, if it is a produce.
         """
         tracer = self._tracer
         if not tracer.on:
             return None
         client = None
-        if tracer.follows_clients and isinstance(request, ProduceRequest):
-            client = context_of_produce(request, frame)
+        if tracer.follows_clients:
+            if isinstance(request, ProduceRequest):
+                client = context_of_produce(request, frame)
+            elif batch is not None:
+                client = context_in_frame(batch, frame)
         connect = tracer.root(semconv.CONNECT, self._session.tenant.org_id, client, self._about)
         if connect.context is None:
             return None

@@ -14,12 +14,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from quafka_gateway.edge.file_sender import FileSender, file_sender
+from quafka_gateway.edge.file_sender import TURN_BYTES, FileSender, Turn, file_sender
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.message import Buffer
+from quafka_telemetry.garbage import ignore
 
 log = logging.getLogger("quafka.gateway.connection")
 
@@ -35,9 +36,11 @@ class ResponseWriter:
         memory: ResponseMemory,
         stats: GatewayStats,
         progress: Progress,
-        went_on: Callable[[], None] = lambda: None,
+        went_on: Callable[[], None],
+        turn: Turn,
     ) -> None:
-        """`went_on` is called after bytes of files were sent, other than by `write`."""
+        """`went_on` is called after bytes were sent other than by `write`. `turn`: when much may
+        be sent."""
         transport.set_write_buffer_limits(high=0)  # calls pause_writing at the first byte buffered
         self._transport = transport
         self._memory = memory
@@ -51,6 +54,8 @@ class ResponseWriter:
         self._files: FileSender | None = None
         self._sent = 0  # bytes of the first unsent piece, if that is in a file
         self._went_on = went_on
+        self._turn = turn
+        self._deferred = False  # `_go_on` waits for a turn
         self._progress = progress
         self._total = 0  # bytes of all responses
         self._taken = 0  # of these, bytes that the system has taken
@@ -110,7 +115,7 @@ class ResponseWriter:
         in_files = file_bytes(response)
         if in_files and not self._transport.is_closing():
             self._in_files += in_files
-            self._files = self._files or file_sender(self._transport, self._go_on)
+            self._files = self._files or file_sender(self._transport, self._go_on, self._turn)
             self._files.begin()
         self._size += size
         self._total += size
@@ -133,6 +138,8 @@ class ResponseWriter:
         self._count(0)
         if self._files is not None:
             self._files.close()
+            self._files = None
+        self._went_on = ignore
 
     def _may_write(self, piece: Buffer) -> bool:
         """Whether a piece may be given to the transport at once and whole."""
@@ -150,13 +157,18 @@ class ResponseWriter:
 
     def _push(self) -> None:
         # A transport whose client has gone calls connection_lost only in the loop's next turn.
+        room = TURN_BYTES
         while self._unsent and self._writable and not self._transport.is_closing():
             first = self._unsent[0]
             if is_in_file(first):
                 if not self._send_from_file(first):
                     break
                 continue
+            if room <= 0 and self._turn.shared:
+                self._go_on_later()
+                break
             group, size = self._next_group()
+            room -= size
             self._size -= size
             if len(group) == 1:
                 self._transport.write(group[0])
@@ -189,7 +201,15 @@ class ResponseWriter:
             self._sent = 0
         return count > 0
 
+    def _go_on_later(self) -> None:
+        if not self._deferred:
+            self._deferred = True
+            self._turn.defer(self._go_on)
+
     def _go_on(self) -> None:
+        self._deferred = False
+        if self._transport.is_closing():
+            return  # the client went while its org waited for its turn
         self._push()
         self._went_on()
 

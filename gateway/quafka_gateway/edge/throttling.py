@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_proto.message import Buffer, Message
 from quafka_telemetry.deadlines import Deadline, Deadlines
+from quafka_telemetry.garbage import ignore
 
 LONGEST_SECONDS = 3_600.0
 """A client waits no longer, however much it has taken."""
@@ -61,6 +62,11 @@ class Muting:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def close(self) -> None:
+        """End it for good: the connection is gone."""
+        self.end()
+        self._unmute = ignore
 
     def _over(self) -> None:
         self._deadline = None

@@ -1,4 +1,6 @@
-"""A broker on this host, read by place: its answers name batches in files, which this finds.
+"""A broker that is read by place: its answers name batches in files or objects, which this finds.
+
+A broker on this host hands over its files; objects of the brokers' store are read from anywhere.
 
 Large batches stay in their files until the response is sent. Small ones are read at once, a run of
 neighbours with one call: to send each by itself would cost more than to copy it.
@@ -14,6 +16,7 @@ from typing import Protocol
 from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.file_slice import FileSlice, LogFile, ShortFileError, as_batches
 from quafka_gateway.fetch.lease import LeaseGrantor
+from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
@@ -39,13 +42,19 @@ class FetchedBroker(LeaseGrantor, Protocol):
 class PlacedBroker:
     """Fetches by place where possible. Its answers look like those by value."""
 
-    def __init__(self, broker: FetchedBroker, files: BrokerFiles | None) -> None:
+    def __init__(
+        self,
+        broker: FetchedBroker,
+        files: BrokerFiles | None,
+        objects: StoreObjects | None = None,
+    ) -> None:
         self._broker = broker
         self._files = files
+        self._objects = objects
         self.bytes_by_place = self.bytes_by_value = 0
         """Bytes of batches in the broker's answers."""
         self.missed = 0
-        """Answers by place whose files were withdrawn meanwhile: fetched again, by value."""
+        """Answers by place whose files or objects were not there: fetched again, by value."""
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
         """See LeaseGrantor."""
@@ -53,21 +62,39 @@ class PlacedBroker:
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         """Never raises: errors are in the answers."""
-        files = self._files
-        number = files.connection() if files is not None and op.max_bytes >= _LEAST else 0
-        if files is None or not number:
-            return self._counted(await self._broker.fetch(op, trace))
-        answer = await self._broker.fetch(replace(op, places=number), trace)
+        asking = self._with_places(op) if op.max_bytes >= _LEAST else op
+        answer = await self._broker.fetch(asking, trace)
         if not any(part.places for part in answer.partitions):
             return self._counted(answer)
         try:
-            parts = [
-                await _found(files, part) if part.places else part for part in answer.partitions
-            ]
+            parts = [await self._found(part) if part.places else part for part in answer.partitions]
         except (ProtocolError, OSError):
             self.missed += 1
             return self._counted(await self._broker.fetch(op, trace))
         return self._counted(replace(answer, partitions=parts))
+
+    def _with_places(self, op: FetchOps) -> FetchOps:
+        """The op, so that it takes places where this gateway can read them."""
+        if self._objects is not None and self._objects.readable:
+            return replace(op, objects=True)
+        number = self._files.connection() if self._files is not None else 0
+        return replace(op, places=number) if number else op
+
+    async def _found(self, part: FetchOpResp) -> FetchOpResp:
+        """The answer with its batches.
+
+        Raises:
+            ProtocolError: the places cannot be read.
+            OSError: a file or object is not here, or is not as the broker says.
+        """
+        places = part.places or ()
+        batches: list[Buffer] = []
+        if self._objects is not None and all(place.is_in_store for place in places):
+            batches = await self._objects.batches(places)
+        elif self._files is not None:
+            for place in places:
+                batches += await _batches(self._files, place)
+        return replace(part, records=batches)
 
     def _counted(self, answer: FetchOpsResp) -> FetchOpsResp:
         for part in answer.partitions:
@@ -76,19 +103,6 @@ class PlacedBroker:
             elif part.records:
                 self.bytes_by_value += sum(map(len, part.records))
         return answer
-
-
-async def _found(files: BrokerFiles, part: FetchOpResp) -> FetchOpResp:
-    """The answer with its batches.
-
-    Raises:
-        ProtocolError: the places cannot be read.
-        OSError: a file is not here, or is not as the broker says.
-    """
-    batches: list[Buffer] = []
-    for place in part.places or ():
-        batches += await _batches(files, place)
-    return replace(part, records=batches)
 
 
 async def _batches(files: BrokerFiles, place: Place) -> list[Buffer]:

@@ -38,6 +38,7 @@ from quafka_gateway.fetch.placed_broker import PlacedBroker
 from quafka_gateway.fetch.produce_acks import ProduceAcks
 from quafka_gateway.fetch.shared_polls import SharedPolls
 from quafka_gateway.fetch.standing_polls import StandingPolls
+from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_gateway.fetch.watermark_refresh import WatermarkRefresh
 from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
 from quafka_mesh_ops.ops.records import (
@@ -72,12 +73,15 @@ class FetchReader:
         tracer: Tracer | None = None,
         files: BrokerFiles | None = None,
         share: OrgShare | None = None,
+        objects: StoreObjects | None = None,
     ) -> None:
         """`files`: of a broker that may be on this host; None: its records come by value. Other
         readers may share them; closing is the maker's part.
-        `share`: the org's share of the cache bytes, which all orgs have together."""
+        `share`: the org's share of the cache bytes, which all orgs have together.
+        `objects`: the store of a broker whose log is in one; None: it is read through the broker.
+        """
         self.files = files
-        broker = self.placed = PlacedBroker(broker, files)
+        broker = self.placed = PlacedBroker(broker, files, objects)
         self._memory = memory
         self._tracer = tracer or Tracer()
         self._cache_bytes = cache_bytes

@@ -7,7 +7,8 @@ brokers: a batch of transactions, each to be added to or only verified (KIP-890)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
@@ -33,7 +34,7 @@ from quafka_proto.schema.transactions import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _FIRST_BATCHED = 4
@@ -91,19 +92,18 @@ async def _refused(
     topics = transaction.topics
     if not context.may(WRITE_TRANSACTION, transaction.transactional_id):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        codes = [code for topic in topics for _ in topic.partitions]
-        return await listed(_results(topics, codes, context.version))
+        return await in_slices(_results(topics, repeat(code), context.version))
     names = await denied((topic.name for topic in topics), WRITE_TOPIC, context)
     if not names:
         return None
-    codes = [
+    codes = (
         ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic.name in names
         else ErrorCode.OPERATION_NOT_ATTEMPTED
         for topic in topics
         for _ in topic.partitions
-    ]
-    return await listed(_results(topics, codes, context.version))
+    )
+    return await in_slices(_results(topics, codes, context.version))
 
 
 async def _add(
@@ -119,25 +119,24 @@ async def _add(
             transaction.producer_epoch,
             connection,
         ),
-        [TopicPartitions(topic.name, topic.partitions) for topic in transaction.topics],
+        await listed(TopicPartitions(each.name, each.partitions) for each in transaction.topics),
         transaction.verify_only,
     )
     codes = await context.tenant.transactions.add_partitions(op, trace)
-    return await listed(_results(transaction.topics, codes, context.version))
+    return await in_slices(_results(transaction.topics, codes, context.version))
 
 
 def _results(
-    topics: Sequence[AddPartitionsToTxnTopic], codes: Sequence[int], version: int
-) -> Iterator[AddPartitionsToTxnTopicResult]:
+    topics: Sequence[AddPartitionsToTxnTopic], codes: Iterable[int], version: int
+) -> Generator[None, None, list[AddPartitionsToTxnTopicResult]]:
     rest = iter(codes)
+    found: list[AddPartitionsToTxnTopicResult] = []
     for topic in topics:
-        yield AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=_ERRORS.code(next(rest), version),
-                )
-                for index in topic.partitions
-            ],
-        )
+        results: list[AddPartitionsToTxnPartitionResult] = []
+        found.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
+        yield
+        for index in topic.partitions:
+            code = _ERRORS.code(next(rest), version)
+            results.append(AddPartitionsToTxnPartitionResult(index, code))
+            yield
+    return found

@@ -6,6 +6,9 @@ comes after an earlier one. With `validate_only` nothing changes.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
+from itertools import repeat
+
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER_CONFIGS, DENIED, may_on_cluster
@@ -17,13 +20,13 @@ from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quotas import (
-    AlterClientQuotasEntryData,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlterClientQuotasResponseEntryData,
     EntityData,
+    OpData,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices, listed
 
 _PER_OP = 200
 _Outcome = tuple[int, str]
@@ -37,13 +40,13 @@ async def handle(
     if not may_on_cluster(ALTER_CLUSTER_CONFIGS, context):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED
         return AlterClientQuotasResponse(
-            entries=await listed(_result(each, refused) for each in request.entries)
+            entries=await in_slices(_results(request, repeat(refused)))
         )
-    changes = await listed(map(_change, request.entries))
-    outcomes = [_validated(change) for change in changes]
+    changes = await in_slices(_changes(request))
+    outcomes = await listed(map(_validated, changes))
     if not request.validate_only:
         with context.child("gateway.kafka.alter_client_quotas") as span:
-            good = [at for at, outcome in enumerate(outcomes) if outcome == _GOOD]
+            good = await listed(at for at, outcome in enumerate(outcomes) if outcome == _GOOD)
             for first in range(0, len(good), _PER_OP):
                 some = good[first : first + _PER_OP]
                 try:
@@ -60,9 +63,7 @@ async def handle(
                 messages = answer.messages or [""] * len(some)
                 for at, code, message in zip(some, answer.error_codes, messages, strict=True):
                     outcomes[at] = (code, message)
-    return AlterClientQuotasResponse(
-        entries=[_result(*each) for each in zip(request.entries, outcomes, strict=True)]
-    )
+    return AlterClientQuotasResponse(entries=await in_slices(_results(request, outcomes)))
 
 
 API = Api(
@@ -76,13 +77,21 @@ API = Api(
 )
 
 
-def _change(entry: AlterClientQuotasEntryData) -> QuotaChange:
-    ops = {op.key: op for op in entry.ops}
-    return QuotaChange(
-        [QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity],
-        [QuotaValue(op.key, op.value) for op in ops.values() if not op.remove],
-        [op.key for op in ops.values() if op.remove],
-    )
+def _changes(request: AlterClientQuotasRequest) -> Generator[None, None, list[QuotaChange]]:
+    changes: list[QuotaChange] = []
+    for entry in request.entries:
+        entity: list[QuotaEntity] = []
+        for part in entry.entity:
+            entity.append(QuotaEntity(part.entity_type, part.entity_name))
+            yield
+        ops: dict[str, OpData] = {}
+        for op in entry.ops:
+            ops[op.key] = op
+            yield
+        values = [QuotaValue(op.key, op.value) for op in ops.values() if not op.remove]
+        changes.append(QuotaChange(entity, values, [op.key for op in ops.values() if op.remove]))
+        yield
+    return changes
 
 
 def _validated(change: QuotaChange) -> _Outcome:
@@ -90,12 +99,15 @@ def _validated(change: QuotaChange) -> _Outcome:
     return (ErrorCode.INVALID_REQUEST, problem) if problem else _GOOD
 
 
-def _result(
-    entry: AlterClientQuotasEntryData, outcome: _Outcome
-) -> AlterClientQuotasResponseEntryData:
-    code, message = outcome
-    return AlterClientQuotasResponseEntryData(
-        error_code=code,
-        error_message=message or None,
-        entity=[EntityData(part.entity_type, part.entity_name) for part in entry.entity],
-    )
+def _results(
+    request: AlterClientQuotasRequest, outcomes: Iterable[_Outcome]
+) -> Generator[None, None, list[AlterClientQuotasResponseEntryData]]:
+    results: list[AlterClientQuotasResponseEntryData] = []
+    for entry, (code, message) in zip(request.entries, outcomes, strict=False):
+        result = AlterClientQuotasResponseEntryData(error_code=code, error_message=message or None)
+        results.append(result)
+        yield
+        for part in entry.entity:
+            result.entity.append(EntityData(part.entity_type, part.entity_name))
+            yield
+    return results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
 from quafka_gateway.handlers.authorized import (
@@ -16,19 +18,12 @@ from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.message import Versions
 from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replace the configs of each resource, durably."""
-    resources = await listed(
-        Resource(
-            each.resource_type,
-            each.resource_name,
-            [ConfigChange(c.name, ConfigOperation.SET, c.value) for c in each.configs],
-        )
-        for each in request.resources
-    )
+    resources = await in_slices(_resources(request))
     with context.child("gateway.kafka.alter_configs") as span:
         done = await config_changes.apply(
             resources, context, span.context, replace=True, validate_only=request.validate_only
@@ -45,3 +40,15 @@ API = Api(
     order=Order(reads=State.TOPICS, writes=State.CONFIGS),
     audited=True,
 )
+
+
+def _resources(request: AlterConfigsRequest) -> Generator[None, None, list[Resource]]:
+    found: list[Resource] = []
+    for each in request.resources:
+        changes: list[ConfigChange] = []
+        found.append(Resource(each.resource_type, each.resource_name, changes))
+        yield
+        for config in each.configs:
+            changes.append(ConfigChange(config.name, ConfigOperation.SET, config.value))
+            yield
+    return found

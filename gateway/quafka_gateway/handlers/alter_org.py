@@ -21,6 +21,9 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import AlterOrgRequest, AlterOrgResponse
 
+_MOST_LIMITS = 100
+"""More than all limits that exist."""
+
 
 async def handle(request: AlterOrgRequest, context: RequestContext) -> AlterOrgResponse:
     """Have all brokers of the cluster change the org."""
@@ -59,6 +62,8 @@ API = Api(
 
 def _op(request: AlterOrgRequest, context: RequestContext) -> AlterOrg | AlterOrgResponse:
     """The change as an op, or why there can be none."""
+    if len(request.limits) + len(request.removed_limits) > _MOST_LIMITS:
+        return _failed(ErrorCode.INVALID_REQUEST, f"more than {_MOST_LIMITS} limits")
     if not 0 <= request.org_id <= LAST_ORG:
         return _failed(ErrorCode.INVALID_REQUEST, f"the id of an org is 1 to {LAST_ORG}")
     if request.create:

@@ -20,9 +20,11 @@ from quafka_proto.schema.replicas import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from quafka_telemetry.slices import Slices
 
 _NO_ERROR = (ErrorCode.NONE, None)
 _DENIED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
+_PARTITIONS_PER_SLICE = 500
 
 
 async def handle(
@@ -38,9 +40,12 @@ async def handle(
     code: int
     message: str | None
     responses: list[ReassignableTopicResponse] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for topic in request.topics:
         response = ReassignableTopicResponse(name=topic.name)
+        await slices.done()
         for part in topic.partitions:
+            await slices.done()
             code, message = _DENIED
             if allowed:
                 code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))

@@ -6,7 +6,7 @@ LOG_DIR_NOT_FOUND.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
@@ -21,6 +21,7 @@ from quafka_proto.schema.log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(
@@ -28,19 +29,22 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Compare the folder of each partition with the requested one."""
     if not may_on_cluster(ALTER_CLUSTER, context):
-        return _response(request, _denied)
-    asked = partitions_of(
-        (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
+        return await in_slices(_response(request, _denied))
+    asked = await in_slices(
+        partitions_of(
+            (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
+        )
     )
     with context.child("gateway.kafka.alter_replica_log_dirs") as span:
         found = await context.tenant.admin.log_dirs(asked, span.context)
-    place = {
-        (topic.topic, partition): folder.name
-        for folder in found
-        for topic in folder.found.topics
-        for partition in topic.partitions
-    }
-
+    place = dict(
+        await listed(
+            ((topic.topic, partition), folder.name)
+            for folder in found
+            for topic in folder.found.topics
+            for partition in topic.partitions
+        )
+    )
     is_away = any(folder.found.error_code for folder in found)
     missing = ErrorCode.KAFKA_STORAGE_ERROR if is_away else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -49,7 +53,7 @@ async def handle(
             return missing
         return ErrorCode.NONE if place[topic, partition] == path else ErrorCode.LOG_DIR_NOT_FOUND
 
-    return _response(request, error)
+    return await in_slices(_response(request, error))
 
 
 API = Api(
@@ -69,19 +73,16 @@ def _denied(_path: str, _topic: str, _partition: int) -> ErrorCode:
 
 def _response(
     request: AlterReplicaLogDirsRequest, error: Callable[[str, str, int], ErrorCode]
-) -> AlterReplicaLogDirsResponse:
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(
-                        partition_index=index, error_code=error(each.path, topic.name, index)
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for each in request.dirs
-            for topic in each.topics
-        ]
-    )
+) -> Generator[None, None, AlterReplicaLogDirsResponse]:
+    results: list[AlterReplicaLogDirTopicResult] = []
+    for each in request.dirs:
+        for topic in each.topics:
+            found: list[AlterReplicaLogDirPartitionResult] = []
+            results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=found))
+            yield
+            for index in topic.partitions:
+                code = error(each.path, topic.name, index)
+                found.append(AlterReplicaLogDirPartitionResult(index, code))
+                yield
+        yield
+    return AlterReplicaLogDirsResponse(results=results)

@@ -2,8 +2,9 @@
 
 A later version is answered as version 0, with error 35 and the served versions (KIP-511). Features
 are answered in version 4 alone: they are tagged fields, and librdkafka before 2.1, which sends
-version 3, cannot skip those (librdkafka#4278). Quafka's own APIs are listed only for Quafka's own
-tools, which name themselves in the request.
+version 3, cannot skip those (librdkafka#4278). (Apache Kafka 4.3 has the finalized ones in version
+3, too, and of the supported ones those whose least version is not 0.) Quafka's own APIs are listed
+only for Quafka's own tools, which name themselves in the request.
 """
 
 from __future__ import annotations

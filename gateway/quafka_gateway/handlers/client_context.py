@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from quafka_proto.message import Buffer
 from quafka_proto.record_codec import first_headers
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_telemetry.tracing import ClientContext, parse_client
@@ -19,15 +20,20 @@ _SEARCHED = 4 << 10
 
 def context_of_produce(request: ProduceRequest, frame: bytes) -> ClientContext | None:
     """Return the trace of a produce's first record; the other records are taken to share it."""
-    if len(frame) <= _SEARCHED and b"traceparent" not in frame:
-        return None
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            return None if partition.records is None else context_of_batch(partition.records)
+            return None if partition.records is None else context_in_frame(partition.records, frame)
     return None
 
 
-def context_of_batch(batch: bytes | bytearray | memoryview) -> ClientContext | None:
+def context_in_frame(batch: Buffer, frame: bytes) -> ClientContext | None:
+    """Return the trace context in the headers of the first record of a request's batch."""
+    if len(frame) <= _SEARCHED and b"traceparent" not in frame:
+        return None
+    return context_of_batch(batch)
+
+
+def context_of_batch(batch: Buffer) -> ClientContext | None:
     """Return the trace context in the headers of a batch's first record."""
     found = {name: value for name, value in first_headers(batch) if value is not None}
     with suppress(UnicodeDecodeError):

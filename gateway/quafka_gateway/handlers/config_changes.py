@@ -1,7 +1,8 @@
 """Config changes, as AlterConfigs and IncrementalAlterConfigs share them.
 
-All changes of a resource are made, or none. Clients can change the configs of topics, and those of
-the broker that topics inherit. Other settings of gateway and broker cannot change at run time.
+All changes of a resource are made, or none. Clients can change the configs of topics and of groups,
+and those of the broker that topics inherit. Other settings of gateway and broker cannot change at
+run time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_all_orgs,
 )
 from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
+from quafka_mesh_ops.ops.group_configs import AlterGroupConfigs
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import AlterConfigsResourceResponse
@@ -69,6 +71,10 @@ async def apply(
             of_broker = AlterBrokerConfigs(resource.changes, own, replace, validate_only)
             altered = await context.tenant.admin.alter_broker_configs(of_broker, trace)
             code, message = altered.error_code, altered.error_message
+        elif not code and resource.kind == ResourceType.GROUP:
+            of_group = AlterGroupConfigs(resource.name, resource.changes, replace, validate_only)
+            made = await context.tenant.admin.alter_group_configs(of_group, trace)
+            code, message = made.error_code, made.error_message
         done.append(
             AlterConfigsResourceResponse(
                 error_code=code,
@@ -114,20 +120,19 @@ def _refusal(resource: Resource, node: int) -> tuple[int, str]:
         return ErrorCode.INVALID_CONFIG, (
             f"{names}: log levels are set by log.level and cannot be changed at run time"
         )
-    if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
-        if not resource.name:
-            return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
+    if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) and not resource.name:
+        return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
+    if resource.kind == ResourceType.CLIENT_METRICS:
         if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
             return ErrorCode.NONE, ""  # nothing is set, so nothing has to be deleted
-        kind = ResourceType(resource.kind).name
-        return ErrorCode.INVALID_CONFIG, f"{names}: a {kind} has no configs here"
-    if resource.kind != ResourceType.TOPIC:
+        return ErrorCode.INVALID_CONFIG, f"{names}: client metrics have no configs here"
+    if resource.kind not in (ResourceType.TOPIC, ResourceType.GROUP):
         return ErrorCode.INVALID_REQUEST, f"resource type {resource.kind} has no configs here"
     return _fault(resource.changes)
 
 
 def _fault(changes: list[ConfigChange]) -> tuple[int, str]:
-    """Return the error of changes that are wrong for every topic; NONE and "" for good ones."""
+    """The error of changes that are wrong for every resource; NONE and "" for good ones."""
     twice = [name for name, times in Counter(c.name for c in changes).items() if times > 1]
     if twice:
         return ErrorCode.INVALID_REQUEST, f"given twice: {', '.join(twice)}"

@@ -44,7 +44,7 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
     if context.services.authorizer is None:
         return await _all(request, AUTHORIZER_DISABLED, NO_AUTHORIZER)
     outcomes = await listed(map(_checked, request.creations))
-    good = [at for at, outcome in enumerate(outcomes) if outcome == _GOOD]
+    good = await listed(at for at, outcome in enumerate(outcomes) if outcome == _GOOD)
     with context.child("gateway.kafka.create_acls") as span:
         for first in range(0, len(good), _PER_OP):
             some = good[first : first + _PER_OP]

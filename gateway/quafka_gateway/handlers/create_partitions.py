@@ -22,20 +22,24 @@ from quafka_proto.schema.partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from quafka_telemetry.slices import Slices, listed
 
 _STRICT = 3
+_TOPICS_PER_SLICE = 100
 
 
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, durably."""
-    times = Counter(topic.name for topic in request.topics)
+    times = Counter(await listed(topic.name for topic in request.topics))
     results: list[CreatePartitionsTopicResult] = []
     mutations = Mutations(context, _STRICT)
-    before = await mutations.partitions([topic.name for topic in request.topics], [])
+    before = await mutations.partitions(list(times), [])
+    slices = Slices(_TOPICS_PER_SLICE)
     with context.child("gateway.kafka.create_partitions") as span:
         for topic in request.topics:
+            await slices.done(1 + max(0, _assigned(topic)))
             code, message = _refusal(topic, times, context)
             if not code and not mutations.may_go_on():
                 code, message = REFUSED, MESSAGE

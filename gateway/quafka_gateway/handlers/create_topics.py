@@ -43,14 +43,16 @@ _STRICT = 6
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create each topic, durably."""
     most = context.services.config.max_partitions_per_request
-    wanted = sum(max(1, topic.num_partitions, len(topic.assignments)) for topic in request.topics)
+    wanted = sum(
+        await listed(max(1, each.num_partitions, len(each.assignments)) for each in request.topics)
+    )
     if wanted > most:
         message = f"{wanted} partitions: max.partitions.per.request={most}"
         violation = ErrorCode.POLICY_VIOLATION
         return CreateTopicsResponse(
             topics=await listed(_error(t, violation, message) for t in request.topics)
         )
-    times = Counter(topic.name for topic in request.topics)
+    times = Counter(await listed(topic.name for topic in request.topics))
     creates_any = may_on_cluster(CREATE_CLUSTER, context)
     results: list[CreatableTopicResult] = []
     slices = Slices(_TOPICS_PER_SLICE)

@@ -28,20 +28,21 @@ from quafka_proto.schema.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _NO_ID = bytes(16)
 _STRICT = 5
 _AT_ONCE = 200
 """Topics that are deleted at the same time: they share writes of the broker's log."""
+_NAMES_PER_SLICE = 500
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic, durably."""
     times: Counter[tuple[str, bytes]] = Counter()
     ops = await listed(_ops(request, context.version, times))
-    refused = await _refusals([op for op in ops if not _fault(op, times)], context)
+    refused = await _refusals(ops, times, context)
     results: list[DeletableTopicResult] = []
     mutations = Mutations(context, _STRICT)
     with context.child("gateway.kafka.delete_topics") as span:
@@ -87,7 +88,7 @@ async def _delete(
 
 
 async def _refusals(
-    ops: list[DeleteTopic], context: RequestContext
+    ops: list[DeleteTopic], times: Counter[tuple[str, bytes]], context: RequestContext
 ) -> dict[tuple[str, bytes], DeleteTopicResp]:
     """The answers about topics that the client may not delete: without a name that it may not
     know, and without telling whether a topic exists that it may not describe.
@@ -95,8 +96,9 @@ async def _refusals(
     access = context.access
     if access is None or may_on_cluster(DELETE_CLUSTER, context):
         return {}
-    asked = [(op.topic, op.topic_id) for op in ops]
+    asked = await listed((op.topic, op.topic_id) for op in ops if not _fault(op, times))
     found = await refusals(asked, DELETE_TOPIC, context, context.trace)
+    slices = Slices(_NAMES_PER_SLICE)
     answers: dict[tuple[str, bytes], DeleteTopicResp] = {}
     describable: list[str] = []
     for (name, topic_id), code in found.items():
@@ -107,11 +109,13 @@ async def _refusals(
             if name:
                 describable.append(name)
         answers[name, topic_id] = DeleteTopicResp(shown, topic_id, code)
+        await slices.done()
     if describable:
         described = await context.tenant.topics.describe(DescribeTopics(describable), context.trace)
         for topic in described.topics:
             if topic.error_code:
                 answers[topic.topic, b""] = DeleteTopicResp(topic.topic, b"", topic.error_code)
+            await slices.done()
     return answers
 
 

@@ -22,7 +22,7 @@ from quafka_proto.schema.quotas import (
     EntryData,
     ValueData,
 )
-from quafka_telemetry.slices import in_slices
+from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(
@@ -33,7 +33,7 @@ async def handle(
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeClientQuotasResponse(error_code=code, error_message=DENIED, entries=None)
     try:
-        parts = [(each.entity_type, each.match_type, each.match) for each in request.components]
+        parts = await listed((e.entity_type, e.match_type, e.match) for e in request.components)
         wanted = EntityFilter(parts, strict=request.strict)
     except FilterError as e:
         return DescribeClientQuotasResponse(

@@ -13,6 +13,7 @@ from quafka_proto.schema.quafka import (
     DescribeCompactionResponse,
     PartitionCompaction,
 )
+from quafka_telemetry.slices import listed
 
 
 async def handle(
@@ -25,7 +26,7 @@ async def handle(
         found = await context.tenant.admin.describe_compaction(request.topic, span.context)
     return DescribeCompactionResponse(
         error_code=found.error_code,
-        partitions=[
+        partitions=await listed(
             PartitionCompaction(
                 partition_index=each.partition,
                 clean_bytes=each.clean_bytes,
@@ -36,7 +37,7 @@ async def handle(
                 bytes_after=each.bytes_after,
             )
             for each in found.partitions
-        ],
+        ),
     )
 
 

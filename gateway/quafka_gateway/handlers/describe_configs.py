@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 0-4: the configs of topics, of the broker and of its loggers.
+"""DescribeConfigs (key 32), versions 0-4: configs of topics, groups, the broker and its loggers.
 
 The cluster's only broker is this gateway: its configs are the settings of the home broker and of
 the gateway. The cluster-wide defaults of brokers (resource "") are those that clients have set at
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from quafka_gateway.cluster.admin import DescribedTopic
+from quafka_gateway.cluster.admin import DescribedGroup, DescribedTopic
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
@@ -86,6 +86,7 @@ async def handle(
     results: list[DescribeConfigsResult] = []
     with context.child("gateway.kafka.describe_configs") as span:
         topics = iter(await context.tenant.admin.describe_topic_configs(names, span.context))
+        groups = await _groups(request, context, span.context)
         slices = Slices(_RESOURCES_PER_SLICE)
         for resource in request.resources:
             await slices.done()
@@ -96,6 +97,11 @@ async def handle(
                 _check(resource, context)
                 if resource.resource_type == ResourceType.TOPIC:
                     result.configs = writer.topic(next(topics), resource.configuration_keys)
+                elif resource.resource_type == ResourceType.GROUP and resource.resource_name:
+                    if isinstance(groups, UnavailableError):
+                        raise groups
+                    of_group = groups[resource.resource_name]
+                    result.configs = writer.group(of_group, resource.configuration_keys)
                 else:
                     found = await _describe(resource, context, span.context)
                     result.configs = writer.all(found, resource.configuration_keys)
@@ -131,6 +137,26 @@ async def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     )
 
 
+async def _groups(
+    request: DescribeConfigsRequest, context: RequestContext, trace: TraceContext | None
+) -> dict[str, DescribedGroup] | UnavailableError:
+    """The configs of the groups that the client may know, by name."""
+    names = {
+        r.resource_name: None
+        for r in request.resources
+        if r.resource_type == ResourceType.GROUP
+        and r.resource_name
+        and context.may(DESCRIBE_GROUP_CONFIGS, r.resource_name)
+    }
+    if not names:
+        return {}
+    try:
+        found = await context.tenant.admin.describe_group_configs(list(names), trace)
+    except UnavailableError as e:
+        return e
+    return dict(zip(names, found, strict=True))
+
+
 def _check(resource: DescribeConfigsResource, context: RequestContext) -> None:
     """Raises _Refused if the client may not know the resource's configs."""
     kind, name = resource.resource_type, resource.resource_name
@@ -147,7 +173,7 @@ async def _describe(
     resource: DescribeConfigsResource, context: RequestContext, trace: TraceContext | None
 ) -> list[ConfigDescription]:
     kind, name = resource.resource_type, resource.resource_name
-    if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP) and name:
+    if kind == ResourceType.CLIENT_METRICS and name:
         return []  # no API can set any
     if kind not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here")
@@ -244,11 +270,7 @@ class _Writer:
         found, defaults = topic
         if found.error_code:
             raise _Refused(found.error_code, found.error_message)
-        common = self._common.get(id(defaults))
-        if common is None:
-            common = {each.name: self._write(each, is_default=True) for each in defaults}
-            self._common[id(defaults)] = common
-        written = dict(common)
+        written = dict(self._shared(defaults))
         own = {each.name: each.value for each in found.own or []}
         fixed = {each.name: each.value for each in found.fixed or []}
         for each in defaults:
@@ -260,6 +282,28 @@ class _Writer:
                 synonym = ConfigSynonym(name, fixed[name], ConfigSource.DEFAULT)
                 written[name] = self._write(_valued(each, synonym), is_default=True)
         return [each for name, each in written.items() if not keys or name in keys]
+
+    def group(
+        self, group: DescribedGroup, keys: list[str] | None
+    ) -> list[DescribeConfigsResourceResult]:
+        """Return a group's configs."""
+        written = dict(self._shared(group.defaults))
+        own = {each.name: each.value for each in group.own}
+        for each in group.defaults:
+            if each.name in own:
+                synonym = ConfigSynonym(each.name, own[each.name], ConfigSource.DYNAMIC_GROUP)
+                written[each.name] = self._write(_valued(each, synonym), is_default=False)
+        return [each for name, each in written.items() if not keys or name in keys]
+
+    def _shared(
+        self, defaults: list[ConfigDescription]
+    ) -> dict[str, DescribeConfigsResourceResult]:
+        """What all resources with these defaults share, made once."""
+        common = self._common.get(id(defaults))
+        if common is None:
+            common = {each.name: self._write(each, is_default=True) for each in defaults}
+            self._common[id(defaults)] = common
+        return common
 
     def all(
         self, found: Iterable[ConfigDescription], keys: list[str] | None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import groupby
+from collections.abc import Collection, Generator
 
-from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup
+from quafka_mesh_ops.ops.lag import LagOfGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema import quafka
@@ -21,6 +19,9 @@ from quafka_proto.schema.quafka import (
     GroupLagPartition,
     GroupLagTopic,
 )
+from quafka_telemetry.slices import Slices, in_slices, listed
+
+_GROUPS_PER_SLICE = 100
 
 
 async def handle(
@@ -28,20 +29,20 @@ async def handle(
 ) -> DescribeGroupLagResponse:
     """Let the broker compute the lag of each group."""
     hidden = await denied(request.groups, DESCRIBE_GROUP, context)
-    names = [name for name in request.groups if name not in hidden]
+    names = await listed(name for name in request.groups if name not in hidden)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    refused = [quafka.GroupLag(error_code=code, group_id=name) for name in hidden]
+    refused = await listed(quafka.GroupLag(error_code=code, group_id=name) for name in hidden)
     if hidden and not names:
         return DescribeGroupLagResponse(groups=refused)
     with context.child("gateway.kafka.describe_group_lag") as span:
-        try:
-            answer = await context.tenant.groups.group_lag(GroupLag(names), span.context)
-        except UnavailableError as e:
-            failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in names]
-            return DescribeGroupLagResponse(groups=failed + refused)
+        answer = await context.tenant.groups.lag(names, span.context)
     topics = (each.topic for group in answer.groups for each in group.partitions or [])
     hidden_topics = await denied(topics, DESCRIBE_TOPIC, context)
-    found = [_group(group, hidden_topics) for group in answer.groups]
+    found: list[quafka.GroupLag] = []
+    slices = Slices(_GROUPS_PER_SLICE)
+    for group in answer.groups:
+        found.append(await _group(group, hidden_topics))
+        await slices.done()
     return DescribeGroupLagResponse(server_time_ms=answer.now_ms, groups=found + refused)
 
 
@@ -57,14 +58,14 @@ API = Api(
 )
 
 
-def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.GroupLag:
+async def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.GroupLag:
     return quafka.GroupLag(
         error_code=group.error_code,
         group_id=group.group,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
-        members=[
+        members=await listed(
             GroupLagMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id or None,
@@ -72,25 +73,31 @@ def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.GroupLag:
                 client_host=member.client_host,
             )
             for member in group.members or []
-        ],
-        topics=[
-            GroupLagTopic(
-                name=topic,
-                partitions=[
-                    GroupLagPartition(
-                        partition_index=each.partition,
-                        log_start_offset=each.log_start,
-                        high_watermark=each.high_watermark,
-                        committed_offset=each.committed,
-                        lag=each.records,
-                        behind_ms=each.behind_ms,
-                        catch_up_ms=each.catch_up_ms,
-                        member_id=each.member_id or None,
-                    )
-                    for each in partitions
-                ],
-            )
-            for topic, partitions in groupby(group.partitions or [], key=lambda each: each.topic)
-            if topic not in hidden
-        ],
+        ),
+        topics=await in_slices(_topics(group, hidden)),
     )
+
+
+def _topics(
+    group: LagOfGroup, hidden: Collection[str]
+) -> Generator[None, None, list[GroupLagTopic]]:
+    topics: list[GroupLagTopic] = []
+    for each in group.partitions or []:
+        if each.topic in hidden:
+            continue
+        if not topics or topics[-1].name != each.topic:
+            topics.append(GroupLagTopic(name=each.topic))
+        topics[-1].partitions.append(
+            GroupLagPartition(
+                partition_index=each.partition,
+                log_start_offset=each.log_start,
+                high_watermark=each.high_watermark,
+                committed_offset=each.committed,
+                lag=each.records,
+                behind_ms=each.behind_ms,
+                catch_up_ms=each.catch_up_ms,
+                member_id=each.member_id or None,
+            )
+        )
+        yield
+    return topics

@@ -6,7 +6,7 @@ request names twice is described once: a request of 1 MB could name a large grou
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.group_coordinator import GroupCoordinator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, denied, group_operations
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
@@ -21,24 +21,29 @@ from quafka_proto.schema.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import Slices, listed
+
+_GROUPS_PER_SLICE = 100
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group of the request."""
     hidden = await denied(request.groups, DESCRIBE_GROUP, context)
-    names = [name for name in dict.fromkeys(request.groups) if name not in hidden]
+    names = await listed(name for name in dict.fromkeys(request.groups) if name not in hidden)
     with context.child("gateway.kafka.describe_groups") as span:
-        try:
-            op = DescribeGroups(names)
-            found = (await context.tenant.groups.call(op, span.context)).groups if names else []
-        except UnavailableError as e:
-            found = await listed(Described(name, e.code) for name in names)
-    described = await listed(
-        _group(group, context, with_operations=request.include_authorized_operations)
-        for group in found
-    )
-    return DescribeGroupsResponse(groups=[*map(_refused, hidden), *described])
+
+        async def call(coordinator: GroupCoordinator, its: list[str]) -> list[Described]:
+            return (await coordinator.call(DescribeGroups(its), span.context)).groups
+
+        found = await context.tenant.groups.about(names, call, Described)
+    described: list[DescribedGroup] = []
+    slices = Slices(_GROUPS_PER_SLICE)
+    for group in found:
+        described.append(
+            await _group(group, context, with_operations=request.include_authorized_operations)
+        )
+        await slices.done()
+    return DescribeGroupsResponse(groups=[*await listed(map(_refused, hidden)), *described])
 
 
 API = Api(
@@ -57,7 +62,9 @@ def _refused(name: str) -> DescribedGroup:
     return DescribedGroup(error_code=code, group_id=name, error_message=DENIED)
 
 
-def _group(group: Described, context: RequestContext, *, with_operations: bool) -> DescribedGroup:
+async def _group(
+    group: Described, context: RequestContext, *, with_operations: bool
+) -> DescribedGroup:
     error, message = group.error_code, None
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         error, message = (0, None) if context.version < 6 else (error, f"no group {group.group!r}")
@@ -68,7 +75,7 @@ def _group(group: Described, context: RequestContext, *, with_operations: bool) 
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
-        members=[
+        members=await listed(
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id or None,
@@ -78,7 +85,7 @@ def _group(group: Described, context: RequestContext, *, with_operations: bool) 
                 member_assignment=member.assignment,
             )
             for member in group.members or []
-        ],
+        ),
         authorized_operations=group_operations(
             group.group, context, requested=with_operations and not error
         ),

@@ -20,7 +20,7 @@ from quafka_proto.schema.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, in_slices
 
 _PARTITIONS_PER_SLICE = 2_000
 
@@ -33,7 +33,9 @@ async def handle(
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
-        wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
+        wanted = await in_slices(
+            partitions_of((each.topic, each.partitions) for each in request.topics)
+        )
     with context.child("gateway.kafka.describe_log_dirs") as span:
         found = await context.tenant.admin.log_dirs(wanted, span.context)
     results = [await _result(each) for each in found]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Generator, Iterator
+
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers
+from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers, TopicPartitions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
@@ -17,6 +19,7 @@ from quafka_proto.schema.transaction_admin import (
     ProducerState,
     TopicResponse,
 )
+from quafka_telemetry.slices import in_slices, listed
 
 _NO_COORDINATOR, _COORDINATOR_EPOCH = -1, 0  # the coordinator never moves
 
@@ -25,28 +28,20 @@ async def handle(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition, once even if it is named twice."""
-    topics = partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
+    topics = await in_slices(
+        partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
+    )
     hidden = await denied((each.topic for each in topics), READ_TOPIC, context)
-    asked = [
+    asked = await listed(
         PartitionOp(each.topic, index)
         for each in topics
         if each.topic not in hidden
         for index in each.partitions
-    ]
+    )
     with context.child("gateway.kafka.describe_producers") as span:
         ask = context.tenant.admin.describe_producers
         answers = iter(await ask(asked, span.context) if asked or not hidden else ())
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=each.topic,
-                partitions=[_denied(index) for index in each.partitions]
-                if each.topic in hidden
-                else [_partition(index, next(answers)) for index in each.partitions],
-            )
-            for each in topics
-        ]
-    )
+    return await in_slices(_response(topics, hidden, answers))
 
 
 API = Api(
@@ -58,6 +53,21 @@ API = Api(
     order=Order(reads=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
+
+
+def _response(
+    topics: list[TopicPartitions], hidden: Collection[str], answers: Iterator[PartitionProducers]
+) -> Generator[None, None, DescribeProducersResponse]:
+    found: list[TopicResponse] = []
+    for each in topics:
+        partitions: list[PartitionResponse] = []
+        found.append(TopicResponse(name=each.topic, partitions=partitions))
+        yield
+        for index in each.partitions:
+            refused = each.topic in hidden
+            partitions.append(_denied(index) if refused else _partition(index, next(answers)))
+            yield
+    return DescribeProducersResponse(topics=found)
 
 
 def _denied(index: int) -> PartitionResponse:

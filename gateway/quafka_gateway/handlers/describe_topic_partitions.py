@@ -24,6 +24,7 @@ from quafka_proto.schema.partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from quafka_telemetry.slices import listed
 
 _MOST = 2_000
 """Partitions in a response; Kafka's `max.request.partition.size.limit`."""
@@ -35,19 +36,20 @@ async def handle(
     """Describe partitions from the cursor on."""
     cursor = request.cursor
     first = cursor.topic_name if cursor is not None else ""
-    names = sorted({topic.name for topic in request.topics if topic.name >= first})
+    named = await listed(topic.name for topic in request.topics if topic.name >= first)
+    names = sorted(set(named))
     lost = cursor is not None and bool(request.topics) and first not in names
     if lost or (cursor is not None and cursor.partition_index < 0):
         return DescribeTopicPartitionsResponse(
-            topics=[
+            topics=await listed(
                 DescribeTopicPartitionsResponseTopic(
                     error_code=ErrorCode.INVALID_REQUEST, name=topic.name
                 )
                 for topic in request.topics
-            ]
+            )
         )
     hidden = await denied(names, DESCRIBE_TOPIC, context)
-    names = [name for name in names if name not in hidden]
+    names = await listed(name for name in names if name not in hidden)
     every = not request.topics
     found: list[TopicDescription] = []
     if names or every:
@@ -60,7 +62,7 @@ async def handle(
     limit = max(1, min(_MOST, request.response_partition_limit))
     served = (t for t in found if not (every and t.error_code))
     answer = _page(context, served, cursor, limit)
-    answer.topics += map(_refused, sorted(hidden))
+    answer.topics += await listed(map(_refused, sorted(hidden)))
     return answer
 
 

@@ -28,13 +28,15 @@ async def handle(
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id of the request."""
     hidden = await denied(request.transactional_ids, DESCRIBE_TRANSACTION, context)
-    ids = [each for each in dict.fromkeys(request.transactional_ids) if each not in hidden]
+    named = dict.fromkeys(request.transactional_ids)
+    ids = await listed(each for each in named if each not in hidden)
     with context.child("gateway.kafka.describe_transactions") as span:
         found = await context.tenant.transactions.describe(ids, span.context) if ids else []
     topics = (topic.topic for each in found for topic in each.topics or ())
     hidden_topics = await denied(topics, DESCRIBE_TOPIC, context)
     states = await listed(_state(each, hidden_topics) for each in found)
-    return DescribeTransactionsResponse(transaction_states=[*states, *map(_refused, hidden)])
+    refused = await listed(map(_refused, hidden))
+    return DescribeTransactionsResponse(transaction_states=states + refused)
 
 
 API = Api(

@@ -19,24 +19,29 @@ from quafka_proto.schema.replicas import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from quafka_telemetry.slices import Slices
 
 _ELECTION_TYPES = (0, 1)  # preferred, unclean
 _NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it")
+_PARTITIONS_PER_SLICE = 500
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Answer for each partition that the request names."""
     if not may_on_cluster(ALTER_CLUSTER, context):
-        return _refused(request)
+        return await _refused(request)
     if request.election_type not in _ELECTION_TYPES:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = request.topic_partitions or []
     with context.child("gateway.kafka.elect_leaders") as span:
         counts = await partition_counts((each.topic for each in asked), context, span.context)
     results: list[ReplicaElectionResult] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for each in asked:
         result = ReplicaElectionResult(topic=each.topic)
+        await slices.done()
         for index in each.partitions:
+            await slices.done()
             exists = 0 <= index < counts.get(each.topic, 0)
             code, message = _NOT_NEEDED if exists else UNKNOWN_PARTITION
             result.partition_result.append(
@@ -57,18 +62,15 @@ API = Api(
 )
 
 
-def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ElectLeadersResponse(
-        error_code=code,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=each.topic,
-                partition_result=[
-                    PartitionResult(partition_id=index, error_code=code, error_message=DENIED)
-                    for index in each.partitions
-                ],
-            )
-            for each in request.topic_partitions or []
-        ],
-    )
+    results: list[ReplicaElectionResult] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
+    for each in request.topic_partitions or []:
+        result = ReplicaElectionResult(topic=each.topic)
+        results.append(result)
+        await slices.done()
+        for index in each.partitions:
+            result.partition_result.append(PartitionResult(index, code, DENIED))
+            await slices.done()
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)

@@ -2,7 +2,8 @@
 
 `transaction.version` 2 (KIP-890): partitions join a transaction with their first produce, and every
 EndTxn changes the producer's epoch. Clients that do not read features use version 1, which is
-served as well.
+served as well. `group.version` 1 stands for the consumer group protocol (KIP-848), and
+`share.version` 1 for share groups (KIP-932).
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ class Feature(NamedTuple):
     level: int
 
 
-FEATURES = (Feature("transaction.version", 0, 2),)
+FEATURES = (
+    Feature("group.version", 0, 1),
+    Feature("share.version", 0, 1),
+    Feature("transaction.version", 0, 2),
+)
 EPOCH = 0
 """The epoch of the finalized features: they never change."""

@@ -23,7 +23,9 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
         request.group_instance_id or "",
     )
     with context.child("gateway.kafka.heartbeat") as span:
-        return HeartbeatResponse(error_code=await context.tenant.groups.heartbeat(op, span.context))
+        return HeartbeatResponse(
+            error_code=await context.tenant.groups.of(op.group).heartbeat(op, span.context)
+        )
 
 
 API = Api(

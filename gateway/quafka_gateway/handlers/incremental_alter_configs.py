@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
 from quafka_gateway.handlers.authorized import (
@@ -18,21 +20,14 @@ from quafka_proto.schema.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices
 
 
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change the configs of each resource, durably."""
-    resources = await listed(
-        Resource(
-            each.resource_type,
-            each.resource_name,
-            [ConfigChange(c.name, c.config_operation, c.value) for c in each.configs],
-        )
-        for each in request.resources
-    )
+    resources = await in_slices(_resources(request))
     with context.child("gateway.kafka.incremental_alter_configs") as span:
         done = await config_changes.apply(
             resources, context, span.context, replace=False, validate_only=request.validate_only
@@ -49,3 +44,15 @@ API = Api(
     order=Order(reads=State.TOPICS, writes=State.CONFIGS),
     audited=True,
 )
+
+
+def _resources(request: IncrementalAlterConfigsRequest) -> Generator[None, None, list[Resource]]:
+    found: list[Resource] = []
+    for each in request.resources:
+        changes: list[ConfigChange] = []
+        found.append(Resource(each.resource_type, each.resource_name, changes))
+        yield
+        for config in each.configs:
+            changes.append(ConfigChange(config.name, config.config_operation, config.value))
+            yield
+    return found

@@ -18,6 +18,7 @@ from quafka_proto.schema.groups import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
@@ -33,7 +34,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         request.member_id,
         request.group_instance_id or "",
         request.protocol_type,
-        [Protocol(each.name, each.metadata) for each in request.protocols],
+        await listed(Protocol(each.name, each.metadata) for each in request.protocols),
         request.session_timeout_ms,
         request.rebalance_timeout_ms,
         context.client_id or "",
@@ -42,7 +43,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         knows_skip_assignment=context.version >= 9,
     )
     with context.child("gateway.kafka.join_group") as span:
-        answer = await context.tenant.groups.join_group(op, span.context)
+        answer = await context.tenant.groups.of(op.group).join_group(op, span.context)
     protocol = answer.protocol
     return JoinGroupResponse(
         error_code=answer.error_code,
@@ -52,14 +53,14 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         leader=answer.leader,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,
-        members=[
+        members=await listed(
             JoinGroupResponseMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id or None,
                 metadata=member.metadata,
             )
             for member in answer.members or []
-        ],
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
@@ -19,23 +20,25 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
     if context.version < 3:
         leavers = [Leaver(request.member_id)]
     else:
-        leavers = [Leaver(m.member_id, m.group_instance_id or "") for m in request.members]
+        leavers = await listed(
+            Leaver(each.member_id, each.group_instance_id or "") for each in request.members
+        )
     with context.child("gateway.kafka.leave_group") as span:
-        answer = await context.tenant.groups.leave_group(
+        answer = await context.tenant.groups.of(request.group_id).leave_group(
             LeaveGroup(request.group_id, leavers), span.context
         )
     if context.version < 3:
         return LeaveGroupResponse(error_code=answer.error_code or sum(answer.leavers))
     return LeaveGroupResponse(
         error_code=answer.error_code,
-        members=[
+        members=await listed(
             MemberResponse(
                 member_id=leaver.member_id,
                 group_instance_id=leaver.instance_id or None,
                 error_code=code,
             )
             for leaver, code in zip(leavers, answer.leavers, strict=False)
-        ],
+        ),
     )
 
 

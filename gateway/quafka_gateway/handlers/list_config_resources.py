@@ -1,14 +1,16 @@
 """ListConfigResources (key 74), versions 0-1: the resources whose configs can be described.
 
-Version 0 lists client metrics alone, and none exist. No group has configs.
+Version 0 lists client metrics alone, and none exist. Of groups, those that set configs are listed.
 """
 
 from __future__ import annotations
 
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_mesh_ops.ops.group_configs import ListGroupConfigs
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.errors import ErrorCode
@@ -18,6 +20,7 @@ from quafka_proto.schema.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 
@@ -33,11 +36,15 @@ async def handle(
     if not set(wanted) <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     with context.child("gateway.kafka.list_config_resources") as span:
-        found = [
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in wanted
-            for name in await _names(kind, context, span.context)
-        ]
+        found: list[ConfigResource] = []
+        for kind in dict.fromkeys(wanted):
+            try:
+                names = await _names(kind, context, span.context)
+            except UnavailableError as e:
+                return ListConfigResourcesResponse(error_code=e.code)
+            found += await listed(
+                ConfigResource(resource_name=name, resource_type=kind) for name in names
+            )
     return ListConfigResourcesResponse(config_resources=found)
 
 
@@ -54,7 +61,10 @@ API = Api(
 async def _names(kind: int, context: RequestContext, trace: TraceContext | None) -> list[str]:
     if kind == ResourceType.TOPIC:
         answer = await context.tenant.topics.describe(DescribeTopics(), trace)
-        return [topic.topic for topic in answer.topics]
+        return await listed(topic.topic for topic in answer.topics)
+    if kind == ResourceType.GROUP:
+        answers = await context.tenant.groups.call_all(ListGroupConfigs(), trace)
+        return await listed(name for answer in answers for name in answer.groups)
     return (
         [str(context.node_id)] if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else []
     )

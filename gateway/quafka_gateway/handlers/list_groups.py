@@ -17,30 +17,32 @@ from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups of all brokers."""
+    """List the groups of all coordinators."""
     op = ListGroups(request.states_filter, request.types_filter)
     with context.child("gateway.kafka.list_groups") as span:
         try:
-            answer = await context.tenant.groups.call(op, span.context)
+            answers = await context.tenant.groups.call_all(op, span.context)
         except UnavailableError as e:
             return ListGroupsResponse(error_code=e.code)
+    groups = await listed(group for answer in answers for group in answer.groups)
     hidden: Collection[str] = ()
     if not may_on_cluster(DESCRIBE_CLUSTER, context):
-        hidden = await denied((each.group for each in answer.groups), DESCRIBE_GROUP, context)
+        hidden = await denied((each.group for each in groups), DESCRIBE_GROUP, context)
     return ListGroupsResponse(
-        groups=[
+        groups=await listed(
             ListedGroup(
                 group_id=group.group,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
                 group_type=group.kind,
             )
-            for group in answer.groups
+            for group in groups
             if group.group not in hidden
-        ]
+        )
     )
 
 

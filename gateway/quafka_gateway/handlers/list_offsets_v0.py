@@ -20,8 +20,10 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices, listed
 
 _LATEST, _EARLIEST = -1, -2
+_PARTITIONS_PER_SLICE = 500
 DENIED_OFFSET = ListOffsetsOpResp(-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 """In place of an answer about a topic that the client may not describe."""
 
@@ -34,31 +36,31 @@ async def handle(
     `hidden`: the topics that the client may not describe.
     """
     op = ListOffsetsOps(
-        [
+        await listed(
             ListOffsetsOp(topic.name, partition.partition_index, timestamp)
             for topic in request.topics
             if topic.name not in hidden
             for partition in topic.partitions
             for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
-        ]
+        )
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         ask = context.tenant.topics.list_offsets
         answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _partition(partition, DENIED_OFFSET, DENIED_OFFSET, DENIED_OFFSET)
-                    if topic.name in hidden
-                    else _partition(partition, next(answers), next(answers), next(answers))
-                    for partition in topic.partitions
-                ],
+    topics: list[ListOffsetsTopicResponse] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
+    for topic in request.topics:
+        found = ListOffsetsTopicResponse(name=topic.name)
+        topics.append(found)
+        await slices.done()
+        for partition in topic.partitions:
+            await slices.done()
+            found.partitions.append(
+                _partition(partition, DENIED_OFFSET, DENIED_OFFSET, DENIED_OFFSET)
+                if topic.name in hidden
+                else _partition(partition, next(answers), next(answers), next(answers))
             )
-            for topic in request.topics
-        ]
-    )
+    return ListOffsetsResponse(topics=topics)
 
 
 def _partition(

@@ -13,17 +13,17 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.linear_pattern import LinearPattern, PatternError
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.transactions import ListedTransaction, ListTransactions
 from quafka_proto.errors import ErrorCode
+from quafka_proto.linear_pattern import LinearPattern, PatternError
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsTransactionState,
 )
-from quafka_telemetry.slices import in_slices
+from quafka_telemetry.slices import in_slices, listed
 
 _STATES = frozenset(
     (
@@ -37,8 +37,8 @@ async def handle(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     """List the transactional ids that match every filter, and the unknown states of the filter."""
-    states = [state for state in request.state_filters if state in _STATES]
-    unknown = [state for state in request.state_filters if state not in _STATES]
+    states = await listed(state for state in request.state_filters if state in _STATES)
+    unknown = await listed(state for state in request.state_filters if state not in _STATES)
     pattern: LinearPattern | None = None
     if request.transactional_id_pattern:
         try:
@@ -53,12 +53,12 @@ async def handle(
             answer = await context.tenant.transactions.list_all(op, span.context)
         except UnavailableError as e:
             return ListTransactionsResponse(error_code=e.code)
-    listed = answer.transactions
-    ids = (each.transactional_id for each in listed)
+    open_ones = answer.transactions
+    ids = (each.transactional_id for each in open_ones)
     hidden = await denied(ids, DESCRIBE_TRANSACTION, context)
     if hidden:
-        listed = [each for each in listed if each.transactional_id not in hidden]
-    found = await in_slices(_matching(listed, pattern))
+        open_ones = await listed(e for e in open_ones if e.transactional_id not in hidden)
+    found = await in_slices(_matching(open_ones, pattern))
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 

@@ -117,9 +117,13 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     topics = request.topics
     if topics is None or (context.version == 0 and not topics):
         return DescribeTopics(topics=None)
-    names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
-    ids = dict.fromkeys(topic.topic_id for topic in topics if topic.name is None)
+    # Java's consumer of the KIP-848 protocol has an empty name, not none, where it has an id.
+    by_id = [t for t in topics if t.name is None or (not t.name and t.topic_id != _ZERO_ID)]
+    ids = dict.fromkeys(topic.topic_id for topic in by_id)
     ids.pop(_ZERO_ID, None)
+    names = dict.fromkeys(
+        t.name for t in topics if t.name is not None and (t.name or t.topic_id == _ZERO_ID)
+    )
     create = request.allow_auto_topic_creation or context.version < 4
     return DescribeTopics(
         topics=[*names],

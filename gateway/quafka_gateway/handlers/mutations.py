@@ -15,9 +15,11 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.quotas.kinds import Kind
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import Slices
 
 REFUSED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 MESSAGE = "The throttling quota has been exceeded."
+_TOPICS_PER_SLICE = 500
 
 
 class Mutations:
@@ -57,7 +59,9 @@ class Mutations:
         with suppress(UnavailableError):  # the change itself will fail
             op = DescribeTopics(list(names), list(ids))
             answer = await self._context.tenant.topics.describe(op, self._context.trace)
+            slices = Slices(_TOPICS_PER_SLICE)
             for topic in answer.topics:
+                await slices.done()
                 if not topic.error_code:
                     found[topic.topic] = found[topic.topic_id] = topic.partitions
         return found

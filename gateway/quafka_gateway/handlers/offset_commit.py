@@ -43,17 +43,22 @@ async def handle(
     topics = ((topic.name, topic.topic_id if by_id else b"") for topic in request.topics)
     refused = await refusals(topics, READ_TOPIC, context, context.trace)
     offsets = _offsets(request, refused, by_id=by_id)
-    is_long = sum(len(topic.partitions) for topic in request.topics) > _MANY
+    is_long = _is_long(request)
     op = CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id or "",
         await in_slices(offsets) if is_long else at_once(offsets),
+        knows_member_epochs=context.version >= 9,
     )
     with context.child("gateway.kafka.offset_commit") as span:
         none = bool(refused) and not op.offsets
-        errors = [] if none else await context.tenant.groups.commit_offsets(op, span.context)
+        errors = (
+            []
+            if none
+            else await context.tenant.groups.of(op.group).commit_offsets(op, span.context)
+        )
     response = _response(request, iter(errors), refused, by_id=by_id)
     if not is_long:
         return at_once(response)
@@ -61,6 +66,12 @@ async def handle(
     return EncodedResponse(
         OffsetCommitResponse, body, frozenset((*errors, *refused.values())) - {0}
     )
+
+
+def _is_long(request: OffsetCommitRequest) -> bool:
+    if len(request.topics) > _MANY:
+        return True
+    return sum(len(topic.partitions) for topic in request.topics) > _MANY
 
 
 API = Api(

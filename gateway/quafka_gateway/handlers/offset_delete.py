@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Generator, Iterator
+
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api
@@ -15,6 +17,9 @@ from quafka_proto.schema.offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from quafka_telemetry.slices import Slices, in_slices, listed
+
+_TOPICS_PER_SLICE = 500
 
 
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
@@ -22,35 +27,19 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     if not context.may(DELETE_GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     hidden = await denied((topic.name for topic in request.topics), READ_TOPIC, context)
-    op = DeleteOffsets(
-        request.group_id,
-        [
-            CommittedQuestion(topic.name, [each.partition_index for each in topic.partitions])
-            for topic in request.topics
-            if topic.name not in hidden
-        ],
-    )
+    questions: list[CommittedQuestion] = []
+    slices = Slices(_TOPICS_PER_SLICE)
+    for topic in request.topics:
+        await slices.done()
+        if topic.name not in hidden:
+            partitions = await listed(each.partition_index for each in topic.partitions)
+            questions.append(CommittedQuestion(topic.name, partitions))
+    op = DeleteOffsets(request.group_id, questions)
     with context.child("gateway.kafka.offset_delete") as span:
-        answer = await context.tenant.groups.delete_offsets(op, span.context)
+        answer = await context.tenant.groups.of(op.group).delete_offsets(op, span.context)
     if answer.error_code:
         return OffsetDeleteResponse(error_code=answer.error_code)
-    errors = iter(answer.partitions)
-    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=refused if topic.name in hidden else next(errors),
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return await in_slices(_response(request, hidden, iter(answer.partitions)))
 
 
 API = Api(
@@ -62,3 +51,19 @@ API = Api(
     order=Order(reads=State.TOPICS | State.GROUPS, writes=State.OFFSETS),
     audited=True,
 )
+
+
+def _response(
+    request: OffsetDeleteRequest, hidden: Collection[str], errors: Iterator[int]
+) -> Generator[None, None, OffsetDeleteResponse]:
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[OffsetDeleteResponsePartition] = []
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        yield
+        for each in topic.partitions:
+            code = refused if topic.name in hidden else next(errors)
+            partitions.append(OffsetDeleteResponsePartition(each.partition_index, code))
+            yield
+    return OffsetDeleteResponse(topics=topics)

@@ -45,7 +45,7 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     """Look up the offsets of each group at its coordinator."""
     if context.version < 8:
         return await _one_group(request, context)
-    groups = {group.group_id: group for group in request.groups}
+    groups = dict(await listed((group.group_id, group) for group in request.groups))
     found: list[OffsetFetchResponseGroup] = []
     for some in _batched(groups.values(), _GROUPS_AT_A_TIME):
         found += await asyncio.gather(
@@ -79,7 +79,7 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
     questions = (
         None
         if topics is None
-        else [CommittedQuestion(topic.name, topic.partition_indexes) for topic in topics]
+        else await listed(CommittedQuestion(each.name, each.partition_indexes) for each in topics)
     )
     answer = await _ask(
         CommittedOffsets(request.group_id, questions, request.require_stable), context
@@ -87,19 +87,18 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
     offsets = answer.offsets
     if answer.error_code and context.version < 2:
         # The response has no error of the group: each partition carries it.
-        offsets = [
+        offsets = await listed(
             CommittedOffset(topic.name, b"", partition, error_code=answer.error_code)
             for topic in topics or []
             for partition in topic.partition_indexes
-        ]
+        )
+    by_topic = await in_slices(_by_topic(offsets, OffsetFetchResponsePartition))
     return OffsetFetchResponse(
         error_code=answer.error_code,
-        topics=[
+        topics=await listed(
             OffsetFetchResponseTopic(name=name, partitions=partitions)
-            for (name, _), partitions in await in_slices(
-                _by_topic(offsets, OffsetFetchResponsePartition)
-            )
-        ],
+            for (name, _), partitions in by_topic
+        ),
     )
 
 
@@ -135,22 +134,23 @@ async def _group(
     questions = (
         None
         if group.topics is None
-        else [
+        else await listed(
             CommittedQuestion(t.name, t.partition_indexes, t.topic_id if by_id else b"")
             for t in group.topics
-        ]
+        )
     )
-    answer = await _ask(CommittedOffsets(group.group_id, questions, stable), context)
+    op = CommittedOffsets(group.group_id, questions, stable, group.member_id, group.member_epoch)
+    answer = await _ask(op, context)
     by_topic = await in_slices(_by_topic(answer.offsets, OffsetFetchResponsePartitions))
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=answer.error_code,
-        topics=[
+        topics=await listed(
             OffsetFetchResponseTopics(
                 name=name, topic_id=topic_id or bytes(16), partitions=partitions
             )
             for (name, topic_id), partitions in by_topic
-        ],
+        ),
     )
 
 
@@ -159,18 +159,20 @@ async def _ask(op: CommittedOffsets, context: RequestContext) -> CommittedOffset
     if not context.may(DESCRIBE_GROUP, op.group):
         return CommittedOffsetsResp([], ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.offset_fetch") as span:
-        committed = context.tenant.groups.committed_offsets
+        committed = context.tenant.groups.of(op.group).committed_offsets
         if op.topics is None:
             answer = await committed(op, span.context)
             topics = (each.topic for each in answer.offsets)
             hidden = await denied(topics, DESCRIBE_TOPIC, context)
-            shown = [each for each in answer.offsets if each.topic not in hidden]
+            shown = await listed(each for each in answer.offsets if each.topic not in hidden)
             return replace(answer, offsets=shown) if hidden else answer
         named = ((each.topic, each.topic_id) for each in op.topics)
         refused = await refusals(named, DESCRIBE_TOPIC, context, span.context)
         if not refused:
             return await committed(op, span.context)
-        allowed = [each for each in op.topics if (each.topic, each.topic_id) not in refused]
+        allowed = await listed(
+            each for each in op.topics if (each.topic, each.topic_id) not in refused
+        )
         answer = CommittedOffsetsResp([])
         if allowed:
             answer = await committed(replace(op, topics=allowed), span.context)

@@ -25,6 +25,7 @@ class State(IntFlag):
     TRANSACTIONS = auto()
     GROUPS = auto()  # members, generations, sessions
     OFFSETS = auto()  # committed
+    SHARES = auto()  # the records that share groups have in flight, and their sessions
     FETCH_SESSIONS = auto()
     REPLICAS = auto()  # assignments, log folders, leaders
     ACLS = auto()
@@ -39,6 +40,7 @@ class State(IntFlag):
         | TRANSACTIONS
         | GROUPS
         | OFFSETS
+        | SHARES
         | FETCH_SESSIONS
         | REPLICAS
         | ACLS

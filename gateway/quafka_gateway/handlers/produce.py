@@ -25,17 +25,17 @@ from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.authorized import WRITE_TOPIC, WRITE_TRANSACTION, refusals
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
+from quafka_gateway.handlers.produce_responses import partition_response
+from quafka_gateway.handlers.repeated_produce import RepeatedProduce
 from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
 from quafka_gateway.tenant import Tenant
-from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Versions
 from quafka_proto.records import is_transactional, read_header
 from quafka_proto.schema.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -47,7 +47,6 @@ from quafka_telemetry.tracing import Span, fail_with
 
 _NO_ID = bytes(16)
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD, _FIRST_IMPLICIT = 3, 7, 12
-_ERRORS = NewErrors(fenced=NEVER, abortable=11)
 
 _Append: TypeAlias = Callable[
     [ProduceRequest, list[ProduceOp], RequestContext, Span], Awaitable[list[ProduceOpResp]]
@@ -89,7 +88,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
-    partitions = map(partial(_partition, context.version), ops, answers)
+    partitions = map(partial(partition_response, context.version), ops, answers)
     responses = _topics(request, await listed(partitions) if is_long else list(partitions))
     return ProduceResponse(responses=await listed(responses) if is_long else list(responses))
 
@@ -114,6 +113,7 @@ API = Api(
         in_lane=True,
     ),
     is_unready=_is_unready,
+    repeated=RepeatedProduce.after,
 )
 
 
@@ -256,19 +256,3 @@ async def _names_a_partition_twice(request: ProduceRequest, count: int, is_long:
 
 def _topic_id(topic_id: bytes) -> bytes:
     return topic_id if topic_id != _NO_ID else b""
-
-
-def _record_errors(errors: list[RecordError]) -> list[BatchIndexAndErrorMessage]:
-    return [BatchIndexAndErrorMessage(each.index, each.message) for each in errors]
-
-
-def _partition(version: int, op: ProduceOp, answer: ProduceOpResp) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=op.partition,
-        error_code=answer.error_code and _ERRORS.code(answer.error_code, version),
-        base_offset=answer.base_offset,
-        log_append_time_ms=answer.log_append_time,
-        log_start_offset=answer.log_start_offset,
-        record_errors=_record_errors(answer.record_errors) if answer.record_errors else [],
-        error_message=answer.error_message or None,
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 UNKNOWN_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
@@ -24,6 +25,7 @@ async def partition_counts(
     names: Iterable[str], context: RequestContext, trace: TraceContext | None
 ) -> dict[str, int]:
     """Return how many partitions each topic has. Unknown topics are left out."""
-    asked = list(dict.fromkeys(names))
+    asked = list(dict.fromkeys(await listed(names)))
     answer = await context.tenant.topics.describe(DescribeTopics(asked), trace)
-    return {topic.topic: topic.partitions for topic in answer.topics if not topic.error_code}
+    counts = ((each.topic, each.partitions) for each in answer.topics if not each.error_code)
+    return dict(await listed(counts))

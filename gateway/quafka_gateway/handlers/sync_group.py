@@ -13,6 +13,7 @@ from quafka_mesh_ops.ops.groups import Assignment, SyncGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
@@ -24,12 +25,12 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         request.generation_id,
         request.member_id,
         request.group_instance_id or "",
-        [Assignment(each.member_id, each.assignment) for each in request.assignments],
+        await listed(Assignment(each.member_id, each.assignment) for each in request.assignments),
         request.protocol_type,
         request.protocol_name,
     )
     with context.child("gateway.kafka.sync_group") as span:
-        answer = await context.tenant.groups.sync_group(op, span.context)
+        answer = await context.tenant.groups.of(op.group).sync_group(op, span.context)
     return SyncGroupResponse(
         error_code=answer.error_code,
         protocol_type=answer.protocol_type,

@@ -71,7 +71,11 @@ async def handle(
     )
     with context.child("gateway.kafka.txn_offset_commit") as span:
         none = bool(hidden) and not op.offsets
-        codes = [] if none else await context.tenant.groups.commit_offsets(op, span.context)
+        codes = (
+            []
+            if none
+            else await context.tenant.groups.of(op.group).commit_offsets(op, span.context)
+        )
     return await in_slices(_response(request, codes, context.version, hidden))
 
 

@@ -19,6 +19,7 @@ from quafka_proto.schema.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from quafka_telemetry.slices import listed
 
 _LEVELS = {feature.name: feature.level for feature in FEATURES}
 
@@ -26,8 +27,8 @@ _LEVELS = {feature.name: feature.level for feature in FEATURES}
 async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     """Accept the updates that change nothing."""
     if not may_on_all_orgs(ALTER_CLUSTER, context):
-        return _refused(request)
-    results = [_result(each) for each in request.feature_updates]
+        return await _refused(request)
+    results = await listed(map(_result, request.feature_updates))
     if context.version < 2:
         return UpdateFeaturesResponse(results=results)
     refused = next((each for each in results if each.error_code), None)
@@ -62,10 +63,10 @@ def _result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
     )
 
 
-def _refused(request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def _refused(request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    results = [
+    results = await listed(
         UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=DENIED)
         for each in request.feature_updates
-    ]
+    )
     return UpdateFeaturesResponse(error_code=code, error_message=DENIED, results=results)

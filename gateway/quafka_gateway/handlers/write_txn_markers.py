@@ -7,7 +7,8 @@ written as one, so only administrators send it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
@@ -26,7 +27,7 @@ from quafka_proto.schema.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from quafka_telemetry.slices import listed
+from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _AT_A_TIME = 32
@@ -37,7 +38,7 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     """End what each producer has open in its partitions, durably."""
     if not (may_on_cluster(ALTER_CLUSTER, context) or may_on_cluster(CLUSTER_ACTION, context)):
-        return WriteTxnMarkersResponse(markers=await listed(map(_refused, request.markers)))
+        return WriteTxnMarkersResponse(markers=await in_slices(_refused(request.markers)))
     found: list[WritableTxnMarkerResult] = []
     with context.child("gateway.kafka.write_txn_markers") as span:
         for at in range(0, len(request.markers), _AT_A_TIME):
@@ -61,11 +62,16 @@ API = Api(
 )
 
 
-def _refused(marker: WritableTxnMarker) -> WritableTxnMarkerResult:
-    count = sum(len(topic.partition_indexes) for topic in marker.topics)
-    codes = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * count
-    topics = list(_results(marker.topics, codes))
-    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
+def _refused(
+    markers: Sequence[WritableTxnMarker],
+) -> Generator[None, None, list[WritableTxnMarkerResult]]:
+    codes = repeat(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    found: list[WritableTxnMarkerResult] = []
+    for marker in markers:
+        topics = yield from _results(marker.topics, codes)
+        found.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        yield
+    return found
 
 
 async def _write(
@@ -75,24 +81,25 @@ async def _write(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
-        [TopicPartitions(topic.name, topic.partition_indexes) for topic in marker.topics],
+        await listed(TopicPartitions(each.name, each.partition_indexes) for each in marker.topics),
         marker.coordinator_epoch,
     )
     codes = await context.tenant.transactions.write_markers(op, trace)
     return WritableTxnMarkerResult(
-        producer_id=marker.producer_id, topics=await listed(_results(marker.topics, codes))
+        producer_id=marker.producer_id, topics=await in_slices(_results(marker.topics, codes))
     )
 
 
 def _results(
-    topics: Sequence[WritableTxnMarkerTopic], codes: Sequence[int]
-) -> Iterator[WritableTxnMarkerTopicResult]:
+    topics: Sequence[WritableTxnMarkerTopic], codes: Iterable[int]
+) -> Generator[None, None, list[WritableTxnMarkerTopicResult]]:
     rest = iter(codes)
+    found: list[WritableTxnMarkerTopicResult] = []
     for topic in topics:
-        yield WritableTxnMarkerTopicResult(
-            name=topic.name,
-            partitions=[
-                WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(rest))
-                for index in topic.partition_indexes
-            ],
-        )
+        partitions: list[WritableTxnMarkerPartitionResult] = []
+        found.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+        yield
+        for index in topic.partition_indexes:
+            partitions.append(WritableTxnMarkerPartitionResult(index, next(rest)))
+            yield
+    return found

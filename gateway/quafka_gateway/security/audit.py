@@ -22,7 +22,7 @@ from logging.handlers import WatchedFileHandler
 from typing import Any, TextIO
 
 from quafka_gateway.security.audit_details import errors_in, request_fields
-from quafka_gateway.security.line_limit import LineLimit
+from quafka_gateway.security.line_limit import FirstOf, LineLimit
 from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
@@ -36,6 +36,7 @@ _QUEUED = 10_000
 _CLOSE_SECONDS = 5.0
 _QUIET_SECONDS = 60.0
 _LINES_PER_SECOND, _BURST = 20, 500
+_DENIED_SECONDS = 60.0
 OFF, STDERR, AUTO = "off", "stderr", "auto"
 
 E = ErrorCode
@@ -63,6 +64,7 @@ class AuditLog:
     def __init__(self, handler: logging.Handler | None = None, queued: int = _QUEUED) -> None:
         self.lines = self.dropped = 0
         self.limit = LineLimit(_LINES_PER_SECOND, _BURST)
+        self._denied = FirstOf(_DENIED_SECONDS)
         self._handler = handler
         self._reported = 0  # of the dropped lines
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(queued)
@@ -122,6 +124,42 @@ class AuditLog:
             },
             missing,
         )
+
+    def denied(
+        self,
+        session: ClientSession,
+        request: Message,
+        response: Message | None,
+        errors: Collection[int],
+        *,
+        client_host: str,
+        client_id: str | None = None,
+    ) -> None:
+        """Record that a request which changes nothing was denied, also in part.
+
+        Of equal ones, by principal, API and resources, the first in a minute.
+        """
+        if self._handler is None:
+            return
+        api = type(request).__name__.removesuffix("Request")
+        failed = errors_in(response) if response is not None else []
+        about = {"failed": failed} if failed else {"request": request_fields(request)}
+        org, now = session.tenant.org_id, time.monotonic()
+        if not self._denied.take((org, session.principal, api, repr(about)), now):
+            return
+        missing = self.limit.take(org, now)
+        if missing is None:
+            return
+        line = {
+            "event": "read",
+            "act": api,
+            "outcome": "denied",
+            "errors": sorted(map(ErrorCode.name_of, errors)),
+            **_who(session, client_host),
+            "client_id": client_id or "",
+            **about,
+        }
+        self._put(line, missing)
 
     def login(self, session: ClientSession, client_host: str) -> None:
         """Record that a client has authenticated, or has done so again."""

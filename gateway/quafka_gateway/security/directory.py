@@ -44,26 +44,22 @@ class _Records:
             self._apply_org(change.org, removed=change.removed)
         elif change.user is not None:
             user = change.user
-            users = self.users.setdefault(user.org_id, {})
-            _put(users, user.name, user, removed=change.removed)
-            if not users:
-                del self.users[user.org_id]
+            _put(self.users, user.org_id, user.name, user, removed=change.removed)
         elif change.acl is not None:
-            its = self.acls.setdefault(change.acl.org_id, {})
-            _put(its, change.acl, None, removed=change.removed)
+            _put(self.acls, change.acl.org_id, change.acl, None, removed=change.removed)
         elif change.quota is not None:
-            quotas = self.quotas.setdefault(change.quota.org_id, {})
-            key = quota_key(change.quota.entity)
-            gone = change.removed or not change.quota.values
-            _put(quotas, key, change.quota, removed=gone)
+            quota = change.quota
+            gone = change.removed or not quota.values
+            _put(self.quotas, quota.org_id, quota_key(quota.entity), quota, removed=gone)
 
     def _apply_org(self, org: OrgRecord, *, removed: bool) -> None:
         before = self.orgs.get(org.org_id)
         if before is not None and self.org_names.get(before.name) is before:
             del self.org_names[before.name]
-        _put(self.orgs, org.org_id, org, removed=removed)
-        if not removed:
-            self.org_names[org.name] = org
+        if removed:
+            self.orgs.pop(org.org_id, None)
+        else:
+            self.orgs[org.org_id] = self.org_names[org.name] = org
 
 
 class Directory:
@@ -81,6 +77,8 @@ class Directory:
         """The incarnation and version after which the next answer begins."""
         self.began = -1
         """Of the last answer, for the next question."""
+        self.secret = b""
+        """The cluster's; empty where it is not needed or not known."""
         self.complete = False
         """Whether all records of some version are here: before that nobody can be known."""
         self.problem = "users and rules have not been read yet"
@@ -96,6 +94,7 @@ class Directory:
 
     def learn(self, answer: WatchSecurityResp) -> None:
         """Apply the broker's answer."""
+        self.secret = answer.secret or self.secret
         if answer.restart:
             self._next = _Records()
         target = self._next or self._records
@@ -166,12 +165,16 @@ class Directory:
         return self._records.quotas.get(org_id, {})
 
     def quota_orgs(self) -> Iterable[int]:
-        """The orgs that have quotas, or had some."""
+        """The orgs that have quotas."""
         return self._records.quotas
 
 
-def _put(table: dict[K, V], key: K, value: V, *, removed: bool) -> None:
+def _put(tables: dict[int, dict[K, V]], org: int, key: K, value: V, *, removed: bool) -> None:
+    """Set or remove a record of an org; an org without any has no table."""
+    table = tables.setdefault(org, {})
     if removed:
         table.pop(key, None)
     else:
         table[key] = value
+    if not table:
+        del tables[org]

@@ -12,6 +12,25 @@ from collections.abc import Hashable
 _MOST_KEYS = 10_000
 
 
+class FirstOf:
+    """Lets the first of equal things through, and one more after each `seconds`."""
+
+    def __init__(self, seconds: float, most_keys: int = _MOST_KEYS) -> None:
+        self._seconds = seconds
+        self._most_keys = most_keys
+        self._until: OrderedDict[Hashable, float] = OrderedDict()
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Whether this is the first one for a while."""
+        if self._until.get(key, 0.0) > now:
+            return False
+        self._until[key] = now + self._seconds
+        self._until.move_to_end(key)
+        if len(self._until) > self._most_keys:
+            self._until.popitem(last=False)
+        return True
+
+
 class _Bucket:
     __slots__ = ("left", "suppressed", "updated")
 

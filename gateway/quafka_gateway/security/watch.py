@@ -28,9 +28,13 @@ _PACE_SECONDS = 0.02
 class SecurityWatch:
     """Feeds a directory from the cluster's security broker."""
 
-    def __init__(self, link: BrokerLink, directory: Directory) -> None:
+    def __init__(
+        self, link: BrokerLink, directory: Directory, *, wants_secret: bool = False
+    ) -> None:
+        """`wants_secret`: clients log in by SASL, for which gateways share a secret."""
         self._link = link
         self._directory = directory
+        self._wants_secret = wants_secret
         self._task: asyncio.Task[None] | None = None
         self._reported = False
 
@@ -69,7 +73,8 @@ class SecurityWatch:
 
     async def _poll(self) -> None:
         copy = self._directory
-        op = WatchSecurity(*copy.asked, round(PARKED_SECONDS * 1000), copy.began)
+        wait_ms = round(PARKED_SECONDS * 1000)
+        op = WatchSecurity(*copy.asked, wait_ms, copy.began, self._wants_secret)
         answer = await self._link.call(op, None, PARKED_SECONDS + _ANSWER_SECONDS)
         self._directory.learn(answer)
         if not answer.changes and not answer.more:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.security.directory import Directory
@@ -26,6 +27,7 @@ from quafka_mesh_ops.ops.security import (
     QuotaChange,
     UserChange,
 )
+from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
 _LEARNED_SECONDS = 2.0
@@ -104,10 +106,19 @@ class SecurityWriter:
         self, broker: int, own_org: int, op: AlterOrg, trace: TraceContext | None
     ) -> AlterOrgResp:
         try:
-            return await self._link_of(broker, own_org).call(op, trace, _OP_SECONDS)
+            answer = await self._link_of(broker, own_org).call(op, trace, _OP_SECONDS)
         except UnavailableError as e:
             message = f"another broker of the cluster has not taken the change: {e}"
             return AlterOrgResp(e.code, None, -1, b"", message)
+        if not answer.error_code:
+            return answer
+        message = f"another broker of the cluster has not taken the change: {answer.error_message}"
+        if answer.error_code == ErrorCode.DUPLICATE_RESOURCE:
+            message += (
+                " there, from before it was in this cluster; give one of the two another name, "
+                "that one through a gateway with this broker alone"
+            )
+        return replace(answer, error_message=message)
 
     async def _send(self, org_id: int, op: Op[R], trace: TraceContext | None) -> R:
         return await self._link_of(0, org_id).call(op, trace, _OP_SECONDS)

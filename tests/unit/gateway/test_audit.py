@@ -55,6 +55,31 @@ def act(audit: AuditLog, session: ClientSession, name: str, code: int = 0) -> No
     audit.act(session, request, response, {code} - {0}, client_host="/192.0.2.1", request_id="1-2")
 
 
+async def test_a_denied_read_is_recorded_once_a_minute(
+    tmp_path: Path, session: ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now = tmp_path / "audit.log", 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    audit = open_audit_log(str(path), authenticates=False)
+
+    def read(topic: str) -> None:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        request = CreateTopicsRequest(topics=[CreatableTopic(name=topic)])
+        response = CreateTopicsResponse(topics=[CreatableTopicResult(name=topic, error_code=code)])
+        audit.denied(session, request, response, {code}, client_host="/192.0.2.1")
+
+    for _ in range(3):
+        read("secret")
+    read("other")
+    now += 61
+    read("secret")
+    audit.close()
+    found = lines(path)
+    assert [each["failed"][0]["name"] for each in found] == ["secret", "other", "secret"]
+    who = {"principal": "User:alice", "from": "/192.0.2.1", "event": "read", "outcome": "denied"}
+    assert all(who.items() <= each.items() for each in found)
+
+
 async def test_a_line_says_who_did_what_from_where_and_how_it_ended(
     tmp_path: Path, session: ClientSession
 ) -> None:
@@ -203,9 +228,9 @@ async def test_a_sampled_act_is_an_event_of_its_span(session: ClientSession) -> 
 
 def test_a_large_request_makes_a_short_line() -> None:
     topics = [CreatableTopic(name="x" * 249, num_partitions=n) for n in range(100_000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     shown = request_fields(CreateTopicsRequest(topics=topics))
-    assert time.perf_counter() - began < 0.05
+    assert time.thread_time() - began < 0.05
     assert len(json.dumps(shown)) < 30_000
     assert shown["topics"][-1] == "and 99950 more"
     results = [CreatableTopicResult(name=f"t{n}", error_code=3) for n in range(100_000)]

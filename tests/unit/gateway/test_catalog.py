@@ -229,12 +229,12 @@ async def test_calls_return_in_the_order_in_which_they_were_made(two: Two) -> No
     assert [len(ops) for ops in two.asked_now()] == [1, 1]
 
 
-async def test_topics_elsewhere_are_those_of_other_brokers_than_the_home_broker(two: Two) -> None:
+async def test_topics_elsewhere_are_those_of_other_brokers(two: Two) -> None:
     topics = [("orders", b""), ("logs.web", b""), ("", b"web"), ("", b"orders")]
-    found = await two.catalog.describe_elsewhere(topics, None)
+    found = await two.catalog.describe_elsewhere(topics, HOME, None)
     assert found == {("logs.web", b""): WEB, ("", b"web"): WEB}
     two.asked_now()
-    assert await two.catalog.describe_elsewhere([("orders", b"")], None) == {}
+    assert await two.catalog.describe_elsewhere([("orders", b"")], HOME, None) == {}
     assert two.asked_now() == [[], []]
 
 

@@ -137,7 +137,7 @@ async def test_ops_to_one_broker_are_sent_as_they_are(home: Client) -> None:
     commit = CommitOffsets("g", -1, "", "", [CommitOffset("logs.web", 0, 1)])
     assert [each.base_offset for each in await topics.produce(appended, 0, 1.0, None)] == [2, 2]
     assert [each.offset for each in await topics.list_offsets(asked, None)] == [2, 2]
-    assert await groups.commit_offsets(commit, None) == [0]
+    assert await groups.of("g").commit_offsets(commit, None) == [0]
     assert [id(op) for op in home.ops] == [id(appended), id(asked), id(commit)]
 
 
@@ -257,14 +257,14 @@ async def test_another_broker_assigns_producer_ids_for_a_lost_home_broker(
 
 async def test_the_home_broker_is_the_coordinator(b: Client, home: Client) -> None:
     groups = Groups(cluster(b, home))
-    assert await groups.heartbeat(Heartbeat("g", 1, "m", ""), None) == 2
+    assert await groups.of("g").heartbeat(Heartbeat("g", 1, "m", ""), None) == 2
     for failure, code in (
         (PeerUnavailableError("gone"), ErrorCode.NOT_COORDINATOR),
         (OpFailedError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.NOT_COORDINATOR),
         (OpFailedError(ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode.UNKNOWN_MEMBER_ID),
     ):
         home.failure = failure
-        assert await groups.heartbeat(Heartbeat("g", 1, "m", ""), None) == code
+        assert await groups.of("g").heartbeat(Heartbeat("g", 1, "m", ""), None) == code
     assert b.ops == []
 
 
@@ -272,7 +272,7 @@ async def test_the_home_broker_is_sent_the_ids_of_topics_elsewhere(b: Client, ho
     groups = Groups(cluster(b, home))
     offsets = [CommitOffset("orders", 0, 1), CommitOffset("logs.web", 1, 2)]
     offsets.append(CommitOffset("logs.web", 2, 3))  # the topic has partitions 0 and 1
-    answers = await groups.commit_offsets(CommitOffsets("g", -1, "", "", offsets), None)
+    answers = await groups.of("g").commit_offsets(CommitOffsets("g", -1, "", "", offsets), None)
     assert answers == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     elsewhere = CommitOffset("logs.web", 1, 2, topic_id=b"logs.web", elsewhere=True)
     sent = CommitOffsets("g", -1, "", "", [offsets[0], elsewhere])
@@ -283,9 +283,9 @@ async def test_what_is_committed_in_an_unseen_topic_is_not_made_up(b: Client, ho
     b.leave()
     groups = Groups(cluster(b, home))
     question = CommittedQuestion("logs.web", [0])
-    answer = await groups.committed_offsets(CommittedOffsets("g", [question]), None)
+    answer = await groups.of("g").committed_offsets(CommittedOffsets("g", [question]), None)
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert not any(isinstance(op, CommittedOffsets) for op in home.ops)
     commit = CommitOffsets("g", -1, "", "", [CommitOffset("logs.web", 0, 1)])
     loading = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert await groups.commit_offsets(commit, None) == loading
+    assert await groups.of("g").commit_offsets(commit, None) == loading

@@ -27,6 +27,10 @@ class Link:
 
     connected: bool = True
 
+    @property
+    def usable(self) -> bool:
+        return self.connected
+
     def wait_among_others(self, seconds: float) -> float:
         return seconds if self.connected else 0.0
 

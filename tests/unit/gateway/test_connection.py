@@ -216,7 +216,7 @@ async def test_a_response_that_cannot_be_encoded_closes_the_connection_and_never
     assert "ApiVersions v0" in caplog.text
 
 
-@pytest.mark.parametrize("kind", [ResourceType.GROUP, ResourceType.BROKER_LOGGER])
+@pytest.mark.parametrize("kind", [ResourceType.CLIENT_METRICS, ResourceType.BROKER_LOGGER])
 async def test_a_refusal_that_repeats_a_long_request_is_answered(
     client: Client, kind: ResourceType
 ) -> None:

@@ -18,6 +18,7 @@ from quafka_gateway.api import APIS
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
+from quafka_gateway.fetch.share_sessions import INITIAL
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.directory import Directory
@@ -26,6 +27,7 @@ from quafka_gateway.security.writer import SecurityWriter
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops import branches
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.message import Message
@@ -52,6 +54,9 @@ from quafka_proto.schema import (
     replicas,
     sasl,
     scram,
+    share_fetch,
+    share_group_offsets,
+    share_groups,
     topics,
     transaction_admin,
     transactions,
@@ -63,7 +68,7 @@ from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
 RECORDS, TOPICS, CONFIGS = State.RECORDS, State.TOPICS, State.CONFIGS
 PRODUCERS, GROUPS, OFFSETS = State.PRODUCERS, State.GROUPS, State.OFFSETS
-TRANSACTIONS = State.TRANSACTIONS
+TRANSACTIONS, SHARES = State.TRANSACTIONS, State.SHARES
 
 EFFECTS = {
     OpCode.PRODUCE: Order(reads=TOPICS | CONFIGS, writes=RECORDS | PRODUCERS),
@@ -85,6 +90,10 @@ EFFECTS = {
     OpCode.DELETE_OFFSETS: Order(reads=GROUPS | TOPICS, writes=OFFSETS),
     OpCode.LIST_GROUPS: Order(reads=GROUPS | OFFSETS),
     OpCode.DESCRIBE_GROUPS: Order(reads=GROUPS),
+    OpCode.CONSUMER_HEARTBEAT: Order(reads=TOPICS, writes=GROUPS),
+    OpCode.DESCRIBE_CONSUMER_GROUPS: Order(reads=GROUPS | TOPICS),
+    OpCode.SHARE_HEARTBEAT: Order(reads=TOPICS, writes=GROUPS),
+    OpCode.DESCRIBE_SHARE_GROUPS: Order(reads=GROUPS | TOPICS),
     OpCode.DELETE_GROUPS: Order(writes=GROUPS | OFFSETS),
     OpCode.PROBE: Order(),
     OpCode.OPEN_PLACES: Order(),
@@ -107,6 +116,16 @@ EFFECTS = {
     OpCode.WRITE_MARKERS: Order(reads=TOPICS, writes=TRANSACTIONS | RECORDS | PRODUCERS),
     OpCode.DESCRIBE_TRANSACTIONS: Order(reads=TRANSACTIONS),
     OpCode.LIST_TRANSACTIONS: Order(reads=TRANSACTIONS),
+    OpCode.ACQUIRE_RECORDS: Order(reads=RECORDS | TOPICS, writes=SHARES),
+    OpCode.ACKNOWLEDGE_RECORDS: Order(reads=TOPICS, writes=SHARES),
+    OpCode.RELEASE_RECORDS: Order(reads=TOPICS, writes=SHARES),
+    OpCode.DESCRIBE_SHARE_OFFSETS: Order(reads=SHARES | TOPICS | RECORDS),
+    OpCode.ALTER_SHARE_OFFSETS: Order(reads=TOPICS, writes=SHARES),
+    OpCode.DELETE_SHARE_OFFSETS: Order(reads=TOPICS, writes=SHARES),
+    OpCode.DESCRIBE_GROUP_CONFIGS: Order(reads=CONFIGS),
+    OpCode.LIST_GROUP_CONFIGS: Order(reads=CONFIGS),
+    OpCode.ALTER_GROUP_CONFIGS: Order(writes=CONFIGS),
+    OpCode.SHARE_GROUP_CONFIGS: Order(),  # a gateway uses them for a while
     OpCode.ALTER_USERS: Order(writes=State.USERS),
     OpCode.ALTER_ORG: Order(writes=State.ORGS),
     OpCode.ALTER_QUOTAS: Order(writes=State.QUOTAS),
@@ -120,7 +139,9 @@ _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
 
-TOPIC, _GROUP = "t", "g"
+TOPIC, _GROUP, _CONSUMER_GROUP, _SHARE_GROUP, _IDLE_SHARE_GROUP = "t", "g", "c", "s", "i"
+_TOPIC_ID = bytes([1] * 16)
+_ACKNOWLEDGED = [share_fetch.AcknowledgementBatch(0, 0, [1])]
 
 
 def _offsets(part: Any) -> list[Any]:
@@ -289,7 +310,11 @@ SAMPLES: dict[int, tuple[Message, int]] = {
                 configs.DescribeConfigsResource(
                     resource_type=kind, resource_name=name, configuration_keys=None
                 )
-                for kind, name in ((ResourceType.TOPIC, TOPIC), (ResourceType.BROKER, "0"))
+                for kind, name in (
+                    (ResourceType.TOPIC, TOPIC),
+                    (ResourceType.BROKER, "0"),
+                    (ResourceType.GROUP, _GROUP),
+                )
             ]
         ),
         4,
@@ -306,6 +331,11 @@ SAMPLES: dict[int, tuple[Message, int]] = {
                     resource_type=ResourceType.BROKER,
                     resource_name="",
                     configs=[configs.AlterableConfig(name="log.retention.ms", value="1000")],
+                ),
+                configs.AlterConfigsResource(
+                    resource_type=ResourceType.GROUP,
+                    resource_name=_GROUP,
+                    configs=[configs.AlterableConfig(name="share.delivery.count.limit", value="3")],
                 ),
             ]
         ),
@@ -428,13 +458,83 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     ),
     65: (transaction_admin.DescribeTransactionsRequest(transactional_ids=["x"]), 0),
     66: (transaction_admin.ListTransactionsRequest(), 1),
-    68: (consumer_groups.ConsumerGroupHeartbeatRequest(group_id=_GROUP), 1),
+    68: (
+        consumer_groups.ConsumerGroupHeartbeatRequest(
+            group_id=_GROUP, member_id="m", subscribed_topic_names=[TOPIC]
+        ),
+        1,
+    ),
+    69: (consumer_groups.ConsumerGroupDescribeRequest(group_ids=[_CONSUMER_GROUP]), 1),
     74: (configs.ListConfigResourcesRequest(), 1),
     75: (
         partitions.DescribeTopicPartitionsRequest(
             topics=[partitions.TopicRequest(name=TOPIC)], response_partition_limit=10
         ),
         0,
+    ),
+    76: (
+        share_groups.ShareGroupHeartbeatRequest(
+            group_id=_SHARE_GROUP, member_id="m", subscribed_topic_names=[TOPIC]
+        ),
+        1,
+    ),
+    77: (share_groups.ShareGroupDescribeRequest(group_ids=[_SHARE_GROUP]), 1),
+    90: (
+        share_group_offsets.DescribeShareGroupOffsetsRequest(
+            groups=[
+                share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
+                    group_id=_SHARE_GROUP,
+                    topics=[
+                        share_group_offsets.DescribeShareGroupOffsetsRequestTopic(
+                            topic_name=TOPIC, partitions=[0]
+                        )
+                    ],
+                )
+            ]
+        ),
+        1,
+    ),
+    91: (
+        share_group_offsets.AlterShareGroupOffsetsRequest(
+            group_id=_IDLE_SHARE_GROUP,
+            topics=[
+                share_group_offsets.AlterShareGroupOffsetsRequestTopic(
+                    topic_name=TOPIC,
+                    partitions=[share_group_offsets.AlterShareGroupOffsetsRequestPartition()],
+                )
+            ],
+        ),
+        0,
+    ),
+    92: (
+        share_group_offsets.DeleteShareGroupOffsetsRequest(
+            group_id=_IDLE_SHARE_GROUP,
+            topics=[share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)],
+        ),
+        0,
+    ),
+    78: (
+        share_fetch.ShareFetchRequest(
+            group_id=_GROUP,
+            member_id="m",
+            max_bytes=1 << 20,
+            max_records=1,
+            topics=[share_fetch.FetchTopic(_TOPIC_ID, [share_fetch.FetchPartition(0)])],
+        ),
+        2,
+    ),
+    79: (
+        share_fetch.ShareAcknowledgeRequest(
+            group_id=_GROUP,
+            member_id="m",
+            share_session_epoch=-1,
+            topics=[
+                share_fetch.AcknowledgeTopic(
+                    _TOPIC_ID, [share_fetch.AcknowledgePartition(0, _ACKNOWLEDGED)]
+                )
+            ],
+        ),
+        2,
     ),
     20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
     20551: (quafka.DescribeGatewayRequest(), 0),
@@ -445,7 +545,18 @@ SAMPLES: dict[int, tuple[Message, int]] = {
 """For each API a request, with its version, that makes the handler send all its ops."""
 
 OTHER_SAMPLES: dict[int, tuple[Message, int]] = {
-    22: (producer_id.InitProducerIdRequest(transactional_id="x"), 4)
+    22: (producer_id.InitProducerIdRequest(transactional_id="x"), 4),
+    78: (
+        share_fetch.ShareFetchRequest(
+            group_id=_GROUP,
+            member_id="m",
+            share_session_epoch=-1,
+            topics=[
+                share_fetch.FetchTopic(_TOPIC_ID, [share_fetch.FetchPartition(0, _ACKNOWLEDGED)])
+            ],
+        ),
+        1,
+    ),
 }
 """Requests to the same APIs that make their handlers send other ops."""
 
@@ -479,11 +590,22 @@ class _NotWaitedFor(Directory):
 @asynccontextmanager
 async def served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
     async with running_state(MemoryDisk()) as state:
-        await state.topics.create(ORG, TOPIC, 1)
+        topic, _ = await state.topics.create(ORG, TOPIC, 1)
+        await state.topics.put_back(replace(topic, uuid=_TOPIC_ID))
+        joins = ConsumerHeartbeat(
+            _CONSUMER_GROUP, "m", 0, rebalance_timeout_ms=1_000, topics=[TOPIC], owned=[],
+            is_whole=True,
+        )  # fmt: skip
+        assert not (await state.groups.consumer.heartbeat(ORG, joins)).error_code
+        for name, epochs in ((_SHARE_GROUP, [0]), (_IDLE_SHARE_GROUP, [0, -1])):
+            for epoch in epochs:
+                shares = ConsumerHeartbeat(name, "m", epoch, topics=[TOPIC], is_whole=True)
+                assert not (await state.groups.share.heartbeat(ORG, shares)).error_code
         client = DirectClient(state)
         link = BrokerLink(cast(MeshClient, client), ORG)
         responses = ResponseMemory(1 << 20)
         tenant = tenant_over(link, responses, ORG, cache_bytes=1 << 20)
+        tenant.share_sessions.begin((_GROUP, "m"), INITIAL, 0, fetches=True)
         services = Services(
             APIS,
             only(tenant),
@@ -503,6 +625,7 @@ async def served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
                 ),
             )
         finally:
+            client.called = []
             await tenant.close()
 
 

@@ -56,6 +56,7 @@ def test_a_quota_without_values_is_gone_whatever_the_order_of_its_parts() -> Non
     assert list(copy.quotas(1)) == [quota_key(entity)]
     copy.learn(answer(2, SecurityChange(False, quota=QuotaRecord(1, entity[::-1], []))))
     assert not copy.quotas(1)
+    assert not copy.quota_orgs()
 
 
 def test_while_a_copy_is_read_anew_the_old_one_counts() -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from quafka_gateway.edge import file_sender
+from quafka_gateway.edge.file_sender import TURN_BYTES, Turn
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.fetch.file_slice import FileSlice, LogFile, as_batches, in_memory
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
+from tests.support.org_turns import Alone, Waiting
 
 MIB = 1 << 20
 
@@ -24,16 +26,17 @@ MIB = 1 << 20
 class Served(asyncio.Protocol):
     """A connection that writes one response when it is made."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn | None = None) -> None:
         self.memory = ResponseMemory(64 * MIB)
         self.went_on = 0
+        self.turn: Turn = turn or Alone()
         self.lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.writer = ResponseWriter(
-            transport, self.memory, GatewayStats(), Progress(60, 1_000), self._went_on
+            transport, self.memory, GatewayStats(), Progress(60, 1_000), self._went_on, self.turn
         )
 
     def _went_on(self) -> None:
@@ -51,7 +54,9 @@ class Served(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def connected(sndbuf: int = 0) -> AsyncIterator[tuple[Served, socket.socket]]:
+async def connected(
+    sndbuf: int = 0, turn: Turn | None = None
+) -> AsyncIterator[tuple[Served, socket.socket]]:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         client = socket.create_connection(listening.getsockname())
@@ -59,7 +64,7 @@ async def connected(sndbuf: int = 0) -> AsyncIterator[tuple[Served, socket.socke
     if sndbuf:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
     client.setblocking(False)
-    _, served = await loop.connect_accepted_socket(Served, accepted)
+    _, served = await loop.connect_accepted_socket(lambda: Served(turn), accepted)
     try:
         yield served, client
     finally:
@@ -103,6 +108,25 @@ async def test_pieces_of_memory_and_of_files_leave_in_order(tmp_path: Path) -> N
         assert served.memory.held == 0
         served.writer.write([*slices])
         assert await read(client, 3 * MIB + 7) == expected[4:-4]
+    file.close()
+
+
+async def test_an_org_that_shares_the_loop_sends_a_part_in_each_turn(tmp_path: Path) -> None:
+    file, content = file_of(tmp_path, 4 * TURN_BYTES)
+    turn = Waiting()
+    async with connected(turn=turn) as (served, client):
+        served.writer.write([*as_batches([FileSlice(file, 0, 4 * TURN_BYTES, 0, 1)])])
+        unread = served.writer.unread
+        assert unread == 3 * TURN_BYTES
+        reading = asyncio.create_task(read(client, 4 * TURN_BYTES))
+        async with asyncio.timeout(10):
+            while served.writer.unread:
+                while turn.work:
+                    turn.work.popleft()()
+                    assert unread - TURN_BYTES <= served.writer.unread <= unread
+                    unread = served.writer.unread
+                await asyncio.sleep(0)
+        assert await reading == content
     file.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
-from quafka_gateway.cluster.joint_produces import FEW, MOST, MOST_BYTES
+from quafka_gateway.cluster.joint_produces import FEW, MOST, MOST_BYTES, MOST_RECORDS
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import LANES
@@ -20,6 +20,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext
+from tests.support.garbage import searched
 
 LANE = 1
 BATCH = bytes(build_batch([Record(0, 1_000, None, b"value", [])]))
@@ -73,6 +74,8 @@ class Producers:
     def __init__(self, mesh: Mesh) -> None:
         self.link = BrokerLink(cast(MeshClient, mesh), 1)
         self.mesh = mesh
+        self.unanswered: list[EagerTask[list[ProduceOpResp]]] = []
+        """Kept: nothing else refers to them once the mesh has forgotten them."""
 
     def produce(
         self,
@@ -99,8 +102,7 @@ async def busy(mesh: Mesh) -> Producers:
     for first in range(0, 1_000, 100):
         producers.produce(*range(first, first + 100))
         mesh.answer(first // 100)
-    for _ in range(FEW):
-        producers.produce(0)
+    producers.unanswered = [producers.produce(0) for _ in range(FEW)]
     mesh.forget()
     return producers
 
@@ -139,6 +141,18 @@ async def test_requests_of_a_turn_share_an_op_and_get_their_own_answers(
     assert mesh.partitions()[1:] == [(4,)]
 
 
+async def test_they_leave_nothing_to_the_search_for_garbage(mesh: Mesh, busy: Producers) -> None:
+    with searched() as garbage:
+        tasks = [busy.produce(1), busy.produce(2, 3)]
+        await turn()
+        mesh.answer(0)
+        assert all(task.done() for task in tasks)
+        tasks.clear()
+        mesh.forget()
+        await turn()
+    assert garbage == []
+
+
 async def test_each_lane_acks_and_timeout_has_ops_of_its_own(mesh: Mesh, busy: Producers) -> None:
     busy.produce(1)
     busy.produce(2, lane=LANE + 1)
@@ -164,7 +178,7 @@ async def test_an_op_has_a_bounded_number_of_partitions(mesh: Mesh, busy: Produc
 
 
 async def test_an_op_has_a_bounded_number_of_bytes(mesh: Mesh, busy: Producers) -> None:
-    batch = build_batch([Record(0, 1, None, bytes(1_900), [])])
+    batch = build_batch([Record(0, 1, None, bytes(20_000), [])])
     tasks = [busy.produce(number, records=batch) for number in range(20)]
     busy.produce(*range(20, 20 + MOST), records=batch)  # alone
     await turn()
@@ -175,15 +189,31 @@ async def test_an_op_has_a_bounded_number_of_bytes(mesh: Mesh, busy: Producers) 
     assert offsets(tasks) == [[number] for number in range(20)]
 
 
+async def test_an_op_has_a_bounded_number_of_records(mesh: Mesh, busy: Producers) -> None:
+    batch = build_batch([Record(i, 1, None, b"", []) for i in range(1_000)])
+    for number in range(1, 6):
+        busy.produce(number, records=batch)
+    await turn()
+    most = MOST_RECORDS // 1_000
+    assert [len(partitions) for partitions in mesh.partitions()] == [most, most, 5 - 2 * most]
+
+
 @pytest.mark.parametrize(
     ("partition", "different"),
     [
         (9, {"transactional_id": "x"}),
         (9, {"trace": TraceContext(1, 1)}),
         (9, {"records": b"short"}),
-        (9, {"records": BATCH + bytes(2_048)}),
+        (9, {"records": BATCH + bytes(32 << 10)}),
         (9, {"records": build_batch([Record(0, 1, None, b"v", [])], codec=4)}),
-        (9, {"records": build_batch([Record(i, 1, None, b"", []) for i in range(101)])}),
+        (
+            9,
+            {
+                "records": build_batch(
+                    [Record(i, 1, None, b"", []) for i in range(MOST_RECORDS + 1)]
+                )
+            },
+        ),
         (1_000, {}),  # not known
     ],
 )

@@ -6,11 +6,13 @@ import asyncio
 import math
 from typing import Any
 
+from quafka_gateway.edge.file_sender import TURN_BYTES, Turn
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from tests.support.memory_transport import MemoryTransport
+from tests.support.org_turns import Alone, Waiting
 
 MIB = 1 << 20
 
@@ -25,9 +27,14 @@ class Breaking(MemoryTransport):
         self.abort()
 
 
-def writer(transport: asyncio.Transport) -> tuple[ResponseWriter, ResponseMemory]:
+def writer(
+    transport: asyncio.Transport, turn: Turn | None = None
+) -> tuple[ResponseWriter, ResponseMemory]:
     memory = ResponseMemory(64 * MIB)
-    return ResponseWriter(transport, memory, GatewayStats(), Progress(60, 1_000)), memory
+    writer = ResponseWriter(
+        transport, memory, GatewayStats(), Progress(60, 1_000), lambda: None, turn or Alone()
+    )
+    return writer, memory
 
 
 def test_a_response_leaves_whole_and_in_order() -> None:
@@ -123,3 +130,32 @@ def test_a_client_that_goes_on_reading_has_all_the_time() -> None:
         assert writing.seconds_stuck(float(second)) == 0
     assert writing.seconds_stuck(1_050.0) == 55
     assert writing.seconds_stuck(1_056.0) == math.inf
+
+
+def test_an_org_that_shares_the_loop_writes_a_part_of_a_long_response_in_each_turn() -> None:
+    transport, turn = MemoryTransport(), Waiting()
+    response = [bytes([number]) * MIB for number in range(3)]
+    written, memory = writer(transport, turn)
+    written.write([*response])
+    turns = 0
+    while turn.work:
+        assert len(transport.written) == (turns + 1) * TURN_BYTES
+        assert memory.held == written.unread == 3 * MIB - len(transport.written)
+        assert not written.ready
+        turn.work.popleft()()
+        turns += 1
+    assert transport.written == b"".join(response)
+    assert turns == 3 * MIB // TURN_BYTES - 1
+    assert written.ready
+
+
+def test_a_client_that_goes_before_its_org_has_its_turn_is_forgotten() -> None:
+    transport, turn = MemoryTransport(), Waiting()
+    written, memory = writer(transport, turn)
+    written.write([bytes(4 * MIB)])
+    transport.abort()
+    written.close()
+    before = transport.written
+    turn.work.popleft()()
+    assert transport.written == before
+    assert not memory.held

@@ -19,6 +19,7 @@ from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
+from quafka_telemetry import wakeups
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
 
@@ -323,7 +324,10 @@ async def test_fetches_of_an_earlier_generation_join_the_later_op(shared: Shared
     assert len(shared.asked) == 2
 
 
-async def test_an_answer_continues_all_fetches_in_the_same_call(shared: Shared) -> None:
+async def test_an_answer_continues_all_fetches_in_the_same_call(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "SLICE_SECONDS", 60)  # however slow the machine is
     shared.direct = True
     waiting = [EagerTask(shared.polls.fetch(POLL, [None], None)) for _ in range(5)]
     assert len(shared.asked) == 1

@@ -10,8 +10,11 @@ import pytest
 
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
+from quafka_broker.wal.commit_group import Member
 from quafka_mesh_ops.ops.base import AnyOp, Op, R
 from quafka_mesh_ops.ops.records import FetchOps
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import read_header
 from quafka_proto.schema.fetch import FetchResponse
 from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -64,9 +67,12 @@ class Tail(Joined):
     async def append(self, *partitions: int) -> None:
         """Append a record to each of these partitions, in one commit."""
         log = self.state.log
-        await asyncio.gather(
-            *(log.append(log.partition(self.partition_id(n)), checked(b"x")) for n in partitions)
-        )
+        first, *others = [log.partition(self.partition_id(number)) for number in partitions]
+        record = Record(0, 1_000, None, b"x", [])
+        data = build_batch([record], base_sequence=len(others) or -1)
+        head = read_header(data), memoryview(data)
+        members = [Member(each, *checked(b"x")[0]) for each in others]
+        await log.append_group(first, head, members)
 
 
 @pytest.fixture

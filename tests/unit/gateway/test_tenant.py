@@ -24,6 +24,7 @@ _KNOW_ORGS = {
     "tenants.py",  # one tenant for each org
     "status.py",  # shows it
     "cluster/broker_link.py",  # sends it with each op, for its tenant
+    "cluster/follower.py",  # asks where shards are, which concerns no org
     "edge/authentication.py",  # the user's record has it
     "edge/connection.py",  # from there to the tenants
     "handlers/describe_orgs.py",  # for operators
@@ -70,7 +71,7 @@ async def test_tenants_share_mesh_clients_and_nothing_else() -> None:
     assert one.cluster.only is None
     assert two.cluster.only is two.cluster.home
     for tenant in (two, one):
-        await tenant.groups.heartbeat(Heartbeat("g", 1, "m", ""), None)
+        await tenant.groups.of("g").heartbeat(Heartbeat("g", 1, "m", ""), None)
     assert (gateway.clients["b:1"].orgs, gateway.clients["a:1"].orgs) == ([2], [1])
     assert one.fetch_sessions is not two.fetch_sessions
     assert one.response_cache is not two.response_cache

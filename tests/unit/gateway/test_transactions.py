@@ -21,18 +21,23 @@ from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_mesh_ops.ops.transactions import (
     AddOffsets,
+    AddOffsetsResp,
     AddPartitions,
     AddPartitionsResp,
     BrokerPartitions,
     CommitTxnOffsets,
+    CommitTxnOffsetsResp,
     DescribedTransaction,
     DescribeTransactions,
     DescribeTransactionsResp,
     EndTransaction,
     InitTransactions,
+    ListedTransaction,
     ListTransactions,
+    ListTransactionsResp,
     TransactionalProducer,
     WriteMarkers,
     WriteMarkersResp,
@@ -67,6 +72,15 @@ class Client:
             return ProduceOpsResp([ProduceOpResp(0) for _ in op.partitions])
         if isinstance(op, WriteMarkers):
             return WriteMarkersResp([p for topic in op.topics for p in topic.partitions])
+        if isinstance(op, AddOffsets):
+            return AddOffsetsResp()
+        if isinstance(op, CommitTxnOffsets):
+            return CommitTxnOffsetsResp([0] * len(op.offsets))
+        if isinstance(op, DescribeTopics):
+            topics = [TopicDescription(name, b"id", 3) for name in op.topics or ()]
+            return DescribeTopicsResp("cluster", topics)
+        if isinstance(op, ListTransactions):
+            return ListTransactionsResp([ListedTransaction(self.peer, 1, "Empty")])
         assert isinstance(op, DescribeTransactions)
         found = [DescribedTransaction(name) for name in op.transactional_ids]
         return DescribeTransactionsResp(found)
@@ -76,6 +90,16 @@ def cluster(*clients: Client) -> Cluster:
     links = [BrokerLink(cast(MeshClient, client), 1) for client in clients]
     rules = "logs.*=b:1,*=a:1" if len(clients) == 2 else "*=a:1"
     return Cluster(links, OrgRoutes(parse(rules), 1))
+
+
+def shards(*clients: Client) -> Cluster:
+    """Shards that have a group and a transactional id each."""
+    links = [
+        BrokerLink(cast(MeshClient, client), 1, f"shard:{number}")
+        for number, client in enumerate(clients)
+    ]
+    rules = parse("transaction:x=shard:0,group:g=shard:1")
+    return Cluster(links, OrgRoutes(rules, 1, len(clients), by_name=True))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +121,7 @@ async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
     assert await transactions.add_offsets(AddOffsets(PRODUCER, "g"), None) == code
     assert (await transactions.end(EndTransaction(PRODUCER, True), None)).error_code == code
     offsets = CommitTxnOffsets(PRODUCER, "g", -1, "", "", [CommitOffset("b", 0, 1)])
-    assert await groups.commit_offsets(offsets, None) == [code]
+    assert await groups.of("g").commit_offsets(offsets, None) == [code]
     (described,) = await transactions.describe(["x"], None)
     assert (described.transactional_id, described.error_code) == ("x", code)
     with pytest.raises(UnavailableError) as listed:
@@ -156,6 +180,31 @@ async def test_markers_are_written_by_the_broker_of_each_topic() -> None:
     assert found == [0, 1, E.CLUSTER_AUTHORIZATION_FAILED]
     assert b.called == [WriteMarkers(1, 0, False, TOPICS[:1], 3)]
     assert home.called[0] == WriteMarkers(1, 0, False, [])  # a known transaction ends as a whole
+
+
+async def test_offsets_of_a_group_at_another_shard_than_the_transactional_id() -> None:
+    home, its = Client(), Client()
+    transactions, groups = Transactions(shards(home, its)), Groups(shards(home, its))
+    assert await transactions.add_offsets(AddOffsets(PRODUCER, "g"), None) == 0
+    op = CommitTxnOffsets(PRODUCER, "g", -1, "", "", [CommitOffset("b", 0, 1)])
+    await groups.of("g").commit_offsets(op, None)
+    assert home.called == [AddOffsets(PRODUCER, "g", "shard:1")]
+    (commit,) = (each for each in its.called if isinstance(each, CommitTxnOffsets))
+    assert commit.home == "shard:0"
+
+
+async def test_lists_are_of_all_shards_and_markers_are_for_the_home_of_the_producer() -> None:
+    clients = [Client() for _ in range(3)]
+    transactions = Transactions(shards(*clients))
+    found = await transactions.list_all(ListTransactions([], []), None)
+    assert [each.transactional_id for each in found.transactions] == [c.peer for c in clients]
+    names = [f"{number}" for number in range(20)]
+    described = await transactions.describe(names, None)
+    assert [each.transactional_id for each in described] == names
+    assert all(len(client.called) == 2 for client in clients)
+    await transactions.write_markers(WriteMarkers(1, 0, False, TOPICS, 3), None)
+    whole = WriteMarkers(1, 0, False, [])
+    assert all(whole in client.called for client in clients)
 
 
 async def test_many_ids_are_several_ops() -> None:

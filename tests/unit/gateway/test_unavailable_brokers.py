@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster import groups
+from quafka_gateway.cluster import group_coordinator
 from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
@@ -112,8 +112,8 @@ async def test_replicas_at_an_unavailable_broker_are_a_storage_error() -> None:
 async def test_a_commit_waits_a_bounded_time_for_the_commit_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(groups, "SMALL_OP_SECONDS", 0.02)
-    coordinator = Groups(cluster(Silent(), Silent()))
+    monkeypatch.setattr(group_coordinator, "SMALL_OP_SECONDS", 0.02)
+    coordinator = Groups(cluster(Silent(), Silent())).of("g")
     op = CommitOffsets("g", -1, "", "", [CommitOffset("t", 0, 1)])
     first = asyncio.ensure_future(coordinator.commit_offsets(op, None))
     await asyncio.sleep(0)

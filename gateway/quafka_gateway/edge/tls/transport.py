@@ -37,6 +37,9 @@ _received_first = _received[:_RECEIVE_FIRST]
 _plain = memoryview(bytearray(_RECEIVE + 2 * _RECORD))
 """Shared by all connections: a turn fills and empties them."""
 
+_NOBODY = asyncio.Protocol()
+"""In place of an application that is gone: it has a reference to its transport, too."""
+
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """The transport of an application's protocol, and the protocol of the socket's transport."""
@@ -93,7 +96,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
-        self._application.connection_lost(exc)
+        application, self._application = self._application, _NOBODY
+        application.connection_lost(exc)
 
     def _read(self, arrived: int = 0) -> None:
         if self._closed or self._socket.is_closing():

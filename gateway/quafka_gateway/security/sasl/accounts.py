@@ -51,7 +51,8 @@ class Accounts:
     """Finds accounts in the gateway's copy of the users."""
 
     def __init__(self, directory: Directory, own_org: int, secret: bytes) -> None:
-        """`own_org`: of names that name no org. `secret`: of the credentials that are made up."""
+        """`own_org`: of names that name no org. `secret`: of the credentials that are made up
+        while the cluster's is not known, which is the same for all gateways."""
         self._directory = directory
         self.own_org = own_org
         """The gateway's own org."""
@@ -105,7 +106,8 @@ class Accounts:
         shape = self._shape(org_id, mechanisms)
         hash_name = HASHES[shape.mechanism]
         about = f"{org_id}/{shape.mechanism}/{name}".encode()
-        stream = hashlib.shake_256(hmac.digest(self._secret, about, "sha512"))
+        secret = self._directory.secret or self._secret
+        stream = hashlib.shake_256(hmac.digest(secret, about, "sha512"))
         length = hashlib.new(hash_name).digest_size
         made = stream.digest(shape.salt_length + 2 * length)
         salt = made[: shape.salt_length]

@@ -54,7 +54,8 @@ class SaslService:
     def __init__(
         self, settings: SaslSettings, directory: Directory, own_org: int, secret: bytes
     ) -> None:
-        """`secret`: of the credentials that unknown names seem to have.
+        """`secret`: of the credentials that unknown names seem to have, while the cluster's is not
+        known.
 
         Raises:
             StartupError: the settings contradict one another.

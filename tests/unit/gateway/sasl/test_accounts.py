@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl.accounts import Accounts
 from quafka_gateway.security.sasl.passwords import HASHES
+from quafka_mesh_ops.ops.security import ScramCredential, WatchSecurityResp
 from tests.unit.gateway.sasl.users import (
     SECRET,
     accounts_of,
@@ -55,6 +57,21 @@ def test_an_unknown_name_always_seems_to_have_the_same_credential_shaped_as_the_
     assert first.credential.salt != accounts.find("other", ("SCRAM-SHA-256",)).credential.salt
     again = Accounts(directory_of(user("alice", usual)), 1, SECRET)
     assert first == again.find("nobody", ("SCRAM-SHA-256",))
+
+
+def test_gateways_of_a_cluster_make_up_the_same_credentials() -> None:
+    answer = WatchSecurityResp(b"i", 0, restart=True, more=False, changes=[], secret=b"shared")
+    found: list[ScramCredential] = []
+    for own in (b"one", b"two"):
+        directory = Directory()
+        accounts = Accounts(directory, 1, own)
+        alone = accounts.find("nobody", ALL).credential
+        directory.learn(answer)
+        found += [alone, accounts.find("nobody", ALL).credential]
+        learn(directory, user("alice", credential("secret")))  # no answer without it takes it away
+        assert accounts.find("nobody", ALL).credential.salt == found[-1].salt
+    assert found[0] != found[2]
+    assert found[1] == found[3] not in (found[0], found[2])
 
 
 def test_the_shape_follows_the_users() -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats leave together: when, in which order, and what sends them at once."""
+"""Heartbeats leave together: when, in which order, what sends them at once, and their answers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster import held_ops
-from quafka_gateway.cluster.broker_link import BrokerLink
-from quafka_gateway.cluster.held_ops import HeldOps
+from quafka_gateway.cluster import joint_heartbeats
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.joint_heartbeats import MOST, JointHeartbeats
 from quafka_gateway.cluster.parked_time import begin_request
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp
-from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp
+from quafka_mesh_ops.ops.groups import Beat, Heartbeat, HeartbeatResp
 from quafka_mesh_ops.ops.records import FetchOps, FetchOpsResp, ProduceOps, ProduceOpsResp
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -27,21 +28,28 @@ TRACE = TraceContext(1, 1)
 
 
 class Recording:
-    """A mesh client that answers at once."""
+    """A mesh client that answers at once: the generation is the error code."""
 
     def __init__(self) -> None:
         self.connected = True
+        self.older = False
+        """Whether the broker knows nothing of joint heartbeats."""
+        self.error: Exception | None = None
         self.sent: list[AnyOp] = []
 
     async def call(self, op: AnyOp, **_: Any) -> Any:
         self.sent.append(op)
-        if isinstance(op, FetchOps):
-            return FetchOpsResp([])
-        return ProduceOpsResp([]) if isinstance(op, ProduceOps) else HeartbeatResp(0)
+        if self.error is not None:
+            raise self.error
+        if isinstance(op, Heartbeat):
+            others = [each.generation for each in op.others or ()]
+            return HeartbeatResp(op.generation, None if self.older or not others else others)
+        return FetchOpsResp([]) if isinstance(op, FetchOps) else ProduceOpsResp([])
 
 
-def beat(number: int) -> Heartbeat:
-    return Heartbeat("g", number, "m")
+def beat(number: int, *others: int) -> Heartbeat:
+    together = [Beat("g", each, "m", "i") for each in others]
+    return Heartbeat("g", number, "m", "i", together or None)
 
 
 @pytest.fixture
@@ -56,25 +64,25 @@ def link(client: Recording) -> BrokerLink:
 
 @pytest.fixture
 def held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_ops, "HOLD_SECONDS", LONG)
+    monkeypatch.setattr(joint_heartbeats, "HOLD_SECONDS", LONG)
 
 
-def begin(link: BrokerLink, number: int, trace: TraceContext | None = None) -> EagerTask[Any]:
-    return EagerTask(link.call_unhurried(beat(number), trace))
+def begin(link: BrokerLink, number: int, trace: TraceContext | None = None) -> EagerTask[int]:
+    return EagerTask(link.heartbeat(beat(number), trace))
 
 
 async def test_they_leave_together_when_the_time_is_over(
     client: Recording, link: BrokerLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_ops, "HOLD_SECONDS", 0.02)
-    for number in range(3):
-        begin(link, number)
-        assert client.sent == []
+    monkeypatch.setattr(joint_heartbeats, "HOLD_SECONDS", 0.02)
+    waiting = [begin(link, number) for number in range(3)]
+    assert client.sent == []
     await asyncio.sleep(0.1)
-    assert client.sent == [beat(0), beat(1), beat(2)]
+    assert client.sent == [beat(0, 1, 2)]
+    assert [task.result() for task in waiting] == [0, 1, 2]
     begin(link, 3)
     await asyncio.sleep(0.1)
-    assert client.sent[3:] == [beat(3)]
+    assert client.sent[1:] == [beat(3)]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
@@ -91,18 +99,35 @@ async def test_every_other_op_takes_them_along(
         await link.call(beat(9), None)
     else:
         link.hurry()
-    assert client.sent[:2] == [beat(0), beat(1)]
+    assert client.sent[0] == beat(0, 1)
     assert all(task.done() for task in waiting)
 
 
 @pytest.mark.usefixtures("held_for_long")
 async def test_many_do_not_wait(client: Recording, link: BrokerLink) -> None:
-    for number in range(40):
-        begin(link, number)
-    async with asyncio.timeout(5):
-        while len(client.sent) < 32:  # they are woken in slices
-            await asyncio.sleep(0)
-    assert client.sent == [beat(number) for number in range(32)]
+    waiting = [begin(link, number) for number in range(MOST + 8)]
+    assert client.sent == [beat(*range(MOST))]
+    assert [task.result() for task in waiting[:MOST]] == list(range(MOST))
+    assert not any(task.done() for task in waiting[MOST:])
+
+
+@pytest.mark.usefixtures("held_for_long")
+async def test_an_older_broker_gets_them_one_by_one(client: Recording, link: BrokerLink) -> None:
+    client.older = True
+    waiting = [begin(link, number) for number in range(3)]
+    link.hurry()
+    assert client.sent == [beat(0, 1, 2), beat(1), beat(2)]
+    assert [task.result() for task in waiting] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("held_for_long")
+async def test_without_an_answer_each_of_them_fails(client: Recording, link: BrokerLink) -> None:
+    client.error = PeerUnavailableError("away")
+    waiting = [begin(link, number) for number in range(3)]
+    link.hurry()
+    for task in waiting:
+        with pytest.raises(UnavailableError):
+            await task
 
 
 @pytest.mark.usefixtures("held_for_long")
@@ -117,18 +142,20 @@ async def test_a_traced_one_leaves_at_once_and_so_does_one_without_a_connection(
 @pytest.mark.usefixtures("held_for_long")
 async def test_one_that_is_cancelled_is_not_sent(client: Recording, link: BrokerLink) -> None:
     gone = begin(link, 0)
-    begin(link, 1)
+    kept = [begin(link, number) for number in (1, 2)]
     gone.cancel()
     await asyncio.sleep(0)
     link.hurry()
-    assert client.sent == [beat(1)]
+    assert client.sent == [beat(1, 2)]
+    assert [task.result() for task in kept] == [1, 2]
 
 
 async def test_the_time_counts_as_parked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_ops, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(joint_heartbeats, "HOLD_SECONDS", 0.05)
     parked = begin_request()
-    await HeldOps().wait()
-    assert 0.04 < parked.seconds < 1.0
+    client = Recording()
+    assert await JointHeartbeats(client.call).send(beat(7)) == 7
+    assert 0.04 < parked.seconds < 5.0
 
 
 @pytest.mark.usefixtures("held_for_long")

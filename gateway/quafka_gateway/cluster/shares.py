@@ -1,0 +1,299 @@
+"""The records of share groups: ops that go to the brokers of the partitions (KIP-932).
+
+A fetch over several brokers acquires only where records are ready: while none are, the brokers are
+asked to wait without acquiring. A broker whose answer came too late would otherwise hold records
+for a client that has its answer already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.parked_time import add_parked
+from quafka_gateway.cluster.spread import grouped, spread
+from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
+from quafka_mesh_ops.ops.shares import (
+    AcknowledgeRecords,
+    AcquiredPartition,
+    AcquireRecords,
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    DescribeShareOffsets,
+    ReleasePartition,
+    ReleaseRecords,
+    ShareConfigs,
+    ShareOffset,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import TraceContext
+
+log = logging.getLogger("quafka.gateway.shares")
+
+_ACQUIRE_GRACE_SECONDS = 10.0
+_RELEASE_SECONDS = 5.0
+_MOST_RELEASES = 1_000
+"""Members whose records are given back at a time; the locks of others end by themselves."""
+_UNKNOWN_LOCK = -1
+CONFIGS_SECONDS = 1.0
+"""How long the configs of a group are used before they are asked for again."""
+_MOST_CONFIGS = 10_000
+
+T = TypeVar("T")
+Change = TypeVar("Change", AlterShareOffsets, DeleteShareOffsets)
+
+
+class Acquired(NamedTuple):
+    """What was acquired of a partition, and for how long; -1 ms: unknown."""
+
+    partition: AcquiredPartition
+    lock_ms: int = _UNKNOWN_LOCK
+
+
+class Acknowledged(NamedTuple):
+    """The error code of a partition's acknowledgements."""
+
+    error_code: int
+    lock_ms: int = _UNKNOWN_LOCK
+
+
+class Shares:
+    """One method per op. Answers about partitions are in the order of the op's partitions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._releases: set[asyncio.Task[None]] = set()
+        self._configs: OrderedDict[str, tuple[ShareConfigs, float]] = OrderedDict()
+
+    # --- records ----------------------------------------------------------------------------
+
+    async def configs(self, group: str, trace: TraceContext | None) -> ShareConfigs:
+        """The configs of a share group, as they were at most CONFIGS_SECONDS ago.
+
+        Raises:
+            UnavailableError: the group's broker does not answer, and they are not known.
+        """
+        known, until = self._configs.get(group, (None, 0.0))
+        now = asyncio.get_running_loop().time()
+        if known is not None and now < until:
+            return known
+        try:
+            known = await self._cluster.link_of_group(group).call(ShareGroupConfigs(group), trace)
+        except UnavailableError as e:
+            if known is None:
+                raise UnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
+        self._configs[group] = known, now + CONFIGS_SECONDS
+        self._configs.move_to_end(group)
+        if len(self._configs) > _MOST_CONFIGS:
+            self._configs.popitem(last=False)
+        return known
+
+    async def acquire(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
+        """Acquire records, where there are some, or after a wait for them."""
+        if self._cluster.only is not None:
+            return await self._acquire(self._cluster.only, op, trace)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + op.max_wait_ms / 1000
+        while True:
+            now = replace(op, max_wait_ms=0, min_bytes=0)
+            answers = await self._spread(now, trace)
+            found = any(each.partition.acquired or each.partition.error_code for each in answers)
+            left = until - loop.time()
+            if found or left <= 0:
+                return answers
+            if not await self._wait(replace(op, max_wait_ms=round(left * 1000)), trace):
+                return answers
+
+    async def _wait(self, op: AcquireRecords, trace: TraceContext | None) -> bool:
+        """Wait until a broker has records; False: the wait is over."""
+        places = await self._cluster.places(op, trace)
+        waits = [
+            asyncio.ensure_future(
+                self._acquire(
+                    self._cluster.links[broker],
+                    replace(op, look_only=True, partitions=[op.partitions[at] for at in its]),
+                    trace,
+                )
+            )
+            for broker, its in places.items()
+            if self._cluster.is_connected(broker)
+        ]
+        if not waits:
+            await asyncio.sleep(op.max_wait_ms / 1000)
+            return False
+        began = asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return asyncio.get_running_loop().time() - began < op.max_wait_ms / 1000
+
+    async def _spread(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
+        def call(link: BrokerLink, part: AcquireRecords) -> Awaitable[list[Acquired]]:
+            return self._acquire(link, part, trace)
+
+        return await self._cluster.spread_partitions(op, call, _not_acquired, trace)
+
+    async def _acquire(
+        self, link: BrokerLink, op: AcquireRecords, trace: TraceContext | None
+    ) -> list[Acquired]:
+        try:
+            answer = await link.call(op, trace, op.max_wait_ms / 1000 + _ACQUIRE_GRACE_SECONDS)
+        except UnavailableError as e:
+            code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return [_not_acquired(code)] * len(op.partitions)
+        add_parked(answer.parked_us / 1e6)
+        return [Acquired(each, answer.lock_ms) for each in answer.partitions]
+
+    async def acknowledge(
+        self, op: AcknowledgeRecords, trace: TraceContext | None
+    ) -> list[Acknowledged]:
+        """Acknowledge records, durably."""
+
+        async def call(link: BrokerLink, part: AcknowledgeRecords) -> list[Acknowledged]:
+            try:
+                answer = await link.call(part, trace)
+            except UnavailableError as e:
+                code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return [Acknowledged(code)] * len(part.partitions)
+            return [Acknowledged(code, answer.lock_ms) for code in answer.partitions]
+
+        if self._cluster.only is not None:
+            return await call(self._cluster.only, op)
+        return await self._cluster.spread_partitions(op, call, Acknowledged, trace)
+
+    # --- giving back ------------------------------------------------------------------------
+
+    async def release(self, op: ReleaseRecords, trace: TraceContext | None) -> None:
+        """Give back what a member has. Where a broker does not answer, the locks end in time."""
+
+        async def release(link: BrokerLink) -> None:
+            with suppress(UnavailableError):
+                await link.call(op, trace, link.wait_among_others(_RELEASE_SECONDS))
+
+        await asyncio.gather(*map(release, self._cluster.links))
+
+    async def give_back(
+        self,
+        group: str,
+        member: str,
+        parts: Sequence[ReleasePartition],
+        trace: TraceContext | None,
+    ) -> None:
+        """Give back records of some partitions."""
+        if parts:
+            await self.release(ReleaseRecords(group, member, list(parts)), trace)
+
+    def members_lost(self, members: Iterable[tuple[str, str]]) -> None:
+        """The connections of these members, of groups, are gone: give back what they have."""
+        for group, member in members:
+            self._release_later(ReleaseRecords(group, member, []))
+
+    def not_delivered(self, group: str, member: str, parts: Sequence[ReleasePartition]) -> None:
+        """Nobody will get these records that a member has acquired: give them back."""
+        self._release_later(ReleaseRecords(group, member, list(parts)))
+
+    def _release_later(self, op: ReleaseRecords) -> None:
+        if len(self._releases) >= _MOST_RELEASES:
+            log.warning("too many members of share groups are gone at once")
+            return
+        task = asyncio.create_task(self.release(op, None))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def close(self) -> None:
+        """Let the brokers know of the members that are gone."""
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=_RELEASE_SECONDS)
+
+    # --- offsets ----------------------------------------------------------------------------
+
+    async def describe(
+        self, op: DescribeShareOffsets, trace: TraceContext | None
+    ) -> list[ShareOffset]:
+        """Where a group is: in the op's partitions, or in all of all brokers.
+
+        Raises:
+            UnavailableError: a broker does not answer, so the list would not be whole.
+        """
+        if op.partitions is None:
+            answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
+            return [each for answer in answers for each in answer.partitions]
+        return await self._by_topic(
+            [(part.topic, part.topic_id) for part in op.partitions],
+            lambda link, its: self._describe(link, op, its, trace),
+            trace,
+        )
+
+    async def _describe(
+        self,
+        link: BrokerLink | None,
+        op: DescribeShareOffsets,
+        its: list[int],
+        trace: TraceContext | None,
+    ) -> list[ShareOffset]:
+        parts = [op.partitions[at] for at in its] if op.partitions is not None else []
+        code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        try:
+            if link is not None:
+                return (await link.call(replace(op, partitions=parts), trace)).partitions
+        except UnavailableError as e:
+            code = e.code_or(code)
+        return [
+            ShareOffset(part.topic, part.topic_id, part.partition, error_code=code)
+            for part in parts
+        ]
+
+    async def change(self, op: Change, trace: TraceContext | None) -> list[int]:
+        """Alter or delete offsets of a group: one error code per partition.
+
+        A deletion without partitions goes to all brokers.
+
+        Raises:
+            UnavailableError: a broker does not answer a deletion without partitions.
+        """
+        if not op.partitions:
+            await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
+            return []
+
+        async def change(link: BrokerLink | None, its: list[int]) -> list[int]:
+            part = replace(op, partitions=[op.partitions[at] for at in its])
+            try:
+                if link is not None:
+                    return (await link.call(part, trace)).partitions
+            except UnavailableError as e:
+                return [e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * len(its)
+            return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(its)
+
+        return await self._by_topic(
+            [(part.topic, part.topic_id) for part in op.partitions], change, trace
+        )
+
+    async def _by_topic(
+        self,
+        topics: list[tuple[str, bytes]],
+        call: Callable[[BrokerLink | None, list[int]], Awaitable[list[T]]],
+        trace: TraceContext | None,
+    ) -> list[T]:
+        """Call each broker with the places of its topics; None: an unavailable broker."""
+        cluster = self._cluster
+        if cluster.only is not None:
+            return await call(cluster.only, list(range(len(topics))))
+        brokers = await cluster.catalog.brokers_of(topics, trace)
+
+        def answers(broker: int, its: list[int]) -> Awaitable[list[T]]:
+            return call(cluster.links[broker] if cluster.is_connected(broker) else None, its)
+
+        return await spread(grouped(brokers), answers)
+
+
+def _not_acquired(code: int) -> Acquired:
+    return Acquired(AcquiredPartition([], [], code))

@@ -1,0 +1,172 @@
+"""Share sessions (KIP-932): what a member of a share group reads, without being named each time.
+
+A session belongs to a group and a member, and to the connection of its last request. ShareFetch and
+ShareAcknowledge count its epochs together:
+
+| epoch        | ShareFetch                                      | ShareAcknowledge               |
+| ------------ | ----------------------------------------------- | ------------------------------ |
+| 0, initial   | begins a session, in place of one that is there | INVALID_SHARE_SESSION_EPOCH    |
+| -1, final    | ends the session                                | ends the session               |
+| the next one | an incremental fetch                            | belongs to the session         |
+| any other    | INVALID_SHARE_SESSION_EPOCH                     | INVALID_SHARE_SESSION_EPOCH    |
+
+Without a session, all but the initial epoch are SHARE_SESSION_NOT_FOUND: the client begins again.
+A session that ends gives back the records that its member holds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quafka_proto.errors import ErrorCode
+
+INITIAL, FINAL = 0, -1
+_FIRST, _MAX_EPOCH = 1, 0x7FFFFFFF
+
+Key = tuple[str, str]
+"""A group and a member."""
+Place = tuple[bytes, int]
+"""A partition of a topic, by the topic's id."""
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    """One session.
+
+    Attributes:
+        connection: the number of the connection of its last request.
+        epoch: the one that the next request must have.
+        partitions: in the order in which they are read.
+        lock_ms: how long the member has what it acquires, as far as that is known.
+    """
+
+    key: Key
+    connection: int
+    epoch: int = _FIRST
+    partitions: dict[Place, None] = field(default_factory=dict[Place, None])
+    lock_ms: int = 0
+
+    def advance(self) -> None:
+        """Begin the next epoch."""
+        self.epoch = _FIRST if self.epoch == _MAX_EPOCH else self.epoch + 1
+
+    def read_last(self, places: Iterable[Place]) -> None:
+        """Read these partitions after the others from now on."""
+        for place in places:
+            if place in self.partitions:
+                del self.partitions[place]
+                self.partitions[place] = None
+
+
+class ShareSessions:
+    """The share sessions of an org's clients at this gateway."""
+
+    def __init__(self, most: int, most_partitions: int) -> None:
+        """`most`: sessions; `most_partitions`: those in all of them together."""
+        self._most = most
+        self._most_partitions = most_partitions
+        self.partitions = 0
+        """The partitions in all sessions."""
+        self._sessions: dict[Key, ShareSession] = {}
+        self._of_connection: defaultdict[int, dict[Key, None]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        key: Key,
+        epoch: int,
+        connection: int,
+        added: Iterable[Place] = (),
+        removed: Iterable[Place] = (),
+        *,
+        fetches: bool,
+    ) -> ShareSession | ErrorCode:
+        """The session of a request, at its next epoch. A final request ends it.
+
+        `added` and `removed` change its partitions. `fetches`: whether the request is a
+        ShareFetch.
+        """
+        if epoch == INITIAL and fetches:
+            return self._new(key, connection, dict.fromkeys(added))
+        session = self._sessions.get(key)
+        if session is None:
+            found = epoch != INITIAL or fetches
+            return (
+                ErrorCode.SHARE_SESSION_NOT_FOUND
+                if found
+                else ErrorCode.INVALID_SHARE_SESSION_EPOCH
+            )
+        if epoch == FINAL:
+            self._remove(session)
+            return session
+        if epoch != session.epoch:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        if not self._change(session, added, removed):
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        session.advance()
+        self._connect(session, connection)
+        return session
+
+    def _new(
+        self, key: Key, connection: int, partitions: dict[Place, None]
+    ) -> ShareSession | ErrorCode:
+        before = self._sessions.get(key)
+        if before is not None:
+            self._remove(before)
+        room = self._most_partitions - self.partitions
+        if len(self._sessions) >= self._most or len(partitions) > room:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        self.partitions += len(partitions)
+        session = self._sessions[key] = ShareSession(key, connection, partitions=partitions)
+        self._of_connection[connection][key] = None
+        return session
+
+    def _change(
+        self, session: ShareSession, added: Iterable[Place], removed: Iterable[Place]
+    ) -> bool:
+        its = session.partitions
+        new = dict.fromkeys(place for place in added if place not in its)
+        if self.partitions + len(new) > self._most_partitions:
+            return False
+        before = len(its)
+        its.update(new)
+        for place in removed:
+            its.pop(place, None)
+        self.partitions += len(its) - before
+        return True
+
+    def _connect(self, session: ShareSession, connection: int) -> None:
+        if session.connection != connection:
+            self._disconnect(session)
+            session.connection = connection
+            self._of_connection[connection][session.key] = None
+
+    def _disconnect(self, session: ShareSession) -> None:
+        its = self._of_connection[session.connection]
+        its.pop(session.key, None)
+        if not its:
+            del self._of_connection[session.connection]
+
+    def _remove(self, session: ShareSession) -> None:
+        del self._sessions[session.key]
+        self.partitions -= len(session.partitions)
+        self._disconnect(session)
+
+    def connection_lost(self, connection: int) -> list[Key]:
+        """End the sessions of a connection; returns the members whose records are given back."""
+        keys = list(self._of_connection.get(connection, ()))
+        for key in keys:
+            self._remove(self._sessions[key])
+        return keys
+
+    def clear(self) -> list[Key]:
+        """End all sessions; returns their members."""
+        keys = list(self._sessions)
+        self._sessions.clear()
+        self._of_connection.clear()
+        self.partitions = 0
+        return keys

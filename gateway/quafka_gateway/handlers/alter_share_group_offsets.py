@@ -1,0 +1,94 @@
+"""AlterShareGroupOffsets (key 91), version 0: where a share group without members goes on.
+
+The group forgets all deliveries in the partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.share_offsets import NO_ID, check_group, ids_of
+from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from quafka_telemetry.slices import Slices, listed
+
+_PER_SLICE = 100
+
+
+async def handle(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext
+) -> AlterShareGroupOffsetsResponse:
+    """Change the offsets at the brokers of the partitions, durably."""
+    if not context.may(READ_GROUP, request.group_id):
+        return AlterShareGroupOffsetsResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message=DENIED
+        )
+    hidden = await denied((each.topic_name for each in request.topics), READ_TOPIC, context)
+    with context.child("gateway.kafka.alter_share_group_offsets") as span:
+        code, message = await check_group(
+            request.group_id, context, span.context, is_to_be_empty=True
+        )
+        if code:
+            return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or None)
+        places = await listed(
+            NewShareOffset(topic.topic_name, part.partition_index, part.start_offset)
+            for topic in request.topics
+            if topic.topic_name not in hidden
+            for part in topic.partitions
+        )
+        op = AlterShareOffsets(request.group_id, places)
+        codes = await context.tenant.shares.change(op, span.context) if places else []
+        ids = await ids_of({place.topic for place in places}, context, span.context)
+    return await _response(request, hidden, iter(codes), ids)
+
+
+API = Api(
+    key=91,
+    versions=Versions(0, 0),
+    request=AlterShareGroupOffsetsRequest,
+    handle=handle,
+    access=(READ_GROUP, READ_TOPIC),
+    order=Order(reads=State.GROUPS | State.TOPICS, writes=State.SHARES),
+    response_length=ResponseLength.BY_REQUEST,
+    audited=True,
+)
+
+
+async def _response(
+    request: AlterShareGroupOffsetsRequest,
+    hidden: Collection[str],
+    codes: Iterator[int],
+    ids: Mapping[str, bytes],
+) -> AlterShareGroupOffsetsResponse:
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []
+    slices = Slices(_PER_SLICE)
+    for topic in request.topics:
+        answered = AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name, topic_id=ids.get(topic.topic_name, NO_ID)
+        )
+        for part in topic.partitions:
+            code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if topic.topic_name not in hidden:
+                code = next(codes)
+            answered.partitions.append(
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=part.partition_index,
+                    error_code=code,
+                    error_message=ErrorCode(code).name if code else None,
+                )
+            )
+            await slices.done()
+        responses.append(answered)
+        await slices.done()
+    return AlterShareGroupOffsetsResponse(responses=responses)

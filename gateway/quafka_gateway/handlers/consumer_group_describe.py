@@ -1,0 +1,104 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: groups of the protocol of KIP-848, and members.
+
+As in Kafka, a group that uses a topic that the client may not describe is refused as a whole. A
+group that the request names twice is described once.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, group_operations
+from quafka_gateway.handlers.described_groups import described
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_mesh_ops.ops import consumer_groups as ops
+from quafka_proto.message import Versions
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeTopicPartitions,
+    DescribedGroup,
+    Member,
+)
+from quafka_telemetry.slices import Slices, listed
+
+_PER_SLICE = 100
+_CLASSIC, _CONSUMER = 0, 1
+"""Types of members."""
+
+
+async def handle(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    """Describe each group of the request."""
+    found = await described(
+        request.group_ids,
+        ops.DescribeConsumerGroups,
+        "gateway.kafka.consumer_group_describe",
+        context,
+    )
+    groups: list[DescribedGroup] = []
+    slices = Slices(_PER_SLICE)
+    for group in found:
+        groups.append(await _group(group, request, context))
+        await slices.done()
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+API = Api(
+    key=69,
+    versions=Versions(0, 1),
+    request=ConsumerGroupDescribeRequest,
+    handle=handle,
+    access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    order=Order(reads=State.GROUPS | State.TOPICS),
+    response_length=ResponseLength.LONG,
+)
+
+
+async def _group(
+    group: ops.ConsumerGroup, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> DescribedGroup:
+    if group.error_code:
+        return DescribedGroup(
+            error_code=group.error_code, error_message=group.error or None, group_id=group.group
+        )
+    return DescribedGroup(
+        group_id=group.group,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=await listed(map(_member, group.members or ())),
+        authorized_operations=group_operations(
+            group.group, context, requested=request.include_authorized_operations
+        ),
+    )
+
+
+def _member(member: ops.ConsumerMember) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id or None,
+        rack_id=member.rack_id or None,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(member.assignment),
+        target_assignment=_assignment(member.target),
+        member_type=_CLASSIC if member.is_classic else _CONSUMER,
+    )
+
+
+def _assignment(parts: list[ops.NamedPartitions]) -> ConsumerGroupDescribeAssignment:
+    return ConsumerGroupDescribeAssignment(
+        topic_partitions=[
+            ConsumerGroupDescribeTopicPartitions(
+                topic_id=part.topic_id, topic_name=part.topic, partitions=part.partitions
+            )
+            for part in parts
+        ]
+    )

@@ -1,0 +1,130 @@
+"""DescribeShareGroupOffsets (key 90), versions 0-1: where share groups are in partitions.
+
+The start offset is that of the first record that is not dealt with; -1: the group has not begun
+with the partition, or there is none. Version 1 adds the lag: the records from there on that were
+not dealt with.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.share_offsets import check_group
+from quafka_mesh_ops.ops.shares import DescribeShareOffsets, ShareOffset, SharePlace
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from quafka_telemetry.slices import Slices, listed
+from quafka_telemetry.tracing import TraceContext
+
+_PER_SLICE = 100
+_ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+async def handle(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> DescribeShareGroupOffsetsResponse:
+    """Ask the brokers of the partitions, for each group."""
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+    slices = Slices(_PER_SLICE)
+    with context.child("gateway.kafka.describe_share_group_offsets") as span:
+        for group in request.groups:
+            groups.append(await _group(group, context, span.context))
+            await slices.done()
+    return DescribeShareGroupOffsetsResponse(groups=groups)
+
+
+API = Api(
+    key=90,
+    versions=Versions(0, 1),
+    request=DescribeShareGroupOffsetsRequest,
+    handle=handle,
+    access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    order=Order(reads=State.GROUPS | State.SHARES | State.TOPICS | State.RECORDS),
+    response_length=ResponseLength.LONG,
+)
+
+
+async def _group(
+    group: DescribeShareGroupOffsetsRequestGroup,
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> DescribeShareGroupOffsetsResponseGroup:
+    name = group.group_id
+    code: int = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    message = DENIED
+    if context.may(DESCRIBE_GROUP, name):
+        code, message = await check_group(name, context, trace, is_to_be_empty=False)
+    if not code:
+        try:
+            return DescribeShareGroupOffsetsResponseGroup(
+                group_id=name, topics=await _topics(await _offsets(group, context, trace))
+            )
+        except UnavailableError as e:
+            code, message = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE), str(e)
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=name, error_code=code, error_message=message or None
+    )
+
+
+async def _offsets(
+    group: DescribeShareGroupOffsetsRequestGroup,
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> list[ShareOffset]:
+    """Where the group is, in the requested partitions or in all that the client may know."""
+    shares = context.tenant.shares
+    if group.topics is None:
+        every = await shares.describe(DescribeShareOffsets(group.group_id), trace)
+        hidden = await denied((each.topic for each in every), DESCRIBE_TOPIC, context)
+        return await listed(each for each in every if each.topic not in hidden)
+    hidden = await denied((each.topic_name for each in group.topics), DESCRIBE_TOPIC, context)
+    refused = await listed(
+        ShareOffset(topic.topic_name, b"", number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for topic in group.topics
+        if topic.topic_name in hidden
+        for number in topic.partitions
+    )
+    places = await listed(
+        SharePlace(topic.topic_name, number)
+        for topic in group.topics
+        if topic.topic_name not in hidden
+        for number in topic.partitions
+    )
+    found: list[ShareOffset] = []
+    if places:
+        found = await shares.describe(DescribeShareOffsets(group.group_id, places), trace)
+    return [*refused, *found]
+
+
+async def _topics(found: list[ShareOffset]) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    topics: dict[str, DescribeShareGroupOffsetsResponseTopic] = {}
+    slices = Slices(_PER_SLICE)
+    for each in found:
+        topic = topics.setdefault(
+            each.topic, DescribeShareGroupOffsetsResponseTopic(topic_name=each.topic)
+        )
+        topic.topic_id = each.topic_id or topic.topic_id
+        code = 0 if each.error_code in _ABSENT else each.error_code
+        topic.partitions.append(
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=each.partition,
+                start_offset=each.start,
+                leader_epoch=max(0, each.leader_epoch),
+                lag=each.lag,
+                error_code=code,
+                error_message=ErrorCode(code).name if code else None,
+            )
+        )
+        await slices.done()
+    return list(topics.values())

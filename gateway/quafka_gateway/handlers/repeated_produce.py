@@ -1,0 +1,155 @@
+"""Recognises a Produce that differs from the client's last one in its batch only. Pure.
+
+Producers that send single batches repeat every byte in front of the partition's number, but for
+the correlation id: API, version, client id, acks, timeout, topic. Such a request is not decoded,
+and of a good answer only five numbers are new.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cached_property
+
+from quafka_gateway.handlers.authorized import WRITE_TOPIC
+from quafka_gateway.handlers.produce_responses import response_of
+from quafka_gateway.security.authorizer import Access
+from quafka_gateway.tenant import Tenant
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp
+from quafka_proto.errors import Malformed
+from quafka_proto.headers import RequestHeader, encode_response
+from quafka_proto.message import Buffer
+from quafka_proto.primitives import read_uvarint
+from quafka_proto.records import BATCH_HEADER_SIZE, is_transactional
+from quafka_proto.schema.produce import ProduceRequest, TopicProduceData
+
+_FIRST = 7
+"""The first version in which batches may have any codec (KIP-110)."""
+_LONGEST = 1 << 10
+"""Bytes of a front that is kept."""
+_AFTER_CORRELATION = 8
+_NUMBER, _NUMBERS = struct.Struct(">i"), struct.Struct(">ii")
+_NO_TAGS = bytes(3)
+"""Of the partition, the topic and the request."""
+_NEWS = "ihqqq"
+"""What is new in a response: partition, error, base offset, append time, log start."""
+_MARK = (0x51554146, 0, 0x4B41514B41515546, 0x5546414B51414B51, 0x414B5155464B4151)
+
+
+class RepeatedProduce:
+    """What a connection's next Produce is expected to begin with.
+
+    Attributes:
+        acks: -1 or 1.
+        timeout: the client's own, in seconds.
+    """
+
+    def __init__(self, header: RequestHeader, request: ProduceRequest, front: bytes) -> None:
+        """`front`: the request's frame up to the number of its only partition."""
+        self.acks = request.acks
+        self.timeout = request.timeout_ms / 1000
+        self._header = header
+        topic = request.topic_data[0]
+        self._topic = TopicProduceData(topic.name, topic.topic_id)  # its batch must not be kept
+        self._id = self._topic.topic_id if any(self._topic.topic_id) else b""
+        self._kind = front[:4]  # API key and version
+        self._front = front[_AFTER_CORRELATION:]
+        self._batch_at = len(front)
+        self._flexible = header.api_version in ProduceRequest.flexible
+
+    @classmethod
+    def after(
+        cls, header: RequestHeader, request: ProduceRequest, frame: bytes, end: int
+    ) -> RepeatedProduce | None:
+        """What may follow a request, whose body ends at `end`; None: it will be decoded."""
+        if header.api_version < _FIRST or request.transactional_id is not None:
+            return None
+        if request.acks not in (-1, 1) or not end:
+            return None
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            return None
+        (part,) = request.topic_data[0].partition_data
+        size, flexible = len(part.records or b""), header.api_version in ProduceRequest.flexible
+        length = -(-(size + 1).bit_length() // 7) if flexible else _NUMBER.size
+        tags = len(_NO_TAGS) if flexible else 0
+        before = end - tags - size - length - _NUMBER.size
+        if not 0 < before <= _LONGEST:
+            return None
+        front = frame[:before]
+        repeated = cls(header, request, front)
+        op = repeated.read(frame)
+        # False for extra bytes, and for tagged fields, which no client sends.
+        same = op is not None and op.partition == part.index and op.records == part.records
+        return repeated if same else None
+
+    def read(self, frame: bytes) -> ProduceOp | None:
+        """The batch of a request that repeats the last one; None: it does not."""
+        at = self._batch_at
+        front = frame.startswith(self._kind) and frame.startswith(self._front, _AFTER_CORRELATION)
+        if not front:
+            return None
+        try:
+            if self._flexible:
+                (partition,) = _NUMBER.unpack_from(frame, at)
+                size, at = read_uvarint(frame, at + _NUMBER.size)
+                size -= 1
+                ends = frame[at + size :] == _NO_TAGS
+            else:
+                partition, size = _NUMBERS.unpack_from(frame, at)
+                at += _NUMBERS.size
+                ends = at + size == len(frame)
+        except (struct.error, IndexError, Malformed):
+            return None
+        if size < BATCH_HEADER_SIZE or not ends:
+            return None
+        records = memoryview(frame)[at : at + size]
+        if is_transactional(records):
+            return None
+        return ProduceOp(self._topic.name, partition, records, self._id)
+
+    def is_allowed(self, tenant: Tenant, access: Access) -> bool:
+        """Whether the client is known to have the right that the request needs."""
+        name = self._topic.name or tenant.names.known(self._id)
+        return name is not None and access.allows(WRITE_TOPIC, name)
+
+    def header(self, frame: bytes) -> RequestHeader:
+        """The header of a request that repeats the last one."""
+        key, version, _, client_id = self._header
+        (correlation_id,) = _NUMBER.unpack_from(frame, _AFTER_CORRELATION - _NUMBER.size)
+        return RequestHeader(key, version, correlation_id, client_id)
+
+    def response(
+        self, correlation_id: int, op: ProduceOp, answer: ProduceOpResp
+    ) -> tuple[list[Buffer], int]:
+        """The encoded response, and the error code in it."""
+        if answer.error_code or answer.error_message or answer.record_errors:
+            version = self._header.api_version
+            response = response_of(version, self._topic, op, answer)
+            code = response.responses[0].partition_responses[0].error_code
+            return encode_response(correlation_id, response, version), code
+        pattern, size, before, after = self._good
+        good = pattern.pack(
+            size,
+            correlation_id,
+            before,
+            op.partition,
+            0,
+            answer.base_offset,
+            answer.log_append_time,
+            answer.log_start_offset,
+            after,
+        )
+        return [good], 0
+
+    @cached_property
+    def _good(self) -> tuple[struct.Struct, int, bytes, bytes]:
+        """A good response: its layout, its length, and what is before and after its news."""
+        number, error, offset, append_time, log_start = _MARK
+        op = ProduceOp(self._topic.name, number, b"")
+        answer = ProduceOpResp(offset, error, append_time, log_start)
+        version = self._header.api_version
+        whole = b"".join(encode_response(0, response_of(version, self._topic, op, answer), version))
+        # The last one: what follows the news does not depend on the client.
+        before, _, after = whole.rpartition(struct.pack(f">{_NEWS}", *_MARK))
+        before = before[_NUMBERS.size :]  # without length and correlation id
+        pattern = struct.Struct(f">ii{len(before)}s{_NEWS}{len(after)}s")
+        return pattern, len(whole) - _NUMBER.size, before, after

@@ -1,0 +1,90 @@
+"""ShareAcknowledge (key 79), versions 1-2: acknowledges records of a share group (KIP-932).
+
+The acknowledgements of a partition are accepted together, durably, or refused together. A request
+belongs to its member's share session; the final one (epoch -1) ends the session, and gives back
+what the member has not acknowledged. Version 2 can renew the locks of records (KIP-1222).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.fetch.share_sessions import Place
+from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.share_records import (
+    acknowledge,
+    by_topic,
+    end_session,
+    member_of,
+    named,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.share_fetch import (
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices
+from quafka_telemetry.tracing import fail_with
+
+
+async def handle(
+    request: ShareAcknowledgeRequest, context: RequestContext
+) -> ShareAcknowledgeResponse:
+    """Acknowledge records."""
+    key = member_of(request.group_id, request.member_id, context)
+    if isinstance(key, ErrorCode):
+        return ShareAcknowledgeResponse(error_code=key)
+    epoch = request.share_session_epoch
+    wanted = await in_slices(named(request.topics))
+    with context.child(semconv.GATEWAY_SHARE_ACKNOWLEDGE) as span:
+        try:
+            configs = await context.tenant.shares.configs(key[0], span.context)
+        except UnavailableError as e:
+            return ShareAcknowledgeResponse(error_code=e.code)
+        session = context.tenant.share_sessions.begin(key, epoch, context.lane, fetches=False)
+        if isinstance(session, ErrorCode):
+            return ShareAcknowledgeResponse(error_code=session)
+        codes = await acknowledge(
+            key, wanted.batches, request.is_renew_ack, configs, session, context, span.context
+        )
+        await end_session(session, epoch, context, span.context)
+        fail_with(span, codes.values())
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=session.lock_ms,
+        responses=await in_slices(_topics(await by_topic(codes), codes)),
+    )
+
+
+def _topics(
+    places: Mapping[bytes, list[int]], codes: Mapping[Place, int]
+) -> Generator[None, None, list[ShareAcknowledgeTopicResponse]]:
+    topics: list[ShareAcknowledgeTopicResponse] = []
+    for topic_id, numbers in places.items():
+        partitions: list[ShareAcknowledgePartitionData] = []
+        for number in numbers:
+            code = codes[topic_id, number]
+            partitions.append(
+                ShareAcknowledgePartitionData(partition_index=number, error_code=code)
+            )
+            yield
+        topics.append(ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions))
+    return topics
+
+
+API = Api(
+    key=79,
+    versions=Versions(1, 2),
+    request=ShareAcknowledgeRequest,
+    handle=handle,
+    access=(READ_GROUP, READ_TOPIC),
+    order=Order(reads=State.TOPICS, writes=State.SHARES),
+    response_length=ResponseLength.BY_REQUEST,
+)

@@ -1,0 +1,351 @@
+"""ShareFetch (key 78), versions 1-2: acquires records for a member of a share group (KIP-932).
+
+Long poll. The brokers of the partitions give the member a lock on records that no other member has,
+and the gateway reads the batches that hold them, as for any fetch. A batch may hold records that
+the member did not acquire: the response names those that it did, and clients skip the others. What
+cannot be read is given back at once.
+
+A request may carry acknowledgements of earlier records, which need not wait for new ones. The
+partitions are those of the member's share session. The final request of a session (epoch -1)
+fetches nothing, and gives back what the member has not acknowledged. When the session's connection
+ends, so does the session.
+
+`max_records` is a soft limit in the batch-optimised mode: whole batches are acquired. The
+record-limit mode of version 2 (KIP-1206) cuts the last batch. `batch_size` bounds the ranges of
+acquired records in the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from time import monotonic
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.fetch.file_slice import end_offset
+from quafka_gateway.fetch.share_sessions import FINAL, INITIAL, Key, Place, ShareSession
+from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.share_records import (
+    Named,
+    acknowledge,
+    by_topic,
+    end_session,
+    member_of,
+    named,
+    refused_topics,
+)
+from quafka_gateway.quotas.kinds import Kind
+from quafka_mesh_ops.ops.base import Buffer
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps
+from quafka_mesh_ops.ops.shares import (
+    AcquiredPartition,
+    AcquiredRange,
+    AcquireRecords,
+    BatchRange,
+    ReleasePartition,
+    ShareConfigs,
+    SharePlace,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices, listed
+from quafka_telemetry.tracing import Span, TraceContext, fail_with
+
+_MAX_WAIT_MS = 60_000
+_MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, as for Fetch
+_RECORD_LIMIT = 1
+_READS = 4
+"""Times that missing batches are asked for: memory that runs short makes answers shorter."""
+
+
+@dataclass(slots=True)
+class _Fetched:
+    """What a partition has for the member."""
+
+    error: int = 0
+    acquired: list[AcquiredRange] = field(default_factory=list[AcquiredRange])
+    records: list[Buffer] = field(default_factory=list[Buffer])
+
+
+async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
+    """Acknowledge and acquire records."""
+    key = member_of(request.group_id, request.member_id, context)
+    if isinstance(key, ErrorCode):
+        return ShareFetchResponse(error_code=key)
+    wanted = await in_slices(named(request.topics))
+    with context.child(semconv.GATEWAY_SHARE_FETCH) as span:
+        try:
+            configs = await context.tenant.shares.configs(key[0], span.context)
+        except UnavailableError as e:
+            return ShareFetchResponse(error_code=e.code)
+        session = await _begin(request, key, wanted, context)
+        if isinstance(session, ErrorCode):
+            return ShareFetchResponse(error_code=session)
+        codes, found = await asyncio.gather(
+            acknowledge(
+                key, wanted.batches, request.is_renew_ack, configs, session, context, span.context
+            ),
+            _fetch(request, key, session, configs, context, span),
+        )
+        await end_session(session, request.share_session_epoch, context, span.context)
+        fail_with(span, (*codes.values(), *(each.error for each in found.values())))
+    return await _response(request, session, codes, found)
+
+
+API = Api(
+    key=78,
+    versions=Versions(1, 2),
+    request=ShareFetchRequest,
+    handle=handle,
+    access=(READ_GROUP, READ_TOPIC),
+    order=Order(reads=State.RECORDS | State.TOPICS, writes=State.SHARES, long_poll=True),
+)
+
+
+async def _begin(
+    request: ShareFetchRequest, key: Key, wanted: Named, context: RequestContext
+) -> ShareSession | ErrorCode:
+    """The session, or the error of the whole request."""
+    epoch = request.share_session_epoch
+    if epoch == INITIAL and wanted.batches:
+        return ErrorCode.INVALID_REQUEST
+    if request.is_renew_ack and not _fetches_nothing(request):
+        return ErrorCode.INVALID_REQUEST
+    forgotten = await listed(
+        (topic.topic_id, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    )
+    sessions = context.tenant.share_sessions
+    return sessions.begin(key, epoch, context.lane, wanted.places, forgotten, fetches=True)
+
+
+def _fetches_nothing(request: ShareFetchRequest) -> bool:
+    """Whether only locks are renewed: then the request must not wait."""
+    limits = request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records
+    return not any(limits)
+
+
+# --- records --------------------------------------------------------------------------------
+
+
+async def _fetch(
+    request: ShareFetchRequest,
+    key: Key,
+    session: ShareSession,
+    configs: ShareConfigs,
+    context: RequestContext,
+    span: Span,
+) -> dict[Place, _Fetched]:
+    """Acquire records and read them."""
+    if request.share_session_epoch == FINAL or request.is_renew_ack or request.max_records <= 0:
+        return {}
+    places = await listed(session.partitions)
+    refused = await refused_topics(places, context, span.context)
+    found: dict[Place, _Fetched] = {}
+    if refused:
+        wrong = await listed(place for place in places if place[0] in refused)
+        found = {place: _Fetched(refused[place[0]]) for place in wrong}
+        places = await listed(place for place in places if place[0] not in refused)
+    if not places:
+        return found
+    op = await _op(request, key, places, configs, context)
+    answers = await context.tenant.shares.acquire(op, span.context)
+    taken: dict[Place, AcquiredPartition] = {}
+    for place, (answer, lock_ms) in zip(places, answers, strict=True):
+        if lock_ms >= 0:
+            session.lock_ms = lock_ms
+        if answer.error_code:
+            found[place] = _Fetched(answer.error_code)
+        elif answer.acquired:
+            taken[place] = answer
+    session.read_last(taken)
+    if taken:
+        try:
+            found.update(await _read(key, taken, context, span.context))
+        except asyncio.CancelledError:  # the client is gone, its session may be on another one
+            context.tenant.shares.not_delivered(*key, _places_of(taken))
+            raise
+        _charge(found.values(), context)
+    return found
+
+
+async def _op(
+    request: ShareFetchRequest,
+    key: Key,
+    places: list[Place],
+    configs: ShareConfigs,
+    context: RequestContext,
+) -> AcquireRecords:
+    wait_ms = max(0, min(request.max_wait_ms, _MAX_WAIT_MS) - round(context.waited * 1000))
+    most = max(0, min(request.max_bytes, _MAX_BYTES))
+    return AcquireRecords(
+        *key,
+        await listed(SharePlace("", number, topic_id) for topic_id, number in places),
+        max_wait_ms=wait_ms,
+        min_bytes=max(0, request.min_bytes),
+        max_bytes=context.services.response_memory.allowance(most),
+        max_records=request.max_records,
+        exact=request.share_acquire_mode == _RECORD_LIMIT,
+        configs=configs,
+    )
+
+
+async def _read(
+    key: Key,
+    taken: Mapping[Place, AcquiredPartition],
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> dict[Place, _Fetched]:
+    """Read the batches of acquired records. Records that cannot be read are given back."""
+    found = {place: _Fetched(acquired=list(answer.acquired)) for place, answer in taken.items()}
+    missing = [(place, batch) for place, answer in taken.items() for batch in answer.batches]
+    errors: dict[Place, int] = {}
+    for _ in range(_READS):
+        if not missing:
+            break
+        missing = await _read_some(found, missing, errors, context, trace)
+    if missing:
+        for place, batch in missing:
+            its = found[place]
+            its.acquired = list(_without(its.acquired, batch))
+            if not its.acquired:
+                its.error = errors.get(place, 0)
+        await _give_back(key, missing, context, trace)
+    return found
+
+
+async def _read_some(
+    found: Mapping[Place, _Fetched],
+    missing: list[tuple[Place, BatchRange]],
+    errors: dict[Place, int],
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> list[tuple[Place, BatchRange]]:
+    """Read; returns what is still missing."""
+    op = FetchOps(
+        [FetchOp("", place[1], batch.first, batch.size, place[0]) for place, batch in missing],
+        max_bytes=sum(batch.size for _, batch in missing),
+    )
+    answers = await context.tenant.reader.fetch(op, trace)
+    left: list[tuple[Place, BatchRange]] = []
+    for (place, batch), answer in zip(missing, answers, strict=True):
+        if answer.error_code:
+            errors[place] = answer.error_code
+        found[place].records += answer.records
+        end = end_offset(answer.records[-1]) if answer.records else batch.first
+        if end <= batch.last:
+            size = max(1, batch.size - sum(map(len, answer.records)))
+            left.append((place, replace(batch, first=end, size=size)))
+    return left
+
+
+def _places_of(taken: Mapping[Place, AcquiredPartition]) -> list[ReleasePartition]:
+    return [
+        ReleasePartition("", place[1], each.first, each.last, place[0])
+        for place, answer in taken.items()
+        for each in answer.acquired
+    ]
+
+
+async def _give_back(
+    key: Key,
+    batches: Iterable[tuple[Place, BatchRange]],
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> None:
+    parts = [
+        ReleasePartition("", place[1], batch.first, batch.last, place[0])
+        for place, batch in batches
+    ]
+    await context.tenant.shares.give_back(*key, parts, trace)
+
+
+def _without(acquired: Iterable[AcquiredRange], batch: BatchRange) -> Iterator[AcquiredRange]:
+    """The acquired records that are not in a batch."""
+    for each in acquired:
+        if each.first < batch.first:
+            yield replace(each, last=min(each.last, batch.first - 1))
+        if each.last > batch.last:
+            yield replace(each, first=max(each.first, batch.last + 1))
+
+
+def _charge(found: Iterable[_Fetched], context: RequestContext) -> None:
+    """Charge the records to the client's quota: it waits after this response."""
+    quotas = context.quotas
+    quota = None if quotas is None else quotas.fetch
+    if quota is not None:
+        size = sum(len(batch) for each in found for batch in each.records)
+        seconds = quota.charge(size, monotonic())
+        if seconds:
+            context.throttle(Kind.FETCH, seconds)
+
+
+# --- the response ---------------------------------------------------------------------------
+
+
+async def _response(
+    request: ShareFetchRequest,
+    session: ShareSession,
+    codes: Mapping[Place, int],
+    found: Mapping[Place, _Fetched],
+) -> ShareFetchResponse:
+    places = await by_topic(chain(codes, (place for place in found if place not in codes)))
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=session.lock_ms,
+        responses=await in_slices(_topics(places, codes, found, request.batch_size)),
+    )
+
+
+def _topics(
+    places: Mapping[bytes, list[int]],
+    codes: Mapping[Place, int],
+    found: Mapping[Place, _Fetched],
+    batch_size: int,
+) -> Generator[None, None, list[ShareFetchableTopicResponse]]:
+    topics: list[ShareFetchableTopicResponse] = []
+    for topic_id, numbers in places.items():
+        partitions: list[PartitionData] = []
+        for number in numbers:
+            place = topic_id, number
+            its = found.get(place) or _Fetched()
+            partitions.append(_partition(number, codes.get(place, 0), its, batch_size))
+            yield
+        topics.append(ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions))
+    return topics
+
+
+def _partition(number: int, code: int, found: _Fetched, batch_size: int) -> PartitionData:
+    return PartitionData(
+        partition_index=number,
+        error_code=found.error,
+        acknowledge_error_code=code,
+        records=found.records,
+        acquired_records=[
+            AcquiredRecords(part.first, part.last, part.deliveries)
+            for each in found.acquired
+            for part in _in_ranges(each, batch_size)
+        ],
+    )
+
+
+def _in_ranges(acquired: AcquiredRange, size: int) -> Iterator[AcquiredRange]:
+    """Acquired records in ranges of up to `size` records; 0 or less: as they are."""
+    if size <= 0 or acquired.last - acquired.first < size:
+        yield acquired
+        return
+    for first in range(acquired.first, acquired.last + 1, size):
+        yield AcquiredRange(first, min(first + size - 1, acquired.last), acquired.deliveries)

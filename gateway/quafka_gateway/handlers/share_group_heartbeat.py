@@ -1,0 +1,86 @@
+"""ShareGroupHeartbeat (key 76), version 1: members of share groups (KIP-932).
+
+The broker that coordinates the group assigns the partitions, several members to one where there are
+too few. It knows its own topics only, and asks for those of other brokers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_TOPIC, READ_GROUP, denied
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeatResp
+from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.share_groups import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from quafka_telemetry.slices import listed
+
+_ROUNDS = 3
+"""How often the coordinator may ask: topics may be created meanwhile."""
+
+
+async def handle(
+    request: ShareGroupHeartbeatRequest, context: RequestContext
+) -> ShareGroupHeartbeatResponse:
+    """Pass the heartbeat to the group's coordinator, with the topics that it asks for."""
+    if not context.may(READ_GROUP, request.group_id):
+        return _error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if await denied(request.subscribed_topic_names or (), DESCRIBE_TOPIC, context):
+        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    op = ShareHeartbeat(
+        request.group_id, request.member_id, request.member_epoch, request.rack_id,
+        request.subscribed_topic_names, context.client_id or "", context.client_host,
+    )  # fmt: skip
+    coordinator = context.tenant.groups.of(request.group_id)
+    with context.child("gateway.kafka.share_group_heartbeat") as span:
+        answer = await coordinator.share_heartbeat(op, span.context)
+        for _ in range(_ROUNDS):
+            if not answer.asks:
+                break
+            known = await coordinator.look_up(answer.asks, span.context)
+            answer = await coordinator.share_heartbeat(replace(op, known=known), span.context)
+    if answer.asks:
+        answer = ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return await _response(answer)
+
+
+API = Api(
+    key=76,
+    versions=Versions(1, 1),
+    request=ShareGroupHeartbeatRequest,
+    handle=handle,
+    access=(READ_GROUP, DESCRIBE_TOPIC),
+    order=Order(reads=State.TOPICS, writes=State.GROUPS),
+)
+
+
+def _error(code: int) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=code, error_message=DENIED)
+
+
+async def _response(answer: ConsumerHeartbeatResp) -> ShareGroupHeartbeatResponse:
+    assignment: Assignment | None = None
+    if answer.assignment is not None:
+        assignment = Assignment(
+            topic_partitions=await listed(
+                TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                for each in answer.assignment
+            )
+        )
+    return ShareGroupHeartbeatResponse(
+        error_code=answer.error_code,
+        error_message=answer.error or None,
+        member_id=answer.member_id or None,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+    )

@@ -1,0 +1,51 @@
+"""What the APIs on the offsets of share groups have in common: the group, and the topics' ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
+from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
+from quafka_telemetry.tracing import TraceContext
+
+Refusal = tuple[int, str]
+GOOD: Refusal = (ErrorCode.NONE, "")
+NO_ID = bytes(16)
+
+
+async def check_group(
+    group: str, context: RequestContext, trace: TraceContext | None, *, is_to_be_empty: bool
+) -> Refusal:
+    """Why the offsets of a group cannot be described, or changed; GOOD if they can.
+
+    A member may join after this check. Its records are then delivered from the new offsets on.
+    """
+    if not group:
+        return ErrorCode.INVALID_GROUP_ID, "The group id is empty."
+    try:
+        answer = await context.tenant.groups.of(group).call(DescribeShareGroups([group]), trace)
+    except UnavailableError as e:
+        return e.code, str(e)
+    found = answer.groups[0]
+    if found.error_code:
+        return found.error_code, found.error
+    if is_to_be_empty and found.members:
+        return ErrorCode.NON_EMPTY_GROUP, f"The group {group} is not empty."
+    return GOOD
+
+
+async def ids_of(
+    names: Collection[str], context: RequestContext, trace: TraceContext | None
+) -> dict[str, bytes]:
+    """The ids of those of the topics that are known now, by name."""
+    if not names:
+        return {}
+    try:
+        found = await context.tenant.topics.describe(DescribeTopics(await listed(names)), trace)
+    except UnavailableError:
+        return {}
+    return dict(await listed((each.topic, each.topic_id) for each in found.topics))
