@@ -1,4 +1,4 @@
-"""Reads one snapshot, for `spark.read`."""
+"""Reads one snapshot, or the live log as it is now, for `spark.read`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
-from pyspark_quafka.snapshot import open_snapshot
+from pyspark_quafka.series import open_as_of
 from pyspark_quafka.store import open_store
 from pyspark_quafka.task import Task, read_task
 
@@ -24,7 +24,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         store = open_store(options.path, options.storage)
-        snapshot = open_snapshot(store, options.as_of, options.org)
+        snapshot = open_as_of(store, options.as_of, options.org)
         return [Task(scan) for scan in plan(snapshot, ranges_to_read(snapshot, options), options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

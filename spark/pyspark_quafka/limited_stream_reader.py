@@ -33,6 +33,9 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's
         self._until = self.planner.latest(None).snapshot
 
+    def initialOffset(self) -> Json:  # noqa: N802 - PySpark's
+        return self.planner.initial(self._until).to_json()
+
     def latestOffset(  # noqa: N802 - PySpark's
         self, start: Json | None = None, limit: ReadLimit | None = None
     ) -> Json:

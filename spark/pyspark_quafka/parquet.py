@@ -29,7 +29,8 @@ from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import READ_COMMITTED, read_options
 from pyspark_quafka.planner import SizedSlice, scan_of, sized_slices
 from pyspark_quafka.scan import run
-from pyspark_quafka.snapshot import Snapshot, open_snapshot
+from pyspark_quafka.series import open_as_of
+from pyspark_quafka.snapshot import Snapshot
 from pyspark_quafka.store import open_store
 
 FILE_BYTES = 64 << 20
@@ -85,7 +86,7 @@ def export_parquet(
         }
     )  # fmt: skip
     options = replace(options, columns=COLUMNS)
-    snapshot = open_snapshot(open_store(path, storage), as_of, org)
+    snapshot = open_as_of(open_store(path, storage), as_of, org)
     into = open_store(dest, storage)
     planned = list(_planned(snapshot, ranges_to_read(snapshot, options)))
     total = sum(sized.bytes for _, slices in planned for sized in slices)

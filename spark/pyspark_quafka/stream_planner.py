@@ -20,7 +20,8 @@ from pyspark_quafka.offsets import check_lost, end_of, partition_range, resolved
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import Scan
-from pyspark_quafka.snapshot import Snapshot, open_snapshot, snapshot_ids
+from pyspark_quafka.series import series_in
+from pyspark_quafka.snapshot import Snapshot
 from pyspark_quafka.store import open_store
 from quafka_proto.snapshot_format import Partition, Topic
 
@@ -63,11 +64,14 @@ class StreamPlanner:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._store = open_store(options.path, options.storage)
+        self._series = series_in(open_store(options.path, options.storage))
 
-    def initial(self) -> Position:
-        """Where a new stream begins: `startingOffsets` and the like, on the newest snapshot."""
-        snapshot = open_snapshot(self._store, org=self._options.org)
+    def initial(self, until: str | None = None) -> Position:
+        """Where a new stream begins: `startingOffsets` and the like, on the newest snapshot.
+
+        `until` is the newest snapshot to use.
+        """
+        snapshot = self._series.open(until or "latest", self._options.org)
         found = resolved(snapshot, self._options)
         return _position(snapshot, [(range_, range_.start) for range_, _ in found])
 
@@ -98,13 +102,13 @@ class StreamPlanner:
 
     def _with_all(self, start: Position | None, newest: str) -> Snapshot:
         """The newest snapshot that still has everything from `start` on; the newest if none has."""
-        snapshot = open_snapshot(self._store, newest, self._options.org)
+        snapshot = self._series.open(newest, self._options.org)
         if start is None or not self._lost(start, snapshot):
             return snapshot
-        ids = [name for name in snapshot_ids(self._store) if start.snapshot <= name < snapshot.id]
+        ids = [name for name in self._series.ids() if start.snapshot <= name < snapshot.id]
         for snapshot_id in reversed(ids[-_SERIES:]):
             try:
-                older = open_snapshot(self._store, snapshot_id)
+                older = self._series.open(snapshot_id)
             except SnapshotNotFoundError:
                 continue
             if not self._lost(start, older) and self._has_more(start, older):
@@ -170,13 +174,13 @@ class StreamPlanner:
 
     def _of(self, end: Position) -> Snapshot:
         """The snapshot of a position or, if it was dropped, the next one that exists."""
-        later = [name for name in snapshot_ids(self._store) if name > end.snapshot]
+        later = [name for name in self._series.ids() if name > end.snapshot]
         for snapshot_id in (end.snapshot, *later):
             with suppress(SnapshotNotFoundError):
-                found = open_snapshot(self._store, snapshot_id)
+                found = self._series.open(snapshot_id)
                 if found.has(self._options.org):
                     return found
-        return open_snapshot(self._store, org=self._options.org)
+        return self._series.open(org=self._options.org)
 
     def _until(self, end: Position, snapshot: Snapshot) -> Position:
         """`end`, limited to the offsets that an older snapshot has."""

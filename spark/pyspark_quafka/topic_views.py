@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 
 from pyspark_quafka.errors import QuafkaOptionError
 from pyspark_quafka.latest import latest_by_key
+from pyspark_quafka.live import LiveSnapshot
 from pyspark_quafka.offsets import subscribed
 from pyspark_quafka.options import read_options
-from pyspark_quafka.snapshot import open_snapshot
+from pyspark_quafka.series import open_as_of
 from pyspark_quafka.store import open_store
 
 
@@ -23,7 +24,8 @@ def views(
 
     A view has its topic's name, with `_` for characters that SQL requires to be quoted. Options are
     those of the reader: `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All
-    views read the same snapshot, so a join of topics sees them as of one instant.
+    views read the same snapshot, so a join of topics sees them as of one instant. Views of a live
+    log in an object store read it as it is at each query, and each view by itself.
 
     With `compacted`, a view has the latest value of each key (`latest_by_key`) of committed
     records, whether or not the broker has compacted the topic.
@@ -38,7 +40,7 @@ def views(
         given["subscribePattern"] = ".*"
     checked = read_options(given)
     store = open_store(path, checked.storage)
-    snapshot = open_snapshot(store, checked.as_of, checked.org)
+    snapshot = open_as_of(store, checked.as_of, checked.org)
     topics = list(dict.fromkeys(topic.name for topic, _ in subscribed(snapshot, checked)))
     names = {topic: re.sub(r"\W", "_", topic, flags=re.ASCII) for topic in topics}
     if len(set(names.values())) < len(topics):
@@ -52,6 +54,8 @@ def views(
         kept["isolation"] = "read_committed"
     for topic, name in names.items():
         reader = spark.read.format("quafka").options(**kept)
-        frame = reader.option("subscribe", topic).option("asOf", snapshot.id).load(path)
+        if not isinstance(snapshot, LiveSnapshot):
+            reader = reader.option("asOf", snapshot.id)
+        frame = reader.option("subscribe", topic).load(path)
         (latest_by_key(frame) if compacted else frame).createOrReplaceTempView(name)
     return names
