@@ -31,7 +31,7 @@ def up(effective: Effective[CommonSettings]) -> int:
     config = effective.config
     assert isinstance(config, UpConfig)
     try:
-        keys = {name: config.data / f"{name}.key" for name in ("broker", "gateway")}
+        keys = {name: config.folder / f"{name}.key" for name in ("broker", "gateway")}
         ids = {name: Identity.load_or_create(key).node_id for name, key in keys.items()}
         broker, *gateways = _children(config, keys, ids)
     except StartupError as e:
@@ -61,7 +61,8 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
     def gateway_arguments() -> dict[str, str]:
         return {
             **_shared(config, GatewayConfig),
-            "--mesh-peers": broker.ready["mesh"],
+            "--mesh-peers": "" if config.store else broker.ready["mesh"],
+            "--brokers": broker.ready["mesh"] if config.store else "",
             "--mesh-routes": "",
             "--mesh-allow": ids["broker"],
             "--mesh-allowed-file": "",
@@ -102,12 +103,19 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
     say(
         f"Quafka is up.\n"
         f"  Kafka clients   {clients}\n"
-        f"  data            {config.data} (wal.fsync={config.wal_fsync})\n"
+        f"  data            {_data(config)}\n"
         f"  mesh            {broker.ready['mesh']}/udp, QUIC, mutual TLS\n"
         f"  status          {status}\n"
         f"  traces          {traces}\n"
         f"Ctrl-C stops {'both' if config.workers == 1 else 'all'} processes."
     )
+
+
+def _data(config: UpConfig) -> str:
+    """Where the records are, and when they are durable."""
+    if config.store is not None:
+        return f"{config.store} (keys and copies in {config.cache})"
+    return f"{config.data} (wal.fsync={config.wal_fsync})"
 
 
 def _clients(config: UpConfig, ready: Mapping[str, str]) -> Iterator[str]:

@@ -6,8 +6,9 @@ here, as Kafka's own tools do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from quafka.client import offsets
 from quafka.client.cluster import Cluster
@@ -15,6 +16,11 @@ from quafka.client.connection import Connection
 from quafka.client.errors import RefusedError, check
 from quafka.client.group_offsets import Place, fetch_offsets
 from quafka_proto.schema import quafka
+from quafka_proto.schema.share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,52 @@ class PartitionLag:
     member_id: str | None
     client_id: str | None
     host: str | None
+
+
+async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
+    """Where a share group is. Its committed offset is the first that it has not dealt with."""
+    asked = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
+    answer = await connection.call(
+        DescribeShareGroupOffsetsRequest(groups=asked), DescribeShareGroupOffsetsResponse
+    )
+    (group,) = answer.groups
+    check(group.error_code, f"group {name!r}")
+    return [
+        PartitionLag(
+            topic.topic_name, each.partition_index, known_number(each.start_offset), None, None,
+            known_number(each.lag), None, None, None, None, None,
+        )
+        for topic in sorted(group.topics, key=lambda topic: topic.topic_name)
+        for each in sorted(topic.partitions, key=lambda part: part.partition_index)
+    ]  # fmt: skip
+
+
+async def lag_of_shares(connection: Connection, names: Sequence[str]) -> dict[str, int | None]:
+    """The lag of share groups in all of their partitions; without those that are refused."""
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
+    )
+    if not connection.has(DescribeShareGroupOffsetsRequest):
+        return {}
+    answer = await connection.call(request, DescribeShareGroupOffsetsResponse)
+    return {
+        group.group_id: sum_of_known(
+            known_number(each.lag) for topic in group.topics for each in topic.partitions
+        )
+        for group in answer.groups
+        if not group.error_code
+    }
+
+
+async def end_offsets(cluster: Cluster, lags: Sequence[PartitionLag]) -> list[PartitionLag]:
+    """The same, with the ends of the partitions, of topics that are there."""
+    ends: dict[Place, int] = {}
+    for name in dict.fromkeys(lag.topic for lag in lags):
+        with suppress(RefusedError):
+            topic = await cluster.topic(name)
+            found = await offsets.list_offsets(cluster, topic, offsets.END)
+            ends |= {(name, number): offset for number, offset in found.items()}
+    return [replace(lag, high_watermark=ends.get((lag.topic, lag.partition))) for lag in lags]
 
 
 async def reported_lags(connection: Connection, name: str) -> list[PartitionLag]:

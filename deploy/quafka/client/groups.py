@@ -11,15 +11,23 @@ from quafka.client.errors import ClientError, check, sentence
 from quafka.client.group_lag import (
     PartitionLag,
     computed_lags,
+    end_offsets,
     known_number,
     known_seconds,
+    lag_of_shares,
     largest_if_known,
     reported_lags,
+    share_lags,
     sum_of_known,
 )
 from quafka_proto.consumer_protocol import assigned_partitions
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.schema import quafka
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -29,25 +37,32 @@ from quafka_proto.schema.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from quafka_proto.schema.share_groups import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 _GROUPS_AT_ONCE = 50
+_SHARE = "share"
+_CLASSIC_MEMBER = 0
+_CLASSIC = "classic"
+"""The kind of groups that servers have which report no kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member and its assigned partitions by topic."""
+    """A member and its assigned partitions by topic. `epoch`: None in classic groups."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     partitions: dict[str, list[int]]
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the largest
-    of the partitions'. `timed`: whether the server reports times."""
+    of the partitions'. `timed`: whether the server reports times. `epoch`: None for a classic
+    group. `protocol`: what its members have chosen or, of another kind, the broker's assignor."""
 
     group: str
     state: str
@@ -60,6 +75,8 @@ class Description:
     catch_up_seconds: float | None
     timed: bool
     partitions: list[PartitionLag]
+    kind: str = _CLASSIC
+    epoch: int | None = None
 
 
 # --- list -------------------------------------------------------------------------------------
@@ -75,6 +92,7 @@ class Summary:
     members: int
     lag: int | None
     behind_seconds: float | None
+    kind: str = _CLASSIC
 
 
 async def summaries(cluster: Cluster, states: Sequence[str]) -> list[Summary]:
@@ -103,7 +121,13 @@ async def _summaries(connection: Connection, listed: list[ListedGroup]) -> list[
     if connection.has(quafka.DescribeGroupLagRequest):
         request = quafka.DescribeGroupLagRequest(groups=names)
         answer = await connection.call(request, quafka.DescribeGroupLagResponse)
-        return [_summary(each) for each in answer.groups if not each.error_code]
+        kinds = {each.group_id: each.group_type.lower() or _CLASSIC for each in listed}
+        found = [
+            _summary(each, kinds[each.group_id]) for each in answer.groups if not each.error_code
+        ]
+        shares = [each.group for each in found if each.kind == _SHARE]
+        lags = await lag_of_shares(connection, shares) if shares else {}
+        return [replace(each, lag=lags.get(each.group, each.lag)) for each in found]
     described = (
         await connection.call(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
     ).groups
@@ -114,7 +138,7 @@ async def _summaries(connection: Connection, listed: list[ListedGroup]) -> list[
     ]
 
 
-def _summary(group: quafka.GroupLag) -> Summary:
+def _summary(group: quafka.GroupLag, kind: str) -> Summary:
     partitions = [each for topic in group.topics for each in topic.partitions]
     return Summary(
         group.group_id,
@@ -123,7 +147,49 @@ def _summary(group: quafka.GroupLag) -> Summary:
         len(group.members),
         sum_of_known(known_number(each.lag) for each in partitions),
         largest_if_known(known_seconds(each.behind_ms) for each in partitions if each.lag),
+        kind,
     )
+
+
+# --- groups of KIP-848 that move on -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A group of KIP-848: its members of each protocol, and the ids of those that are late.
+
+    A member is late that has not taken up the group's last assignment.
+    """
+
+    group: str
+    consumers: int
+    classic: int
+    late: list[str]
+
+
+async def moving(cluster: Cluster, names: Sequence[str]) -> list[Moving]:
+    """How members of these groups follow their group. Raises ClientError."""
+    found: list[Moving] = []
+    coordinated: dict[Connection, list[str]] = {}
+    for name in names:
+        coordinated.setdefault(await cluster.coordinator(name), []).append(name)
+    for connection, its in coordinated.items():
+        for at in range(0, len(its), _GROUPS_AT_ONCE):
+            request = ConsumerGroupDescribeRequest(group_ids=its[at : at + _GROUPS_AT_ONCE])
+            answer = await connection.call(request, ConsumerGroupDescribeResponse)
+            found += [_moving(group) for group in answer.groups if not group.error_code]
+    return found
+
+
+def _moving(group: DescribedGroup) -> Moving:
+    members = group.members
+    classic = sum(each.member_type == _CLASSIC_MEMBER for each in members)
+    late = [
+        each.member_id
+        for each in members
+        if group.group_state == "Reconciling" and each.member_epoch < group.assignment_epoch
+    ]
+    return Moving(group.group_id, len(members) - classic, classic, late)
 
 
 # --- describe ---------------------------------------------------------------------------------
@@ -132,20 +198,11 @@ def _summary(group: quafka.GroupLag) -> Summary:
 async def describe(cluster: Cluster, name: str) -> Description:
     """A group with its members and its lag. Raises ClientError."""
     connection = await cluster.coordinator(name)
-    (group,) = (
-        await connection.call(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)
-    ).groups
-    check(group.error_code, f"group {name!r}")
-    members = [
-        Member(
-            each.member_id,
-            each.group_instance_id,
-            each.client_id,
-            each.client_host.removeprefix("/"),
-            _assigned(each.member_assignment) if group.protocol_type == "consumer" else {},
-        )
-        for each in group.members
-    ]
+    shares = await _share_group(cluster, connection, name)
+    if shares is not None:
+        return shares
+    group = await _consumer_group(connection, name) or await _classic_group(connection, name)
+    members = group.members
     timed = connection.has(quafka.DescribeGroupLagRequest)
     if timed:
         lags = await reported_lags(connection, name)
@@ -157,23 +214,103 @@ async def describe(cluster: Cluster, name: str) -> Description:
             for number in its
         }
         lags = await computed_lags(cluster, connection, name, owners)
-    if group.group_state == "Dead" and not lags:
+    if group.state == "Dead" and not lags:
         check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}")
     by_id = {member.member_id: member for member in members}
     lags = [_owned(lag, by_id) for lag in lags]
     behind = [lag for lag in lags if lag.lag]
+    return replace(
+        group,
+        lag=sum_of_known(lag.lag for lag in lags),
+        behind_seconds=largest_if_known(lag.behind_seconds for lag in behind or lags),
+        catch_up_seconds=largest_if_known(lag.catch_up_seconds for lag in behind or lags),
+        timed=timed,
+        partitions=lags,
+    )
+
+
+def _without_lag(
+    name: str, state: str, protocols: tuple[str, str], coordinator: str, members: list[Member]
+) -> Description:
     return Description(
-        name,
-        group.group_state,
-        group.protocol_type,
-        group.protocol_data,
-        connection.address,
-        members,
-        sum_of_known(lag.lag for lag in lags),
-        largest_if_known(lag.behind_seconds for lag in behind or lags),
-        largest_if_known(lag.catch_up_seconds for lag in behind or lags),
-        timed,
-        lags,
+        name, state, *protocols, coordinator, members, None, None, None, timed=False, partitions=[]
+    )
+
+
+async def _classic_group(connection: Connection, name: str) -> Description:
+    request = DescribeGroupsRequest(groups=[name])
+    (group,) = (await connection.call(request, DescribeGroupsResponse)).groups
+    check(group.error_code, f"group {name!r}")
+    members = [
+        Member(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            _assigned(each.member_assignment) if group.protocol_type == "consumer" else {},
+        )
+        for each in group.members
+    ]
+    protocols = (group.protocol_type, group.protocol_data)
+    return _without_lag(name, group.group_state, protocols, connection.address, members)
+
+
+async def _consumer_group(connection: Connection, name: str) -> Description | None:
+    """A group of KIP-848; None where it is of another kind, or the server has no such groups."""
+    if not connection.has(ConsumerGroupDescribeRequest):
+        return None
+    request = ConsumerGroupDescribeRequest(group_ids=[name])
+    (group,) = (await connection.call(request, ConsumerGroupDescribeResponse)).groups
+    if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(group.error_code, f"group {name!r}")
+    members = [
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            {part.topic_name: sorted(part.partitions) for part in each.assignment.topic_partitions},
+            each.member_epoch,
+        )
+        for each in group.members
+    ]
+    protocols = ("consumer", group.assignor_name)
+    found = _without_lag(name, group.group_state, protocols, connection.address, members)
+    return replace(found, kind="consumer", epoch=group.group_epoch)
+
+
+async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
+    """A share group and where it is; None where it is of another kind, or unknown."""
+    if not connection.has(ShareGroupDescribeRequest):
+        return None
+    request = ShareGroupDescribeRequest(group_ids=[name])
+    (group,) = (await connection.call(request, ShareGroupDescribeResponse)).groups
+    if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(group.error_code, f"group {name!r}")
+    members = [
+        Member(
+            each.member_id,
+            None,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            {part.topic_name: sorted(part.partitions) for part in each.assignment.topic_partitions},
+            each.member_epoch,
+        )
+        for each in group.members
+    ]
+    lags = await end_offsets(cluster, await share_lags(connection, name))
+    found = _without_lag(
+        name, group.group_state, ("share", group.assignor_name), connection.address, members
+    )
+    return replace(
+        found,
+        kind="share",
+        epoch=group.group_epoch,
+        lag=sum_of_known(lag.lag for lag in lags),
+        timed=True,
+        partitions=lags,
     )
 
 

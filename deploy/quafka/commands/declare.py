@@ -278,3 +278,12 @@ def _doctor(command: argparse.ArgumentParser) -> None:
         "--write", metavar="TOPIC",
         help="also write a record to this topic and read it back, and report the times",
     )  # fmt: skip
+    command.add_argument(
+        "--groups", action="store_true",
+        help="also look for groups that nobody reads, whose members do not follow their group, or "
+        "use both protocols",
+    )  # fmt: skip
+    command.add_argument(
+        "--store", metavar="URL",
+        help="check an object store in place of a cluster: whether a log may be kept there",
+    )  # fmt: skip

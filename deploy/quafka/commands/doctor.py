@@ -2,7 +2,8 @@
 
 A finding is ok, a warning or a failure; warnings and failures come with a fix. The checks run in a
 client's order: name resolution, port, Kafka's protocol, the gateway and its brokers, metadata, the
-advertised addresses, and, on request, one record written and read back.
+advertised addresses, and, on request, one record written and read back. With `--store` it checks an
+object store in place of a cluster (`doctor_store.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, LoginError
 from quafka.client.records import there_and_back
 from quafka.client.security import NONE, Security
+from quafka.commands.doctor_compaction import check_compaction
+from quafka.commands.doctor_groups import check_groups
 from quafka.commands.doctor_security import check_certificate, check_security
+from quafka.commands.doctor_store import check_store
 from quafka.commands.findings import Report
 from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
@@ -47,7 +51,15 @@ _ETHERNET = 1_452  # the largest datagram on plain Ethernet; larger ones are fas
 
 def run(options: argparse.Namespace) -> int:
     """Run the checks and print the findings; the exit code is 1 if one has failed."""
+    if options.store is not None:
+        return guarded(lambda: _store(options))
     return guarded(lambda: asyncio.run(_run(options)))
+
+
+def _store(options: argparse.Namespace) -> int:
+    report = Report()
+    check_store(report, options.store)
+    return _end(report, options)
 
 
 async def _run(options: argparse.Namespace) -> int:
@@ -57,8 +69,14 @@ async def _run(options: argparse.Namespace) -> int:
     usable = [
         each for each in addresses if await _bootstrap(report, *each, options.timeout, secured)
     ]
+    if usable and options.groups:
+        await _groups(report, usable, options)
     if usable and options.write:
         await _round_trip(report, usable, options)
+    return _end(report, options)
+
+
+def _end(report: Report, options: argparse.Namespace) -> int:
     if options.format == "json":
         print(as_json({"healthy": report.healthy, "findings": report.findings}))
     else:
@@ -135,6 +153,7 @@ async def _server(report: Report, connection: Connection) -> bool:
         )
     else:
         report.ok("cluster", f"{answer.cluster_id}, {len(answer.brokers)} advertised")
+        await check_compaction(report, connection, time.time())
     if not answer.brokers:
         report.fail("advertised", "Metadata lists no brokers", "read the server's log")
     usable = bool(answer.brokers)
@@ -364,6 +383,19 @@ def _kafka_folders(report: Report, broker: GatewayBroker, folders: GatewayServer
         report.warn("kafka folders", message, fix)
     else:
         report.ok("kafka folders", message)
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+async def _groups(
+    report: Report, usable: list[tuple[str, int]], options: argparse.Namespace
+) -> None:
+    try:
+        async with Cluster(usable, options.timeout, security(options)) as cluster:
+            await check_groups(report, cluster)
+    except ClientError as e:
+        report.fail("groups", str(e))
 
 
 # --- a record ---------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     elif not found:
         print("no groups in that state" if options.state else "no groups")
     else:
-        rows = [(g.group, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
-        print(table(("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
+        rows = [(g.group, g.kind, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
+        print(table(("GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
         if not cluster.any.has(DescribeGroupLagRequest):
             print(f"\n{colour(_NO_LAG, 'dim')}")
     return EXIT_DONE
@@ -66,7 +66,9 @@ def _description(group: groups.Description) -> str:
     head = facts(
         [
             ("group", group.group),
+            ("type", group.kind),
             ("state", group.state),
+            ("epoch", group.epoch),
             ("protocol", assignor or group.protocol_type),
             ("coordinator", group.coordinator),
             ("members", len(group.members)),

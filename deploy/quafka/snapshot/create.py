@@ -24,6 +24,7 @@ from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.local_cut import local_cut
+from quafka_broker.snapshots.stored_log_snapshot import has_log, snapshot_in_store
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.snapshot_format import Manifest
@@ -34,16 +35,7 @@ _NICE = 10  # clients of a broker on this machine come first
 def create(options: argparse.Namespace, store: Destination) -> int:
     """Create a snapshot; return the exit code."""
     begun = time.monotonic()
-    taken = _cut(options)  # checks the options before anything is created
-    with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
-        progress = Progress(sys.stderr.isatty())
-        creation = Creation(
-            store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
-        )
-        try:
-            made = creation.run(lock)
-        finally:
-            progress.end()
+    made = _in_place(options, store) if has_log(store) else _of_a_broker(options, store)
     took = time.monotonic() - begun
     if options.format == "json":
         print(json.dumps({**summary_of(made.manifest), **_work(made, took)}))
@@ -63,6 +55,31 @@ def create(options: argparse.Namespace, store: Destination) -> int:
     if options.format == "parquet":
         _export(options.dest, made.manifest, options.isolation)
     return EXIT_DONE
+
+
+def _in_place(options: argparse.Namespace, store: Destination) -> Created:
+    """A snapshot of the log that is kept below DEST."""
+    if options.org is not None or options.broker is not None:
+        raise SnapshotError(
+            "there is a log below it, whose snapshots have all orgs and need no broker; "
+            "name another DEST with --broker or --org"
+        )
+    with store.locked() as lock:
+        return snapshot_in_store(store, lock, lease_seconds=options.lease)
+
+
+def _of_a_broker(options: argparse.Namespace, store: Destination) -> Created:
+    """A snapshot of a broker's log, with a copy of what DEST lacks."""
+    taken = _cut(options)  # checks the options before anything is created
+    with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
+        progress = Progress(sys.stderr.isatty())
+        creation = Creation(
+            store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
+        )
+        try:
+            return creation.run(lock)
+        finally:
+            progress.end()
 
 
 def _export(dest: str, manifest: Manifest, isolation: str) -> None:

@@ -12,7 +12,7 @@ _ACTIONS = {
     "list": "list the snapshots",
     "show": "print a snapshot's topics, partitions and group offsets",
     "verify": "read a whole snapshot and report damage",
-    "restore": "create a data folder from a snapshot, for a new broker",
+    "restore": "create a data folder, or a log in an object store, from a snapshot",
     "drop": "remove a snapshot, and the files that no other snapshot needs",
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -42,8 +42,9 @@ def add_actions(command: argparse.ArgumentParser) -> None:
 
 def _add_restore(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "--data", type=Path, required=True, metavar="NEW",
-        help="the new data folder; it may hold keys (*.key), but nothing else",
+        "--data", required=True, metavar="NEW",
+        help="the new data folder, which may hold keys (*.key), but nothing else; or the URL of an "
+        "object store without a log, as in s3://bucket/prefix",
     )  # fmt: skip
     action.add_argument(
         "--org", type=_org, metavar="N", help="only this org's records, topics and groups"

@@ -1,4 +1,4 @@
-"""`quafka snapshot restore`: a data folder for a new broker."""
+"""`quafka snapshot restore`: a data folder for a new broker, or a log in an object store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from quafka.snapshot.output import (
     EXIT_DAMAGED,
@@ -20,6 +21,8 @@ from quafka.snapshot.output import (
 )
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, restore
+from quafka_broker.snapshots.restore_into_store import restore_into_store
+from quafka_objects.address import open_store
 
 
 def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
@@ -28,10 +31,7 @@ def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     progress = Progress(sys.stderr.isatty())
     try:
         with _quiet_log():
-            done = restore(
-                store, manifest_of(options, store), options.data, org=options.org,
-                skip_damage=options.damaged == "skip", progress=progress.show,
-            )  # fmt: skip
+            done = _restore(options, store, progress)
     except DamagedSnapshotError as e:
         progress.end()
         _complain(e.faults)
@@ -45,6 +45,19 @@ def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     _complain(done.faults)
     _print_restored(options, done, time.monotonic() - begun)
     return EXIT_DAMAGED if done.faults else EXIT_DONE
+
+
+def _restore(options: argparse.Namespace, store: Destination, progress: Progress) -> Restored:
+    manifest, skip = manifest_of(options, store), options.damaged == "skip"
+    if "://" not in options.data:
+        return restore(
+            store, manifest, Path(options.data), org=options.org, skip_damage=skip,
+            progress=progress.show,
+        )  # fmt: skip
+    return restore_into_store(
+        store, manifest, open_store(options.data), org=options.org, skip_damage=skip,
+        progress=progress.show,
+    )  # fmt: skip
 
 
 @contextmanager

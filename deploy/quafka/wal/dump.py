@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, TRANSACTIONS
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, SHARES, TRANSACTIONS
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.security import events as security_events
+from quafka_broker.shares import events as share_events
 from quafka_broker.transactions import events as transaction_events
 from quafka_broker.wal.disk import File, RealDisk
 from quafka_broker.wal.scan import Bad, Torn
@@ -121,16 +122,19 @@ def _events(batch: bytes, decode: Callable[[bytes], Any]) -> list[dict[str, Any]
 
 
 def _decode_security(value: bytes) -> security_events.Event:
-    """An event without the keys of credentials: a dump may be shown to others."""
+    """An event without keys and secrets: a dump may be shown to others."""
     event = security_events.decode(value)
     if isinstance(event, security_events.UserSet):
         shown = [(mechanism, b"", count, b"", b"") for mechanism, _, count, *_ in event.credentials]
         return event._replace(credentials=shown)
+    if isinstance(event, security_events.SecretMade):
+        return event._replace(secret=b"")
     return event
 
 
 _DECODERS: dict[PartitionId, Callable[[bytes], Any]] = {
     TRANSACTIONS: transaction_events.decode, SECURITY: _decode_security,
+    SHARES: share_events.decode,
 }  # fmt: skip
 
 

@@ -12,16 +12,25 @@ from confluent_kafka import Consumer
 from quafka.client.connection import Connection
 from quafka.commands import consume
 from quafka.commands.doctor import _bootstrap, _broker, _clock
+from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_security import check_certificate, check_security
 from quafka.commands.findings import Report
-from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseBroker
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from quafka_proto.schema.quafka import (
+    DescribeCompactionRequest,
+    DescribeCompactionResponse,
     DescribeGatewayResponse,
     GatewayBroker,
     GatewayListener,
     GatewayServer,
+    PartitionCompaction,
 )
-from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, serving
+from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, connected, serving
 
 NOW_MS = 1_700_000_000_000
 GATEWAY = DescribeGatewayResponse(server_time_ms=NOW_MS, version="1.0")
@@ -210,3 +219,31 @@ def test_certificates(days: float | None, status: str | None) -> None:
     connection.certificate_ends = None if days is None else time.time() + days * 86_400
     check_certificate(report, connection)
     assert [each.status for each in report.findings] == ([status] if status else [])
+
+
+@pytest.mark.parametrize(
+    ("due", "hours", "found"),
+    [
+        (None, 0.0, []),  # the topics are not compacted
+        (False, 9.0, [("ok", "2 compacted topics, none of them late")]),
+        (True, 1.9, [("ok", "2 compacted topics, none of them late")]),
+        (True, 2.5, [("warn", "due, and not compacted for 2.5 hours: a, b")]),
+        (True, None, [("ok", "2 compacted topics, none of them late")]),
+    ],
+)
+async def test_compaction(
+    due: bool | None, hours: float | None, found: list[tuple[str, str]]
+) -> None:
+    now = NOW_MS / 1_000
+    last_ms = -1 if hours is None else round((now - hours * 3_600) * 1_000)
+    fake, report = Fake({3: (12, 12), DescribeCompactionRequest.api_key: (0, 0)}), Report()
+    topics = [MetadataResponseTopic(name="b"), MetadataResponseTopic(name="a")]
+    denied = MetadataResponseTopic(name="c", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    fake.answers[3] = MetadataResponse(topics=[*topics, denied])
+    fake.answers[DescribeCompactionRequest.api_key] = DescribeCompactionResponse(
+        partitions=[] if due is None else [PartitionCompaction(due=due, last_ms=last_ms)]
+    )
+    async with connected(fake) as connection:
+        await check_compaction(report, connection, now)
+    assert [(each.status, each.message) for each in report.findings] == found
+    assert len(fake.asked) == 4  # versions, topics, and each topic that may be described

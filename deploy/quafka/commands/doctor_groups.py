@@ -1,0 +1,67 @@
+"""The doctor's look at groups of all types: who is behind, and what keeps a group waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from quafka.client.cluster import Cluster
+from quafka.client.groups import Moving, Summary, moving, summaries
+from quafka.commands.findings import Report
+
+_MOST_NAMES = 5
+_MOST_GROUPS = 500
+_CONSUMER = "consumer"
+
+
+async def check_groups(report: Report, cluster: Cluster) -> None:
+    """Look at the groups that the client may describe. Raises ClientError."""
+    found = await summaries(cluster, ())
+    names = [each.group for each in found if each.kind == _CONSUMER][:_MOST_GROUPS]
+    judge(report, found, await moving(cluster, names))
+
+
+def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -> None:
+    """Add findings about groups, and about those of KIP-848 in detail."""
+    left = [each for each in found if not each.members and each.lag]
+    if left:
+        left.sort(key=lambda each: -(each.lag or 0))
+        report.warn(
+            "groups",
+            f"{_count(len(left), 'group')} without members "
+            f"{'has' if len(left) == 1 else 'have'} records to read: "
+            f"{_names(f'{each.group} ({each.lag:,})' for each in left)}",
+            "start their consumers; groups that nobody needs can be deleted "
+            "(`quafka groups delete`)",
+        )
+    late = [each for each in details if each.late]
+    if late:
+        report.warn(
+            "groups",
+            f"members have not taken up their group's last assignment: "
+            f"{_names(f'{each.group} ({_names(each.late)})' for each in late)}",
+            "if this lasts, a member is busy between two polls and does not give up partitions; "
+            "it is removed after its max.poll.interval.ms",
+        )
+    mixed = [each for each in details if each.classic and each.consumers]
+    if mixed:
+        report.warn(
+            "groups",
+            "members of both protocols: "
+            + _names(
+                f"{each.group} ({each.classic} classic, {each.consumers} of KIP-848)"
+                for each in mixed
+            ),
+            "restart the classic ones with group.protocol=consumer, or the others without",
+        )
+    if not (left or late or mixed):
+        report.ok("groups", f"{_count(len(found), 'group')}, none of which waits for somebody")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _names(found: Iterable[str]) -> str:
+    every = list(found)
+    more = len(every) - _MOST_NAMES
+    return ", ".join(every[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""What `quafka doctor --store` finds about an object store: whether a log may be kept there."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from quafka.commands.findings import Report
+from quafka_objects.address import open_store
+from quafka_objects.errors import (
+    AccessDeniedError,
+    StoreAddressError,
+    TransientStoreError,
+    UnsafeStoreError,
+)
+from quafka_objects.race import CREATORS, WRITERS, verify_store
+from quafka_objects.retries import RetryPolicy
+from quafka_objects.store import ObjectStore
+from quafka_proto.chain_format import MANIFESTS, Manifest, decode_manifest
+from quafka_proto.errors import Malformed
+
+_ATTEMPT_SECONDS = 10.0
+_PATIENCE = RetryPolicy(seconds=20.0)
+_SLOW = 0.25
+"""Seconds of a write under contention above which producers with acks wait noticeably."""
+
+
+def check_store(report: Report, address: str) -> None:
+    """Open the store, race writers in it, and report who owns the shards below the prefix."""
+    try:
+        store = open_store(address, attempt_seconds=_ATTEMPT_SECONDS)
+        proof = verify_store(store, patience=_PATIENCE)
+    except UnsafeStoreError as e:
+        report.fail("store", str(e), "keep the log in another store: see docs/object-store.md")
+        return
+    except StoreAddressError as e:
+        report.fail("store", f"{address!r}: {e}", "name a bucket, as in s3://bucket/prefix")
+        return
+    except AccessDeniedError as e:
+        fix = "give the credentials the right to read, write, list and delete below the prefix"
+        report.fail("store", str(e), fix)
+        return
+    except TransientStoreError as e:
+        report.fail("store", str(e), "check AWS_ENDPOINT_URL and the network; try again later")
+        return
+    except OSError as e:
+        report.fail("store", str(e), "check the bucket's name, region and endpoint")
+        return
+    report.ok("create", f"one of {CREATORS} creators won, in each of {proof.creations} races")
+    report.ok("swap", f"one of {WRITERS} writers won, in each of {proof.swaps} rounds")
+    report.ok("list", "what is written is read and listed at once")
+    took = f"median {proof.median * 1e3:.0f} ms, slowest {proof.slowest * 1e3:.0f} ms"
+    if proof.median > _SLOW:
+        fix = "use a bucket in this region, or a faster class of storage"
+        report.warn("latency", f"a write beside others takes {took}", fix)
+    else:
+        report.ok("latency", f"a write beside others takes {took}")
+    _shards(report, store)
+
+
+def _shards(report: Report, store: ObjectStore) -> None:
+    """Who owns the shards of the cluster whose prefix this is, if it is one."""
+    try:
+        for found in store.list_objects(MANIFESTS):
+            name = found.path.rpartition("/")[2]
+            if name.isdecimal():  # not what an interrupted write has left
+                _shard(report, decode_manifest(store.read(found.path), int(name)))
+    except (OSError, Malformed) as e:
+        report.fail("shards", f"a manifest cannot be read: {e}", "see docs/object-store.md")
+
+
+def _shard(report: Report, manifest: Manifest) -> None:
+    name = f"shard {manifest.shard}, epoch {manifest.epoch}"
+    owner = manifest.owner
+    if owner is None:
+        report.ok("shards", f"{name}: released, no broker owns it")
+        return
+    ends = datetime.fromtimestamp(manifest.lease_until_ms / 1000, UTC)
+    where = f"{name}: {owner.node[:16]} at {owner.address}"
+    if manifest.lease_until_ms > time.time() * 1000:
+        report.ok("shards", where)
+    else:
+        message = f"{where} has not renewed its lease, which ended at {ends:%Y-%m-%d %H:%M:%S} UTC"
+        report.warn("shards", message, "start a broker on this prefix, if none takes it over")
