@@ -22,6 +22,17 @@ from quafka_mesh_ops.ops.records import (
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.ops.shares import (
+    AcknowledgedBatch,
+    AcknowledgePartition,
+    AcknowledgeRecords,
+    AcquiredPartition,
+    AcquiredRange,
+    AcquireRecords,
+    AcquireRecordsResp,
+    BatchRange,
+    SharePlace,
+)
 from quafka_mesh_ops.ops.topics import (
     CreateTopic,
     DescribeTopics,
@@ -57,6 +68,8 @@ from quafka_proto.kafka_metadata_records import (
 from quafka_proto.message import Message, Request
 from quafka_proto.message_sets import encode_message
 from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from tests.fuzz.chain import chain_seeds
+from tests.fuzz.group_facts import group_facts_seeds
 from tests.fuzz.sasl import sasl_seeds
 from tests.property.proto.messages import CASES, random_message
 
@@ -68,6 +81,9 @@ RECORDS = [
     Record(1, NOW + 7, None, b"x" * 130, [("one", b"1"), ("one", None)]),
     Record(2, NOW - 9, b"", None, []),
 ]
+
+
+_OTHERS = {"sasl": sasl_seeds, "chain": chain_seeds, "group_facts": group_facts_seeds}
 
 
 @cache
@@ -89,8 +105,8 @@ def seeds(target: str) -> list[bytes]:
         return _mesh_streams() if target == "mesh_stream" else _mesh_envelopes()
     if target.startswith("kafka_"):
         return _kafka(target)
-    if target == "sasl":
-        return sasl_seeds()
+    if target in _OTHERS:
+        return _OTHERS[target]()
     return _compressed()
 
 
@@ -194,11 +210,23 @@ OPS: list[AnyOp] = [
     CreateTopic("orders", 3),
     HoldLease(bytes(16), bytes(8), 7),
     OpenPlaces(),
+    AcquireRecords("workers", "m-1", [SharePlace("", n, bytes(16)) for n in range(3)], 500, 1),
+    AcknowledgeRecords(
+        "workers",
+        "m-1",
+        [AcknowledgePartition("", 0, [AcknowledgedBatch(5, 7, b"\1\2\0")], bytes(16))],
+    ),
 ]
 ANSWERS: list[tuple[OpCode, WireStruct]] = [
     (OpCode.PRODUCE, ProduceOpsResp([ProduceOpResp(70_000, 3, error_message="no")])),
     (OpCode.FETCH, FetchOpsResp([FetchOpResp([bytes(250), b"yz"], 9), FetchOpResp([], -1, 3)])),
     (OpCode.FETCH, FetchOpsResp([FetchOpResp([], 9, places=[Place("0-1", bytes(23) + b"\1")])])),
+    (
+        OpCode.ACQUIRE_RECORDS,
+        AcquireRecordsResp(
+            [AcquiredPartition([AcquiredRange(5, 7, 1)], [BatchRange(4, 9, 300)])], 30_000
+        ),
+    ),
     (OpCode.OPEN_PLACES, OpenPlacesResp("/tmp/places", bytes(32))),
     (OpCode.DESCRIBE_TOPICS, DescribeTopicsResp("id", [TopicDescription("t", bytes(16), 3)])),
     (OpCode.HOLD_LEASE, HoldLeaseResp(bytes(8), 9, 2000, False, [Change("t", bytes(16), 1)])),

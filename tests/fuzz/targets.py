@@ -44,11 +44,14 @@ from quafka_proto.records import (
     split_batches,
 )
 from quafka_proto.schema import response_type
+from tests.fuzz.chain import chain
+from tests.fuzz.group_facts import group_facts
 from tests.fuzz.sasl import sasl
 
 REFUSED = (Malformed, BatchError, UnsupportedVersion, ProtocolError)
 LIMIT = 1 << 20
 """What anything may decompress to; bytes."""
+_CODES = sorted(OPS)
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -170,14 +173,18 @@ def decompression(data: bytes) -> bool:
 
 
 def mesh_stream(data: bytes) -> bool:
-    """Frames on a stream of the mesh; the first byte says in pieces of what size they arrive."""
+    """Frames on a stream of the mesh; the first byte says in pieces of what size they arrive.
+
+    There are some 256 pieces at most: each has a cost of its own, which is none of its bytes'.
+    Nothing on a stream says which op an answer is for: its length chooses one here.
+    """
     frames = StreamFrames(LIMIT, LIMIT)
-    size = 1 + (data or b"\0")[0]
+    size = max(1 + (data or b"\0")[0], len(data) // 256)
     try:
         for at in range(1, len(data), size):
             for tag, payload in frames.feed(0, data[at : at + size], False):
                 if tag in (Tag.OP, Tag.RESPONSE):
-                    _mesh_envelope(tag, payload)
+                    _mesh_envelope(tag, payload, _CODES[len(payload) % len(_CODES)])
                 elif tag is not Tag.GOAWAY:
                     decode_number(payload)
             assert frames.unfinished <= LIMIT
@@ -196,7 +203,7 @@ def mesh_envelope(data: bytes) -> bool:
     return True
 
 
-def _mesh_envelope(tag: Tag, payload: Buffer, code: int = 0) -> None:
+def _mesh_envelope(tag: Tag, payload: Buffer, code: int) -> None:
     if tag is Tag.OP:
         request = decode_request(payload)
         op = OPS.get(request.op_code)
@@ -277,5 +284,7 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
         kafka_indexes,
         kafka_segment,
         sasl,
+        chain,
+        group_facts,
     )
 }

@@ -11,11 +11,16 @@ What it raises fails it. `arena` (`arena.py`) has the addresses, raw sockets, cl
 The runner (`runner.py`) adds the checks that hold for every attack: the bystander (`bystander.py`,
 a producer and a consumer at 100 records a second) loses no record and sees no error that is not
 retriable; neither process' event loop has a turn above 250 ms (`quafka_loop_longest_turn_seconds`,
-measured in the process, without the time for which it was runnable and had no core, see
-`inject/`); memory returns. An attack may state other limits, with a reason, and
+measured in the process, without what other work on the machine took, see `inject/`); memory
+returns. An attack may state other limits, with a reason, and
 arguments of the broker and gateway it needs; attacks with the same arguments share a cluster.
 
-`make hostile` runs all of them and prints a table, `make hostile ARGS="--only NAME"` some, and
-`ARGS="--code DIR"` against the code of another checkout. `make test` runs those that are marked
-`part_of_make_test` (`test_catalogue.py`).
+Then all attacks of Kafka clients are played again with clients that log in (`logins.py`): over TLS
+with SCRAM, with all rights in an org of their own, beside a bystander of another org; and what they
+have sent is sent again by connections that do not log in (`before_login.py`).
+
+`make hostile` runs all of them and prints tables, `make hostile ARGS="--only NAME"` some,
+`ARGS="--mode open"` or `"--mode login"` one half, and `ARGS="--code DIR"` against the code of
+another checkout. `make test` runs those that are marked `part_of_make_test` (`test_catalogue.py`).
+With `HOSTILE_STACKS=FILE` in the environment, the stacks of long turns are in files of that name.
 """

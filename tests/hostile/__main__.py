@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.hostile.catalogue import load
+from tests.hostile.catalogue import Attack, load
+from tests.hostile.logins import behind_login, can_log_in
 from tests.hostile.runner import PROGRAMS, Row, play_all
 
 _HEAD = (
-    "| item | attack | s | loop ms, gateway | broker | errors | lost | slowest ack ms "
-    "| gateway MiB before/peak/after | broker MiB | |"
+    "| item | attack | s | loop ms (by the clock), gateway | broker | errors | lost "
+    "| slowest ack ms | gateway MiB before/peak/after | broker MiB | |"
+)
+_BEFORE = (
+    "| before a login | connections | KiB | CPU ms of the gateway, each | loop ms | MiB kept |"
 )
 
 
@@ -22,6 +27,10 @@ def main() -> int:
     parser.add_argument("--item", action="append", help="attacks of this item")
     parser.add_argument("--part", action="store_true", help="those that `make test` runs")
     parser.add_argument("--code", type=Path, help="attack the programs of this checkout")
+    parser.add_argument(
+        "--mode", choices=("open", "login", "all"), default="all",
+        help="attackers connect to an open listener, or log in first (and then do not)",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="name the attacks and end")
     options = parser.parse_args()
     attacks = [
@@ -34,17 +43,43 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{one.item or '-':4} {one.name}" for one in attacks))
         return 0
-    print(f"{_HEAD}\n|{'---|' * (_HEAD.count('|') - 1)}", flush=True)
-    through: list[Row] = []
-    for row in play_all(attacks, options.code):
-        print(line(row), flush=True)
-        if row.problems or row.slow_loops:
-            through.append(row)
+    rows: list[Row] = []
+    if options.mode != "login":
+        rows += _played(attacks, options.code)
+    if options.mode != "open":
+        rows += _played([behind_login(one) for one in attacks if can_log_in(one)], options.code)
+        _print_before(rows)
+    through = [row for row in rows if row.problems or row.slow_loops]
     for row in through:
-        print(f"\n{row.attack.name}:")
+        print(f"\n{_title(row)}:")
         print("\n".join(f"  {problem}" for problem in (*row.problems, *row.slow_loops)))
-    print(f"\n{len(attacks)} attacks, {len(through)} got through")
+    print(f"\n{len(rows)} attacks, {len(through)} got through")
     return 1 if through else 0
+
+
+def _played(attacks: list[Attack], code: Path | None) -> Iterator[Row]:
+    """Play them and print a table."""
+    print(f"\n{_HEAD}\n|{'---|' * (_HEAD.count('|') - 1)}", flush=True)
+    for row in play_all(attacks, code):
+        print(line(row), flush=True)
+        yield row
+
+
+def _print_before(rows: list[Row]) -> None:
+    """What was sent behind logins, sent again without."""
+    print(f"\n{_BEFORE}\n|{'---|' * (_BEFORE.count('|') - 1)}")
+    for row in rows:
+        if row.before is not None and row.before.connections:
+            cells = [
+                row.attack.name, row.before.connections, row.before.sent >> 10,
+                f"{row.before.cpu_ms:.1f}", f"{row.before.turn * 1000:.0f}",
+                f"{row.before.kept_mib:.1f}",
+            ]  # fmt: skip
+            print(f"| {' | '.join(map(str, cells))} |")
+
+
+def _title(row: Row) -> str:
+    return f"{row.attack.name}{', behind a login' if row.attack.behind_login else ''}"
 
 
 def line(row: Row) -> str:
@@ -53,13 +88,16 @@ def line(row: Row) -> str:
         f"{one.before:.0f}/{one.peak:.0f}/{one.after:.0f}"
         for one in (row.memory[name] for name in PROGRAMS)
     ]
-    gateway, broker = (f"{row.turns.get(name, 0) * 1000:.0f}" for name in PROGRAMS)
+    gateway, broker = (
+        f"{row.turns.get(name, 0) * 1000:.0f} ({row.walls.get(name, 0) * 1000:.0f})"
+        for name in PROGRAMS
+    )
     verdict = "got through" if row.problems else "slow" if row.slow_loops else "held"
     if row.slow_loops and row.starved > max(row.turns.values()):
         verdict += f" (no core for {row.starved:.1f} s)"
     account = row.account
     cells = [
-        row.attack.item, row.attack.name, f"{row.seconds:.1f}", gateway, broker,
+        row.attack.item, _title(row), f"{row.seconds:.1f}", gateway, broker,
         len(account.errors), len(account.lost), f"{account.slowest_ack * 1000:.0f}", *memory,
         verdict,
     ]  # fmt: skip

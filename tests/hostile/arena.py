@@ -20,6 +20,7 @@ from tests.support.raw_client import RawClient
 T = TypeVar("T")
 _PATIENCE = 150.0
 _LONGEST = "quafka_loop_longest_turn_seconds"
+_LONGEST_BY_CLOCK = "hostile_loop_longest_turn_seconds"
 
 
 class Arena:
@@ -27,17 +28,23 @@ class Arena:
 
     _numbers = itertools.count(1)
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, address: tuple[str, int] | None = None
+    ) -> None:
+        """`address`: for attackers; None: the gateway's."""
         self.cluster = cluster
+        self._address = address
         self.folder = folder
         """For the attacks' own files."""
         self.longest = {"broker": 0.0, "gateway": 0.0}
         """The longest turn of each program's event loop that has been read, in seconds."""
+        self.longest_by_clock = dict(self.longest)
+        """The same with the time for which other work had the machine."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of the gateway, for Kafka clients."""
-        return self.cluster.address
+        """Of the gateway, for the attackers' clients."""
+        return self._address or self.cluster.address
 
     @property
     def mesh_address(self) -> tuple[str, int]:
@@ -91,7 +98,11 @@ class Arena:
             client.close()
         pairs = (line.split() for line in text.splitlines() if line[0] != "#")
         found = {name: float(value) for name, value in pairs if "{" not in name}
-        self.longest[program] = max(self.longest[program], found[_LONGEST])
+        for longest, name in (
+            (self.longest, _LONGEST),
+            (self.longest_by_clock, _LONGEST_BY_CLOCK),
+        ):
+            longest[program] = max(longest[program], found[name])
         return found
 
     def restart_broker(self) -> None:

@@ -38,7 +38,7 @@ def comes_to_tls(arena: Arena) -> None:
 
 
 @attack("garbage comes to the port for bulk answers", part_of_make_test=True,
-        broker=_TLS, gateway=_TLS)  # fmt: skip
+        of_clients=False, broker=_TLS, gateway=_TLS)  # fmt: skip
 def garbage(arena: Arena) -> None:
     """Also garbage that begins well, and TLS without an offer."""
     chance = random.Random(7)
@@ -51,7 +51,7 @@ def garbage(arena: Arena) -> None:
 
 
 @attack("connections to the port for bulk answers send one byte a second", part_of_make_test=True,
-        broker=_TLS, gateway=_TLS)  # fmt: skip
+        of_clients=False, broker=_TLS, gateway=_TLS)  # fmt: skip
 def slow(arena: Arena) -> None:
     """They are closed at the deadline, and others get in meanwhile."""
     run(_slow(arena))
@@ -81,7 +81,7 @@ async def _slow(arena: Arena) -> None:
 
 
 @attack("the port for bulk answers is full of idle connections; then the gateway connects",
-        part_of_make_test=True, broker=_TLS, gateway=_TLS)  # fmt: skip
+        of_clients=False, part_of_make_test=True, broker=_TLS, gateway=_TLS)  # fmt: skip
 def full(arena: Arena) -> None:
     """It gets its TLS connection all the same."""
     with ExitStack() as stack:

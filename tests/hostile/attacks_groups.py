@@ -53,7 +53,9 @@ async def _join(member: RawMember, metadata: bytes) -> JoinGroupResponse:
         )
         answer = await member.connection.call(request, JoinGroupResponse, 5)
         member.id = answer.member_id or member.id
-        if answer.error_code not in _AGAIN:
+        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            member.id = ""  # a first generation of few went on without it
+        elif answer.error_code not in _AGAIN:
             member.generation = answer.generation_id
             return answer
 
@@ -82,7 +84,7 @@ async def _form(arena: Arena, count: int, metadata: bytes, assignment: bytes) ->
                 lead = next((a for a in joined if a.member_id == a.leader), None)
                 if lead is not None and len(lead.members) == count:
                     break
-            assert errors <= {0, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
+            assert errors <= {0, ErrorCode.REBALANCE_IN_PROGRESS}
         names = [one.member_id for one in lead.members]
         synced = await asyncio.gather(
             *(_sync(one, names if one.id == lead.leader else [], assignment) for one in joining)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import ssl
 import threading
 import time
 
+import pytest
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 
 from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.ops.cluster import ClusterMap, LookAtShards, OpenShard
 from quafka_mesh_ops.ops.snapshots import PinSnapshot, UnpinSnapshot
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
 
+_PARKED = 32
+"""Questions for the map that a broker parks for one node."""
 _PER_SECOND = 1_800
 _SECONDS = 2.0
 _CONNECTS = 10.0
@@ -71,7 +76,7 @@ class Flood:
 
 
 @attack("QUIC Initials come from addresses that never answer; then a gateway connects", "12",
-        part_of_make_test=True)  # fmt: skip
+        of_clients=False, part_of_make_test=True)  # fmt: skip
 def spoofed(arena: Arena) -> None:
     """A gateway that the broker allows connects during the flood (it once took 22 s)."""
     with Flood(arena.mesh_address):
@@ -92,7 +97,8 @@ async def _connects(arena: Arena) -> None:
         await client.close()
 
 
-@attack("garbage datagrams come to the mesh", part_of_make_test=True)
+@attack("garbage datagrams come to the mesh", part_of_make_test=True,
+        of_clients=False)  # fmt: skip
 def garbage(arena: Arena) -> None:
     chance = random.Random(7)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -102,7 +108,8 @@ def garbage(arena: Arena) -> None:
                 time.sleep(0.001)
 
 
-@attack("a node pins the log again and again, and never lets go", "13", part_of_make_test=True)
+@attack("a node pins the log again and again, and never lets go", "13", part_of_make_test=True,
+        of_clients=False)  # fmt: skip
 def pins(arena: Arena) -> None:
     """It gets as many pins as `snapshot.pins.max`, and then an error."""
     run(_pins(arena))
@@ -125,4 +132,34 @@ async def _pins(arena: Arena) -> None:
     finally:
         for name in names:
             await client.call(UnpinSnapshot(name), org_id=1, deadline=30)
+        await client.close()
+
+
+@attack("a node parks questions for the cluster's map, and asks for shards that are not there",
+        part_of_make_test=True, of_clients=False)  # fmt: skip
+def cluster_map(arena: Arena) -> None:
+    """A few of its questions stay parked; the others are answered at once."""
+    run(_cluster_map(arena))
+
+
+async def _cluster_map(arena: Arena) -> None:
+    host, port = arena.mesh_address
+    client = MeshClient(host, port, arena.gateway_identity, {arena.broker_id}, Tracer())
+    await client.start()
+    try:
+        known = (await client.call(ClusterMap(), org_id=1, deadline=30)).version
+        questions = [
+            asyncio.ensure_future(client.call(ClusterMap(known, wait), org_id=1, deadline=90))
+            for wait in (1 << 31, 60_000) * 1_000
+        ]
+        async with asyncio.timeout(30):
+            while sum(not each.done() for each in questions) > _PARKED:
+                await asyncio.sleep(0.01)
+        for each in questions:
+            each.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
+        for op in (OpenShard(-1), OpenShard(7), OpenShard((1 << 63) - 1), LookAtShards(1 << 62)):
+            with pytest.raises(OpFailedError):
+                await client.call(op, org_id=1, deadline=30)
+    finally:
         await client.close()

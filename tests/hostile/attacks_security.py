@@ -77,7 +77,7 @@ def _quota(number: int) -> QuotaChange:
 
 
 @attack("a node fills an org with users, ACLs and quotas, and asks for all of them again and again",
-        part_of_make_test=True)  # fmt: skip
+        of_clients=False, part_of_make_test=True)  # fmt: skip
 def full(arena: Arena) -> None:
     run(_full(arena))
 
@@ -117,8 +117,7 @@ def _after(answer: WatchSecurityResp, max_wait_ms: int = 0) -> WatchSecurity:
     return WatchSecurity(answer.incarnation, answer.version, max_wait_ms, answer.began)
 
 
-@attack("a node parks thousands of watches, and changes a user again and again",
-        part_of_make_test=True)  # fmt: skip
+@attack("a node parks thousands of watches, and changes a user again and again", of_clients=False)
 def parked(arena: Arena) -> None:
     run(_parked(arena))
 
@@ -136,7 +135,8 @@ async def _parked(arena: Arena) -> None:
         assert any(answer.changes for answer in answers)
 
 
-@attack("records of security that cannot be", part_of_make_test=True)
+@attack("records of security that cannot be", part_of_make_test=True,
+        of_clients=False)  # fmt: skip
 def impossible(arena: Arena) -> None:
     run(_impossible(arena))
 

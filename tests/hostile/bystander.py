@@ -1,6 +1,7 @@
 """A producer and a consumer at 100 records a second, in a process of their own.
 
-`python -m tests.hostile.bystander BOOTSTRAP TOPIC`. Each line on its standard input asks for an
+`python -m tests.hostile.bystander BOOTSTRAP TOPIC SETTINGS`. The settings, a JSON object, are
+further ones of both clients. Each line on its standard input asks for an
 account: it waits until all records so far are acknowledged and consumed, and writes an `Account`
 as a JSON object. It ends with its standard input.
 
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -42,10 +44,13 @@ class Account:
 class Bystander:
     """The process, as the runner sees it."""
 
-    def __init__(self, bootstrap: str, topic: str, log: Path) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        given = (bootstrap, topic, json.dumps(settings or {}))
         with log.open("ab") as errors:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.hostile.bystander", bootstrap, topic],
+                [sys.executable, "-m", "tests.hostile.bystander", *given],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -85,8 +90,9 @@ class Bystander:
 class _Traffic:
     """The two clients, a thread each; the account is shared under a lock."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, settings: str) -> None:
         self._bootstrap = bootstrap
+        self._settings: dict[str, str] = json.loads(settings)
         self._topic = topic
         self._lock = threading.Lock()
         self._account = Account()
@@ -146,6 +152,7 @@ class _Traffic:
                 "message.timeout.ms": 60_000,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": self._client_error,
+                **self._settings,
             }
         )
         due = time.monotonic()
@@ -190,6 +197,7 @@ class _Traffic:
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": self._client_error,
+                **self._settings,
             }
         )
         consumer.subscribe([self._topic])

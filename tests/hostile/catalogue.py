@@ -34,6 +34,8 @@ class Attack:
         listeners: the gateway's, the bystander's first; "": one.
         prepare: makes in that folder what the arguments name, before the programs start.
         why: the reason for limits other than the usual.
+        of_clients: whether all attackers are Kafka clients, which can be made to log in.
+        behind_login: they do log in (`logins.py`).
     """
 
     name: str
@@ -47,6 +49,8 @@ class Attack:
     listeners: str
     prepare: Callable[[Path], None] | None
     why: str
+    of_clients: bool
+    behind_login: bool = False
 
 
 CATALOGUE: dict[str, Attack] = {}
@@ -64,6 +68,7 @@ def attack(
     listeners: str = "",
     prepare: Callable[[Path], None] | None = None,
     why: str = "",
+    of_clients: bool = True,
 ) -> Callable[[Run], Run]:
     """Enter a function into the catalogue. The arguments are those of `Attack`."""
 
@@ -83,6 +88,7 @@ def attack(
             listeners,
             prepare,
             why,
+            of_clients,
         )
         return run
 

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from quafka_telemetry import loop_turns
+from tests.hostile import logins
 from tests.hostile.arena import Arena
+from tests.hostile.before_login import Before, idle_cpu, send_again
 from tests.hostile.bystander import Account, Bystander
 from tests.hostile.catalogue import Attack
+from tests.hostile.relay import Recording, Relay
 from tests.support.cluster import Cluster, Process
 
 PROGRAMS = ("gateway", "broker")
@@ -52,11 +56,15 @@ class Row:
     attack: Attack
     seconds: float = 0.0
     turns: dict[str, float] = field(default_factory=dict[str, float])
-    """The longest turn of each program's loop, in seconds."""
+    """The longest turn of each program's loop, in seconds; without what the machine took."""
+    walls: dict[str, float] = field(default_factory=dict[str, float])
+    """The same by the clock."""
     starved: float = 0.0
     """Seconds for which both programs together were ready to run and had no core."""
     memory: dict[str, Memory] = field(default_factory=dict[str, Memory])
     account: Account = field(default_factory=Account)
+    before: Before | None = None
+    """The same before a login, of an attack behind one."""
     problems: list[str] = field(default_factory=list[str])
     slow_loops: list[str] = field(default_factory=list[str])
     """Problems that a machine with too much to do may explain."""
@@ -72,6 +80,9 @@ class Stage:
     def __init__(self, attack: Attack, code: Path | None = None) -> None:
         self.arguments = (attack.broker, attack.gateway, attack.listeners)
         self._prepare = attack.prepare
+        self._behind_login = attack.behind_login
+        self._relay: Relay | None = None
+        self._idle = 0.0
         self._code = code
         self._open = ExitStack()
         self._arena: Arena | None = None
@@ -96,13 +107,28 @@ class Stage:
             opening.enter_context(_killed(cluster))
             cluster.start_broker()
             cluster.start_gateway()
-            self._arena = Arena(cluster, folder)
-            topic = self._arena.topic()
             log = folder / "bystander.log"
-            self._bystander = opening.enter_context(Bystander(cluster.bootstrap, topic, log))
+            if self._behind_login:
+                bystander = self._prepare_logins(cluster, folder, log, opening)
+            else:
+                self._arena = Arena(cluster, folder)
+                bystander = Bystander(cluster.bootstrap, self._arena.topic(), log)
+            self._bystander = opening.enter_context(bystander)
             self._bystander.account()
+            if self._behind_login:
+                self._idle = idle_cpu(cluster.gateway)
             self._open = opening.pop_all()
         return self
+
+    def _prepare_logins(
+        self, cluster: Cluster, folder: Path, log: Path, opening: ExitStack
+    ) -> Bystander:
+        topic = "bystander"
+        logins.make_orgs(cluster, topic)
+        self._relay = opening.enter_context(logins.relay(cluster, folder))
+        self._arena = Arena(cluster, folder, self._relay.address)
+        bootstrap = "{}:{}".format(*logins.clients_address(cluster))
+        return Bystander(bootstrap, topic, log, logins.bystander_settings(folder))
 
     def __exit__(self, *exc_info: object) -> None:
         self._open.close()
@@ -129,7 +155,7 @@ class Stage:
         arena = self.arena
         before = self._look(row)
         for name in PROGRAMS:
-            arena.longest[name] = 0.0
+            arena.longest[name] = arena.longest_by_clock[name] = 0.0
         began = time.monotonic()
         try:
             with _deadline(_ATTACK_SECONDS):
@@ -137,15 +163,34 @@ class Stage:
         except Exception as e:
             row.problems.append(_short(e))
         row.seconds = time.monotonic() - began
+        recorded: Recording = Counter()
         try:
             arena.alive()
+            if self._relay is not None:
+                recorded = self._relay.recorded()
             row.account = self._bystander.account()
             self._look_again(row, before)
         except (AssertionError, OSError) as e:
             row.problems.append(_short(e))
         row.turns = dict(arena.longest)
+        row.walls = dict(arena.longest_by_clock)
         _judge(row)
+        if self._relay is not None and not row.problems:
+            self._send_again(row, recorded)
         return row
+
+    def _send_again(self, row: Row, recorded: Recording) -> None:
+        """The same before a login."""
+        assert self._bystander is not None
+        there = logins.clients_address(self.arena.cluster)
+        try:
+            row.before = send_again(self.arena, recorded, there, self._idle)
+            account = self._bystander.account()
+        except (AssertionError, OSError) as e:
+            row.problems.append(f"before a login: {_short(e)}")
+            return
+        found = [*row.before.problems, *_missed(account)]
+        row.problems += [f"before a login: {problem}" for problem in found]
 
     def _look(self, row: Row) -> dict[str, float]:
         """Before: read everything once, so that the next reading is of the attack alone."""
@@ -223,18 +268,22 @@ class Stages:
 
 
 def _judge(row: Row) -> None:
-    account, limit = row.account, row.attack.loop_seconds
-    if account.lost:
-        row.problems.append(f"{len(account.lost)} records of the bystander are lost")
-    if account.doubled:
-        row.problems.append(f"{len(account.doubled)} records of the bystander are there twice")
-    row.problems += [f"the bystander: {error}" for error in sorted(set(account.errors))]
+    limit = row.attack.loop_seconds
+    row.problems += _missed(row.account)
     if limit is not None:
         row.slow_loops = [
             f"the {name}'s loop had a turn of {seconds * 1000:.0f} ms"
             for name, seconds in row.turns.items()
             if seconds > limit
         ]
+
+
+def _missed(account: Account) -> Iterator[str]:
+    if account.lost:
+        yield f"{len(account.lost)} records of the bystander are lost"
+    if account.doubled:
+        yield f"{len(account.doubled)} records of the bystander are there twice"
+    yield from (f"the bystander: {error}" for error in sorted(set(account.errors)))
 
 
 def _environment(code: Path | None) -> dict[str, str]:

@@ -7,12 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.hostile.catalogue import Attack, load
+from tests.hostile.logins import behind_login
 from tests.hostile.runner import Stages
 
 _PLAYS = 3
 """How often an attack may be played where only the loop was slow: other work on the machine makes
 a turn longer, but not three times in a row."""
 SHORT = [one for one in load() if one.part_of_make_test]
+BEHIND_LOGIN = (
+    "a thousand joins are refused",
+    "requests come a byte at a time from a hundred connections",
+    "brokers' requests for transactions come in bulk, for ids that nobody has",
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +30,17 @@ def stages() -> Iterator[Stages]:
 
 @pytest.mark.parametrize("attack", SHORT, ids=lambda one: one.name)
 def test_the_bystander_notices_nothing(stages: Stages, attack: Attack) -> None:
+    _play(stages, attack)
+
+
+@pytest.mark.parametrize("name", BEHIND_LOGIN)
+def test_nor_does_one_of_another_org_behind_logins(stages: Stages, name: str) -> None:
+    """The gateway is also sent the same without a login."""
+    (attack,) = (one for one in SHORT if one.name == name)
+    _play(stages, behind_login(attack))
+
+
+def _play(stages: Stages, attack: Attack) -> None:
     slow: list[str] = []
     for _ in range(_PLAYS):
         row = stages.play(attack)

@@ -8,6 +8,8 @@ twice, that every call ends by its deadline, that nothing fails while the link i
 neither memory nor the number of tasks grows.
 
 `python -m tests.soak groups`: consumer groups in one storm after the other (`groups.py`).
+`python -m tests.soak consumer-groups`: members of KIP-848 (`consumer_groups.py`).
+`python -m tests.soak share-groups`: members of a share group (`share_groups.py`).
 `python -m tests.soak copies` (or `streams`, `connect`, `transactions`): exactly once
 (`exactly_once.py`).
 `python -m tests.soak redis`: Redis Streams that are trimmed, fail over and are killed (`redis.py`).
@@ -45,7 +47,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
-from tests.soak import exactly_once, groups, redis
+from tests.soak import consumer_groups, exactly_once, groups, redis, share_groups
 from tests.support.link import Link
 
 LINKS: list[dict[str, float]] = [
@@ -71,6 +73,8 @@ TICK, LONGEST_BUSY = 0.1, 1.0
 """Seconds: how often the event loop's delay is looked at, and what of it our own work may be."""
 OTHERS = {
     "groups": groups.soak,
+    "share-groups": share_groups.soak,
+    "consumer-groups": consumer_groups.soak,
     "copies": exactly_once.copies,
     "streams": exactly_once.streams,
     "connect": exactly_once.connect,
