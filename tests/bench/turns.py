@@ -32,6 +32,7 @@ from quafka_mesh_ops.ops.base import AnyOp
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
 from tests.bench.load import TOPIC
 from tests.support.kafka_calls import VERSION, produce_request
@@ -112,7 +113,7 @@ def _unfair(off: bool) -> Generator[None]:
         yield
         return
     with (
-        mock.patch.object(Tenants, "several", False),
+        mock.patch.object(FairTurns, "shared", property(lambda _: False, lambda *_: None)),
         mock.patch.object(append_queue, "_SHARED_SECONDS", 0.0),
     ):
         yield
