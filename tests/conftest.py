@@ -32,13 +32,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--forbid-skips",
         action="store_true",
-        help="fail the run if any test is skipped (CI has every outside tool installed)",
+        help="fail the run if any test is skipped (CI has every outside tool that Debian has)",
     )
     parser.addoption(
         "--bare",
         action="store_true",
         help="fail the run unless all optional tools are missing and nothing else is skipped",
     )
+    parser.addoption(
+        "--on-store",
+        action="store_true",
+        help="brokers have their logs in object stores: folders in their place",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --on-store, leave out what is about a local folder; without, what is only then run."""
+    name = "local_log" if Cluster.in_store else "more_stores"
+    left_out = [item for item in items if item.get_closest_marker(name) is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 class _SkipWatch:
@@ -47,12 +61,13 @@ class _SkipWatch:
     What cannot be installed is no such skip: a right to mount, say. It is shown all the same.
 
     Args:
-        missing: tools that are not there. Tests may be skipped for want of them and of nothing
-            else, and for each of them at least one must be.
+        missing: tools that are not there: for each of them at least one test must be skipped.
+        not_packaged: others that are not there. Tests may be skipped for want of these tools and
+            of nothing else.
     """
 
-    def __init__(self, missing: set[str]) -> None:
-        self._missing = missing
+    def __init__(self, missing: set[str], not_packaged: set[str]) -> None:
+        self._missing = missing | not_packaged
         self._unused = set(missing)
         self._problems: list[str] = []
 
@@ -80,13 +95,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*tools, fetch): optional programs, and what is downloaded for the test"
     )
+    config.addinivalue_line("markers", "local_log: it needs the log in a local folder")
+    config.addinivalue_line("markers", "more_stores: run with --on-store only")
+    Cluster.in_store = bool(config.getoption("--on-store"))
     bare = config.getoption("--bare")
     if bare and any(map(needs.find, needs.TOOLS)):
         found = ", ".join(tool for tool in needs.TOOLS if needs.find(tool))
         raise pytest.UsageError(f"--bare, but there are: {found}")
     on_worker = hasattr(config, "workerinput")
     if not on_worker and (bare or config.getoption("--forbid-skips")):
-        config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set()))
+        not_packaged = {tool for tool in needs.GO_TOOLS if needs.find(tool) is None}
+        config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set(), not_packaged))
     Process.parents = Parents()
 
 

@@ -167,8 +167,11 @@ def test_the_cluster(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
     host, port = shared_cluster.address
     assert said["endpoints"].lines[1].split()[:3] == ["0", host, str(port)]
     assert "Leader" in said["replication"].lines[1]
-    (feature,) = said["features"].lines
-    assert feature.split()[1::2] == ["transaction.version", "0", "2", "2", "0"]
+    assert [line.split()[1::2] for line in said["features"].lines] == [
+        ["group.version", "0", "1", "1", "0"],
+        ["share.version", "0", "1", "1", "0"],
+        ["transaction.version", "0", "2", "2", "0"],
+    ]
     assert "\tDescribeConfigs(32): 0 to 4 [usable: 4]," in said["versions"].lines
     assert "\tUpdateFeatures(57): 0 to 2 [usable: 2]," in said["versions"].lines
 
@@ -195,7 +198,7 @@ def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome])
     assert answer.pop("cluster") == said["id"].lines[0].removeprefix("Cluster ID: ")
     assert len(answer.pop("id")) == 22
     assert answer == {
-        "cluster operations": 7, "features": 1, "quorum": 0, "partitions": 5,
+        "cluster operations": 7, "features": 3, "quorum": 0, "partitions": 5,
         "topic operations": 8, "sizes": 5, "total": True, "end": 2, "groups": 1, "offsets": 1,
         "members": 0, "reassignments": 0, "producers": 0, "quotas": 0, "users": 0,
         "transactions": 1, "acls": "SecurityDisabledException",

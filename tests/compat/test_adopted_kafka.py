@@ -65,9 +65,7 @@ class Both:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("both")
-    # The first retention would come half a minute later, in the middle of a comparison.
-    settings = {**SETTINGS, "log_initial_task_delay_ms": "3600000"}
-    with apache_kafka(folder / "kafka", 2, **settings) as kafka:
+    with apache_kafka(folder / "kafka", 2, **SETTINGS) as kafka:
         producer = write(kafka)
         time.sleep(1.5)  # for the cleaner
         expected = observe(kafka)

@@ -51,8 +51,8 @@ DENIALS = {
     E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED,
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.OPERATION_NOT_ATTEMPTED,
 }  # fmt: skip
-NO_RIGHT_NEEDED = {17, 18, 36, 68}
-"""ApiVersions and SASL; and ConsumerGroupHeartbeat, which is not served."""
+NO_RIGHT_NEEDED = {17, 18, 36}
+"""ApiVersions and SASL."""
 _FROM = {0: 3}
 """Kafka advertises Produce from version 0 on, and closes the connection below 3."""
 _SECONDS = 10.0

@@ -57,7 +57,7 @@ def consume_through_kills(cluster: Cluster, kill: Callable[[Cluster], None]) -> 
         found += poll(a) + poll(b)
         kill(cluster)
     give_up = time.monotonic() + SECONDS
-    while set(found) != set(values):
+    while set(found) != set(values) or all_committed(a, "t") < len(values):
         assert time.monotonic() < give_up
         found += poll(a) + poll(b)
     assert owned(a) | owned(b) == set(range(PARTITIONS))

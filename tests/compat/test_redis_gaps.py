@@ -113,7 +113,7 @@ def test_java(cluster: Cluster) -> None:
     before = fetches(cluster)
     console = tool(
         "consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap, "--topic", "t",
-        "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000",
+        "--partition", "0", "--offset", "earliest", "--timeout-ms", "6000",
     )  # fmt: skip
     lines = run_tools({"java": console})["java"].lines
     assert [line.encode() for line in lines if line.isdecimal()] == VALUES

@@ -91,11 +91,10 @@ def test_trap_01_no_tagged_fields_in_api_versions_3(client: RawClient) -> None:
 
 def test_features_are_in_api_versions_4(client: RawClient) -> None:
     answer = client.call(ApiVersionsRequest(), ApiVersionsResponse, 4)
-    (supported,), (finalized,) = answer.supported_features, answer.finalized_features
-    assert (supported.name, supported.min_version, supported.max_version) == (
-        "transaction.version", 0, 2,
-    )  # fmt: skip
-    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+    levels = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+    supported, finalized = answer.supported_features, answer.finalized_features
+    assert {each.name: each.max_version for each in supported} == levels
+    assert {each.name: each.max_version_level for each in finalized} == levels
     assert answer.finalized_features_epoch == 0  # clients ignore features of epoch -1
 
 

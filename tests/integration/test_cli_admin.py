@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from quafka_proto.schema.share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
+from quafka_proto.schema.share_groups import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.kafka_calls import produce
@@ -114,7 +124,7 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None
     assert (lagging["committed_offset"], lagging["high_watermark"], lagging["lag"]) == (0, 5, 5)
     assert (done["lag"], done["behind_seconds"], done["catch_up_seconds"]) == (0, 0, 0)
     (listed,) = [row for row in quafka("groups list").rows if row[0] == group]
-    assert listed[:4] == [group, "Empty", "0", "5"]
+    assert listed[:5] == [group, "classic", "Empty", "0", "5"]
     assert group not in quafka("groups list --state stable").out
 
     assert quafka(f"groups delete-offsets {group} -t {name}:1").rows == [[name, "1", "0", "-"]]
@@ -122,6 +132,58 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None
     assert quafka(f"groups delete {group}").out == f"deleted {group}\n"
     assert "no such group" in quafka(f"groups delete {group}", code=1).err
     assert group not in quafka("groups list").out
+
+
+def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
+    quafka(f"topics create {name} -p 2")
+    group, member = f"g-{name}", "A" * 22
+
+    def beat(epoch: int, topics: list[str] | None = None) -> ShareGroupHeartbeatResponse:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=topics
+        )
+        return client.call(request, ShareGroupHeartbeatResponse, 1)
+
+    joined = beat(0, [name])
+    assert joined.error_code == 0
+    assert joined.assignment is not None
+    (part,) = joined.assignment.topic_partitions
+    assert sorted(part.partitions) == [0, 1]
+    (found,) = quafka(f"groups describe {group} --format json").json["groups"]
+    assert (found["kind"], found["state"], found["protocol"]) == ("share", "Stable", "simple")
+    assert [each["partitions"] for each in found["members"]] == [{name: [0, 1]}]
+    assert "simple" in quafka(f"groups describe {group}").out
+    (listed,) = [row for row in quafka("groups list").rows if row[0] == group]
+    assert listed[:4] == [group, "share", "Stable", "1"]
+
+    refused = quafka(f"groups delete {group}", code=1).err
+    assert "member" in refused
+    assert beat(-1).member_epoch == -1
+    start = AlterShareGroupOffsetsRequestPartition(partition_index=1, start_offset=0)
+    topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=[start])
+    altered = client.call(
+        AlterShareGroupOffsetsRequest(group_id=group, topics=[topic]),
+        AlterShareGroupOffsetsResponse,
+        0,
+    )
+    assert altered.responses[0].topic_id == part.topic_id
+    (found,) = quafka(f"groups describe {group} --format json").json["groups"]
+    (only,) = found["partitions"]
+    assert (only["partition"], only["committed_offset"], only["lag"]) == (1, 0, 0)
+    assert only["high_watermark"] == 0
+    quafka(f"produce -t {name} -p 1", stdin=b"1\n2\n3\n")
+    (listed,) = [row for row in quafka("groups list").rows if row[0] == group]
+    assert listed[:5] == [group, "share", "Empty", "0", "3"]
+    (only,) = quafka(f"groups describe {group} --format json").json["groups"][0]["partitions"]
+    assert (only["high_watermark"], only["lag"]) == (3, 3)
+    findings = quafka("doctor --groups --format json").json["findings"]
+    assert any("without members" in f["message"] for f in findings if f["check"] == "groups")
+    assert found["state"] == "Empty"
+    quafka(f"groups delete {group}")
+    assert "no such group" in quafka(f"groups describe {group}", code=1).err
+    beat(0, [name])
+    (found,) = quafka(f"groups describe {group} --format json").json["groups"]
+    assert found["partitions"] == [], "a group of the same name begins anew"
 
 
 def test_part_of_it_failing_is_exit_1_and_the_rest_is_done(quafka: Command, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from quafka.commands import kafka_client
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.group_members import GROUPS
+from tests.support.ports import lasting_port
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_as_a_member_of_a_group(quafka: Command) -> None:
     assert quafka("consume -t grouped -g members -e").out == "3\n"
     assert quafka("consume -t grouped -g members -e").out == ""
     (row,) = [row for row in quafka("groups list").rows if row[0] == "members"]
-    assert row == ["members", "Empty", "0", "0", "0s"]
+    assert row == ["members", "classic", "Empty", "0", "0", "0s"]
     assert "reset-offsets" in quafka("consume -t grouped -g members -o 5", code=2).err
     assert (
         "cannot be combined with --group"
@@ -163,8 +163,7 @@ def test_what_is_typed_is_there_at_once(quafka: Command) -> None:
 
 
 def test_nobody_is_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    address = f"127.0.0.1:{lasting_port()}"
     began = time.monotonic()
     for command in ("consume -t x", "produce -t x", "topics list", "groups list"):
         assert "nothing listens on" in Command(address)(command, code=1).err

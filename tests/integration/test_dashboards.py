@@ -20,7 +20,9 @@ from tests.support.prometheus_server import SHIPPED, PrometheusServer
 from tests.support.raw_client import RawClient
 
 DASHBOARD = SHIPPED.parent / "grafana" / "dashboards" / "quafka.json"
-NOTHING_WHERE_ALL_IS_WELL = ("errors_total", "refused_total", "parked_seconds")
+NOTHING_WHERE_ALL_IS_WELL = (
+    "errors_total", "refused_total", "parked_seconds", "throttled_seconds",
+)  # fmt: skip
 
 
 def dashboard() -> Any:

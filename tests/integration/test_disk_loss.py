@@ -164,6 +164,7 @@ def about(cluster: Cluster) -> tuple[str, bytes]:
         return str(found.cluster_id), topic.topic_id
 
 
+@pytest.mark.local_log
 def test_a_new_disk_begins_with_the_last_snapshot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from quafka.commands.findings import Report
 from tests.support.cluster import Cluster
 from tests.support.command import Command
+from tests.support.ports import lasting_port
 
 HOST = "127.0.0.1"
 
@@ -55,12 +56,6 @@ def doctor(brokers: str, *more: str, timeout: float = 5.0) -> Seen:
     return Seen(ran.json["findings"], ran.code)
 
 
-def closed_port() -> int:
-    with socket.create_server((HOST, 0)) as closed:
-        port: int = closed.getsockname()[1]
-        return port
-
-
 # --- all is well ------------------------------------------------------------------------------
 
 
@@ -88,7 +83,7 @@ def test_what_cannot_be_written(shared_cluster: Cluster) -> None:
 
 
 def test_nothing_listens() -> None:
-    seen = doctor(f"{HOST}:{closed_port()}")
+    seen = doctor(f"{HOST}:{lasting_port()}")
     seen.failed("connect", "nothing listens on", "quafka up")
 
 
@@ -98,7 +93,7 @@ def test_a_name_that_cannot_be_resolved() -> None:
 
 
 def test_one_of_several_is_enough_to_write(shared_cluster: Cluster) -> None:
-    seen = doctor(f"{HOST}:{closed_port()},{shared_cluster.bootstrap}", "--write", "doctor")
+    seen = doctor(f"{HOST}:{lasting_port()},{shared_cluster.bootstrap}", "--write", "doctor")
     seen.failed("connect", "nothing listens on", "quafka up")
     assert seen.of("write")["status"] == "ok"
 
@@ -150,7 +145,7 @@ def test_a_port_that_says_nothing() -> None:
         over.wait(10)
 
     with accepting(silent) as port:
-        seen = doctor(f"{HOST}:{port}", timeout=0.3)
+        seen = doctor(f"{HOST}:{port}", timeout=2.0)
     seen.failed("connect", "answers nothing within", "--brokers")
 
 
@@ -208,7 +203,7 @@ def certificate(folder: Path) -> Path:
 
 
 def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
-    told = f"{HOST}:{closed_port()}"
+    told = f"{HOST}:{lasting_port()}"
     with Cluster(tmp_path, gateway_args=("--advertised-listener", told)) as cluster:
         seen = doctor(cluster.bootstrap)
         seen.failed(

@@ -89,6 +89,7 @@ def copied_at(manifest: Manifest) -> int:
     return found[0].offset if found else 0
 
 
+@pytest.mark.local_log
 def test_snapshots_and_a_restored_broker_have_each_record_once(cluster: Cluster) -> None:
     quafka = Command(cluster.bootstrap)
     quafka("topics create source")

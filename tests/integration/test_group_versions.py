@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from quafka_proto.schema.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -116,6 +120,29 @@ def test_a_join_that_is_refused(client: RawClient, version: int) -> None:
     answer = client.call(request, JoinGroupResponse, version)
     assert answer.error_code == E.INVALID_GROUP_ID
     assert answer.protocol_name == (None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_heartbeats_that_are_refused_before_their_group_is_sought(
+    client: RawClient, version: int
+) -> None:
+    """As by Apache Kafka 4.3, for a group that does not exist."""
+
+    def code(member_id: str, epoch: int, instance_id: str | None = None) -> int:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="no-such-group", member_id=member_id, member_epoch=epoch,
+            instance_id=instance_id,
+        )  # fmt: skip
+        return client.call(request, ConsumerGroupHeartbeatResponse, version).error_code
+
+    for epoch in (-1, -2, 1):
+        assert code("", epoch, "i") == E.INVALID_REQUEST
+    for epoch in (-2, -3):
+        assert code("m", epoch) == E.INVALID_REQUEST
+    assert code("m", -3, "i") == E.INVALID_REQUEST
+    for epoch in (-1, 1):
+        assert code("m", epoch) == E.GROUP_ID_NOT_FOUND
+    assert code("m", -2, "i") == E.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("version", range(7))

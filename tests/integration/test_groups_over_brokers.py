@@ -9,6 +9,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
@@ -26,10 +30,21 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponseGroup,
 )
 from quafka_proto.schema.quafka import DescribeGroupLagRequest, DescribeGroupLagResponse
+from quafka_proto.schema.share_fetch import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from quafka_proto.schema.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.support.fleet import Fleet
 from tests.support.group_members import GROUPS, poll
-from tests.support.kafka_calls import create_topic, produce
+from tests.support.kafka_calls import create_topic, metadata, produce, values
 from tests.support.raw_client import RawClient
 
 UNKNOWN_TOPIC, LOADING, UNKNOWN_ID = 3, 14, 100
@@ -259,3 +274,65 @@ def test_a_group_reads_both_and_goes_on_where_it_was(fleet: Fleet, client: RawCl
     asked = [ConsumerGroupTopicPartitions("readers")]
     found = admin.list_consumer_group_offsets(asked)["readers"].result(10).topic_partitions
     assert [(p.topic, p.offset) for p in found or []] == [(THERE, 4), (HERE, 4)]
+
+
+def test_a_share_group_reads_topics_of_both_brokers(client: RawClient, fleet: Fleet) -> None:
+    ids = {topic: metadata(client, topic).topics[0].topic_id for topic in BOTH}
+
+    def request(epoch: int, wait_ms: int = 0) -> ShareFetchRequest:
+        topics = [FetchTopic(topic_id, [FetchPartition(0)]) for topic_id in ids.values()]
+        return ShareFetchRequest(
+            group_id="share",
+            member_id="m",
+            share_session_epoch=epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=10,
+            topics=[] if epoch else topics,
+        )
+
+    assert client.call(request(0), ShareFetchResponse, 2).responses == []
+    for epoch, topic in enumerate((THERE, HERE), 1):
+        client.send(request(epoch, 20_000), 2)
+        with RawClient(fleet.address()) as other:
+            produce(other, topic, b"a record")
+        _, response = client.receive(ShareFetchResponse, 2)
+        (found,) = response.responses
+        assert (found.topic_id, values(found.partitions[0])) == (ids[topic], [b"a record"])
+    acknowledged = ShareAcknowledgeRequest(
+        group_id="share",
+        member_id="m",
+        share_session_epoch=3,
+        topics=[
+            AcknowledgeTopic(topic_id, [AcknowledgePartition(0, [AcknowledgementBatch(0, 0, [1])])])
+            for topic_id in ids.values()
+        ],
+    )
+    answer = client.call(acknowledged, ShareAcknowledgeResponse, 2)
+    assert [part.error_code for topic in answer.responses for part in topic.partitions] == [0, 0]
+
+
+def test_a_group_of_the_new_protocol_has_topics_of_both_brokers(client: RawClient) -> None:
+    """Its coordinator learns of the other broker's topic from the gateway."""
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="both", member_id="m", rebalance_timeout_ms=60_000, topic_partitions=[],
+        subscribed_topic_names=[*BOTH, "logs.none"],
+    )  # fmt: skip
+    answer = client.call(join, ConsumerGroupHeartbeatResponse, 1)
+    assert answer.error_code == 0, answer
+    assert answer.assignment is not None
+    ids = {topic_id(client, topic)[1] for topic in BOTH}
+    parts = {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
+    assert parts == {each: [0, 1] for each in ids}
+    pattern = ConsumerGroupHeartbeatRequest(
+        group_id="both", member_id="other", rebalance_timeout_ms=60_000, topic_partitions=[],
+        subscribed_topic_regex="(orders|logs[.]web)",
+    )  # fmt: skip
+    matched = client.call(pattern, ConsumerGroupHeartbeatResponse, 1)
+    assert matched.error_code == 0, matched
+    assert matched.assignment is not None
+    assert {each.topic_id for each in matched.assignment.topic_partitions} <= ids
+    for member in ("m", "other"):
+        leave = ConsumerGroupHeartbeatRequest(group_id="both", member_id=member, member_epoch=-1)
+        assert client.call(leave, ConsumerGroupHeartbeatResponse, 1).error_code == 0

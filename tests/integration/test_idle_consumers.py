@@ -15,7 +15,7 @@ from tests.support.kafka_calls import values
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
-WAIT = 50
+WAIT, LONG_WAIT = 50, 10_000
 IDLE_POLLS = 20
 SETTLING_POLLS = 12
 """More than 200 ms, after which an op at the broker serves them."""
@@ -47,7 +47,7 @@ class Session:
 
     def send(self) -> None:
         self._epoch += 1
-        request = request_of(self._topic, session=(self._id, self._epoch), wait=WAIT)
+        request = request_of(self._topic, session=(self._id, self._epoch), wait=LONG_WAIT)
         self._client.send(request, V)
 
 

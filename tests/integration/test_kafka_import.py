@@ -29,6 +29,7 @@ def quafka(*arguments: object, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.local_log
 def test_consumers_and_groups_go_on(tmp_path: Path) -> None:
     expected = recorded(tmp_path)
     source, data = tmp_path / "killed", tmp_path / "data"
@@ -75,6 +76,7 @@ def written(data: Path) -> int:
     return sum(path.stat().st_size for path in data.glob("wal/*.log"))
 
 
+@pytest.mark.local_log
 @pytest.mark.parametrize("seed", range(2))
 def test_no_record_twice_after_kill_9(tmp_path: Path, seed: int) -> None:
     source, data = tmp_path / "kafka", tmp_path / "data"

@@ -49,7 +49,7 @@ class Load:
         )
         self._topic = topic
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self.sent = 0
         self.acked: dict[int, int] = {}  # number -> offset
         self.failed: list[str] = []

@@ -108,7 +108,7 @@ async def test_both_ends_notice_a_dead_line_in_about_two_seconds(cut: str) -> No
                 await call
             while session in m.server.sessions or not m.broker.cancelled:
                 await asyncio.sleep(0.01)
-        assert 1.5 < loop.time() - began < 3.0
+        assert 1.5 < loop.time() - began < 4.0
         assert m.broker.cancelled == ["park"]
 
 

@@ -16,17 +16,11 @@ from quafka_telemetry.metrics import SECONDS, Metrics
 from quafka_telemetry.otlp_metrics import push_from_environment
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.ports import lasting_port
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
 CUMULATIVE = 2  # in opentelemetry.proto.metrics.v1
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def use(cluster: Cluster) -> None:
@@ -46,7 +40,7 @@ def points(metric: Any) -> dict[str, Any]:
 
 
 async def test_the_same_numbers_reach_an_otlp_receiver(tmp_path: Path) -> None:
-    port = free_port()
+    port = lasting_port()
     settings = OtelTapHttpProtobufReceiverSettings(
         http_port=port,
         print_traces_as_ndjson=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from quafka_proto.errors import ErrorCode
@@ -29,6 +30,7 @@ def rot(data: Path) -> None:
     raise AssertionError("the record is not in the log")
 
 
+@pytest.mark.local_log
 def test_a_poison_batch_is_an_error_that_one_can_seek_past(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         create(client, "t")
@@ -57,6 +59,7 @@ def test_a_poison_batch_is_an_error_that_one_can_seek_past(cluster: Cluster) -> 
         assert get(client, request_of("t", part(0, 3), session=(session, 4))) == []
 
 
+@pytest.mark.local_log
 def test_librdkafka_is_told_and_goes_on_behind_it(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         create(client, "t")

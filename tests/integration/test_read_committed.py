@@ -53,7 +53,7 @@ def _produce(bootstrap: str) -> dict[str, list[Row]]:
     return found
 
 
-@pytest.mark.parametrize("records", ["auto", "value"])
+@pytest.mark.parametrize("records", [pytest.param("auto", marks=pytest.mark.local_log), "value"])
 def test_each_consumer_reads_what_its_level_has(tmp_path: Path, records: str) -> None:
     args = ("--mesh-records", records)
     with Cluster(tmp_path, broker_args=args, gateway_args=args) as cluster:

@@ -33,6 +33,10 @@ from tests.support.kafka_calls import produce_batch
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
+pytestmark = (
+    pytest.mark.local_log
+)  # of a store, the gateway reads objects: test_records_from_the_store.py
+
 AUTO = ("--mesh-records", "auto")
 MIB = 1 << 20
 FETCHED = "quafka_gateway_fetched_bytes_total"

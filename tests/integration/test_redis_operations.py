@@ -36,6 +36,7 @@ def allowed(server: RedisServer) -> tuple[str, ...]:
     return "--sources-redis-allowed", server.address
 
 
+@pytest.mark.local_log
 def test_a_secret_is_shown_nowhere(tmp_path: Path) -> None:
     """Not in a config, log, trace, page, metric, answer of a command, or file of the data."""
     secrets, folder = tmp_path / "secrets", tmp_path / "cluster"

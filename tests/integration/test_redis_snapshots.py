@@ -69,6 +69,7 @@ def partitions(manifest: Manifest) -> list[Partition]:
     return topic.partitions
 
 
+@pytest.mark.local_log
 def test_a_snapshot_has_what_redis_had_at_the_cut(
     tmp_path: Path, server: RedisServer, quafka: Quafka
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_snapshot_has_what_redis_had_at_the_cut(
         consumer.close()
 
 
+@pytest.mark.local_log
 def test_a_redis_that_is_away_or_too_large_costs_its_own_records(
     tmp_path: Path, server: RedisServer, quafka: Quafka
 ) -> None:

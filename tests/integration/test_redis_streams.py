@@ -16,7 +16,8 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.confluent import consume
-from tests.support.redis_server import RedisServer, free_port, load
+from tests.support.ports import lasting_port
+from tests.support.redis_server import RedisServer, load
 
 pytestmark = pytest.mark.needs("redis-server")
 
@@ -193,7 +194,7 @@ def test_without_aof_a_killed_redis_is_read_on(tmp_path: Path) -> None:
 
 def test_a_failover_to_a_replica(tmp_path: Path) -> None:
     """The replica is promoted while a producer and a consumer work: nothing kept is missed."""
-    port = free_port()
+    port = lasting_port()
     with (
         RedisServer(tmp_path / "one", "--appendonly", "yes") as first,
         RedisServer(
@@ -251,7 +252,9 @@ def test_trimming_while_it_is_read(tmp_path: Path, server: RedisServer) -> None:
             trimmed += 5_000
             client.xtrim("s", maxlen=50_000 - trimmed, approximate=False)
             time.sleep(0.02)
-        time.sleep(0.5)
+        until = time.monotonic() + 30
+        while reader.count < 50_000 and not reader.errors and time.monotonic() < until:
+            time.sleep(0.01)
         reader.stop()
         read = [int(value) for _, value in reader.records[0]]
         assert read == list(range(len(read)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config import BrokerConfig, StoreUrl
 from quafka_broker.server import Broker
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
@@ -29,6 +29,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.local_log
 def test_they_are_made_dropped_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +79,17 @@ def test_they_are_made_dropped_and_tried_again(
 )
 async def test_settings_that_make_no_sense_together(tmp_path: Path, dest: str, said: str) -> None:
     config = BrokerConfig(data=tmp_path, mesh_listen="127.0.0.1:0", ops_listen="127.0.0.1:0")
-    config = replace(config, snapshot_interval_ms=1_000, snapshot_dest=dest)
+    await _is_refused(replace(config, snapshot_interval_ms=1_000, snapshot_dest=dest), said)
+
+
+async def test_a_broker_in_a_store_makes_none(tmp_path: Path) -> None:
+    config = BrokerConfig(mesh_listen="127.0.0.1:0", ops_listen="127.0.0.1:0")
+    config = replace(config, data=StoreUrl(tmp_path.as_uri()), cache=tmp_path / "cache")
+    config = replace(config, snapshot_interval_ms=1_000, snapshot_dest=str(tmp_path / "dest"))
+    await _is_refused(config, "quafka snapshot create URL")
+
+
+async def _is_refused(config: BrokerConfig, said: str) -> None:
     broker = Broker(config, Tracer())
     try:
         with pytest.raises(StartupError, match=said):

@@ -124,6 +124,7 @@ def check(dest: Path, manifest: Manifest, bootstrap: str) -> None:
         assert stored == expected
 
 
+@pytest.mark.local_log
 def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:
     dest = tmp_path / "dest"
     create = ("create", dest, "--data", cluster.data, "--format", "json")
@@ -156,6 +157,7 @@ def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     assert made[-1]["reused"] > 0
 
 
+@pytest.mark.local_log
 def test_from_elsewhere(
     cluster: Cluster, tmp_path: Path, quafka: Quafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +186,7 @@ def test_from_elsewhere(
     assert manifests(nothing) == []
 
 
+@pytest.mark.local_log
 def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:
     dest = tmp_path / "dest"
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -205,6 +208,7 @@ def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     assert values(in_folder(dest), left, ORG, "orders") == [b"%d" % n for n in range(10)]
 
 
+@pytest.mark.local_log
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -281,6 +285,7 @@ def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["snapshot", "verify", f"file://{dest}", whole]) == 0
 
 
+@pytest.mark.local_log
 def test_a_disk_that_is_full_behind_the_snapshot(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,14 +123,16 @@ def test_the_brokers_page(used: Cluster, browser: Browser) -> None:
     assert page.facts["segments"] == "1"
     topics = {row["topic"]: row for row in page.table("Topics: 2")}
     assert (topics["orders"]["partitions"], topics["orders"]["records"]) == ("3", "40")
-    (group,) = page.table("Consumer groups: 1")
+    (group,) = page.table("Groups: 1")
     assert group["group"] == GROUP
     assert (group["state"], group["lag in records"]) == ("Empty", "10")
     assert group["lag in time"].endswith("days")  # the records say that they are of 1970
-    (gateway,) = page.table("Mesh")
-    assert gateway["peer"] == used.gateway.ready["node_id"][:16]
+    peers = {row["peer"] for row in page.table("Mesh")}
+    assert peers == {used.gateway.ready["node_id"][:16]}
     assert {"produce", "fetch"} <= {row["op"] for row in page.table("Ops of gateways")}
-    assert any(row["trace"] for row in page.table("Slow ops") if row["op"] == "produce")
+    slow = page.table("Slow ops")
+    assert "produce" in {row["op"] for row in slow}
+    assert any(row["trace"] for row in slow)  # not all: so many a second are sampled
 
 
 def test_it_needs_nothing_but_itself_and_is_light_or_dark(

@@ -104,6 +104,7 @@ def test_clients_produce_and_fetch_over_tls(site: Site, version: ssl.TLSVersion)
     assert values(again) == expected
 
 
+@pytest.mark.local_log
 def test_records_in_files_are_encrypted_on_their_way(site: Site) -> None:
     """A gateway on the broker's host reads large batches from the log's files; with TLS it cannot
     have the kernel send them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType, ResourceType
@@ -34,6 +36,12 @@ from quafka_proto.schema.partitions import (
     DeleteRecordsTopic,
 )
 from quafka_proto.schema.produce import ProduceResponse
+from quafka_proto.schema.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from quafka_proto.schema.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -318,8 +326,8 @@ def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version
     for refused in (wrong, no_loggers, unknown):
         assert (refused.error_code, refused.configs) == (E.INVALID_REQUEST, [])
         assert refused.error_message
-    for empty in (metrics, group):
-        assert (empty.error_code, empty.configs) == (0, [])
+    assert (metrics.error_code, metrics.configs) == (0, [])
+    assert values(group)["share.isolation.level"].value == "read_uncommitted"
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -442,6 +450,66 @@ def test_broker_configs_change_while_the_broker_runs(cluster: Cluster, version: 
         assert produce(client, "t", b"x" * 100) == 0
 
 
+def test_configs_and_members_of_share_groups_survive_a_kill(cluster: Cluster) -> None:
+    group, limit = "g" * 255, "share.delivery.count.limit"
+
+    def change(name: str, value: str, of: str = group, *, dry: bool = False) -> int:
+        made = [IncrementalAlterableConfig(name=name, config_operation=SET, value=value)]
+        (done,) = alter(client, 1, (ResourceType.GROUP, of, made), dry=dry)
+        assert bool(done.error_message) == bool(done.error_code)
+        return done.error_code
+
+    def shown(name: str) -> list[tuple[str, str | None, int]]:
+        asked = [resource(ResourceType.GROUP, group, name)]
+        request = DescribeConfigsRequest(resources=asked, include_synonyms=True)
+        (found,) = client.call(request, DescribeConfigsResponse, 4).results
+        return [(s.name, s.value, s.source) for each in found.configs for s in each.synonyms]
+
+    def beat(member: str, epoch: int) -> ShareGroupHeartbeatResponse:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            subscribed_topic_names=None if epoch else ["shared"],
+        )
+        answer = client.call(request, ShareGroupHeartbeatResponse, 1)
+        assert answer.error_code in (0, E.NOT_COORDINATOR)
+        return answer
+
+    default = (f"group.{limit}", "5", ConfigSource.DEFAULT)
+    with RawClient(cluster.address) as client:
+        assert change(limit, "7", dry=True) == 0
+        assert shown(limit) == [default]
+        assert change(limit, "11") == E.INVALID_CONFIG
+        assert change("retention.ms", "11") == E.INVALID_CONFIG
+        assert change(limit, "7", of="g" * 256) == E.INVALID_CONFIG, "a long name"
+        assert change(limit, "7", of="") == E.INVALID_REQUEST
+        assert change(limit, "7") == 0
+        create_topic(client, "shared", 2)
+        beat("a", 0)
+        epoch = beat("b", 0).member_epoch
+    cluster.broker.kill()
+    cluster.start_broker()
+    with RawClient(cluster.address) as client:
+        again = beat("b", epoch)
+        while again.error_code:  # the gateway has yet to reach the broker again
+            time.sleep(0.05)
+            again = beat("b", epoch)
+        assert (again.error_code, again.assignment) == (0, None), "it has the same partitions"
+        asked = ShareGroupDescribeRequest(group_ids=[group])
+        (described,) = client.call(asked, ShareGroupDescribeResponse, 1).groups
+        assert {each.member_id for each in described.members} == {"a", "b"}
+        assert shown(limit) == [(limit, "7", ConfigSource.DYNAMIC_GROUP), default]
+        listed = ListConfigResourcesRequest(resource_types=[ResourceType.GROUP])
+        found = client.call(listed, ListConfigResourcesResponse, 1).config_resources
+        assert [each.resource_name for each in found] == [group]
+        replaced = AlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name=group)]
+        )
+        assert client.call(replaced, AlterConfigsResponse, 2).responses[0].error_code == 0
+        assert shown(limit) == [default]
+
+
 @pytest.mark.parametrize("version", range(2))
 def test_list_config_resources(client: RawClient, version: int) -> None:
     create_topic(client, f"listed-{version}")
@@ -457,7 +525,7 @@ def test_list_config_resources(client: RawClient, version: int) -> None:
     if version == 0:
         assert resources() == set()
         return
-    assert resources(BROKER, ResourceType.GROUP) == {(BROKER, "0")}
+    assert (BROKER, "0") in resources(BROKER, ResourceType.GROUP)
     assert {(TOPIC, "listed-1"), (BROKER, "0"), (LOGGER, "0")} <= resources()
     unknown = ListConfigResourcesRequest(resource_types=[77])
     answer = client.call(unknown, ListConfigResourcesResponse, version)

@@ -127,6 +127,7 @@ class Load:
         self._thread.join()
 
 
+@pytest.mark.local_log
 def test_a_snapshot_has_what_consumers_of_its_instant_saw(cluster: Cluster) -> None:
     """Also of transactions that were open then, and end later."""
     Command(cluster.bootstrap)(f"topics create orders -p {PARTITIONS}")

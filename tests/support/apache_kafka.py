@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.java import java_class, kafka_tools
+from tests.support.ports import lasting_port
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
 _STOP_SECONDS = 30.0
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -36,6 +37,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
 log.retention.check.interval.ms=500
+log.initial.task.delay.ms=3600000
 file.delete.delay.ms=100
 {more}
 """
@@ -47,7 +49,7 @@ class ApacheKafka:
     def __init__(self, folder: Path, log_dirs: int = 1, **settings: str) -> None:
         self.folder = folder
         self.log_dirs = [folder / f"logs{n or ''}" for n in range(log_dirs)]
-        self.port, controller = free_port(), free_port()
+        self.port, controller = lasting_port(), lasting_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,10 +117,3 @@ def apache_kafka(folder: Path, log_dirs: int = 1, **settings: str) -> Generator[
         yield kafka
     finally:
         kafka.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

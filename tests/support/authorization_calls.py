@@ -145,6 +145,22 @@ def _members(**rest: Any) -> Call:
     return lambda version, ids: {"group_id": MINE + "g", "member_id": "nobody", **rest}
 
 
+def _share(**rest: Any) -> Call:
+    """With acknowledgements in the final request, and where nothing else is asked for."""
+
+    def fields(version: int, ids: TopicIds) -> Fields:
+        batch = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
+        part = {
+            "partition_index": 0,
+            "acknowledgement_batches": [] if "max_bytes" in rest else [batch],
+        }
+        topics = [{"topic_id": ids[name], "partitions": [part]} for name in TOPICS]
+        group = {"group_id": MINE + "share", "member_id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+        return {**group, "topics": topics, **rest}
+
+    return fields
+
+
 def _fixed(**fields: Any) -> Call:
     return lambda version, ids: fields
 
@@ -239,8 +255,17 @@ CALLS: dict[int, Call] = {
     61: _fixed(topics=_named(partition_indexes=[0])),
     65: _fixed(transactional_ids=_IDS),
     66: _fixed(),
+    68: _members(member_epoch=1, subscribed_topic_names=TOPICS[:1]),
+    69: _fixed(group_ids=_GROUPS, include_authorized_operations=True),
     74: _fixed(),
     75: _fixed(topics=_named()),
+    76: _members(member_epoch=1, subscribed_topic_names=TOPICS[:1]),
+    77: _fixed(group_ids=_GROUPS, include_authorized_operations=True),
+    78: _share(max_bytes=1 << 20, max_records=1),
+    79: _share(),
+    90: _fixed(groups=[{"group_id": name, "topics": None} for name in _GROUPS]),
+    91: _fixed(group_id=OTHERS + "g", topics=[]),
+    92: _fixed(group_id=OTHERS + "g", topics=[]),
 }  # fmt: skip
 """The fields of each API's request, by version."""
 
@@ -254,7 +279,9 @@ FURTHER: list[tuple[int, Call]] = [
         "coordinator_keys": _IDS if version >= 4 else [],
     }),
     (22, _fixed(transactional_id=OTHERS + "x", transaction_timeout_ms=10_000)),
+    (68, _members(member_epoch=1, subscribed_topic_names=TOPICS)),
     (75, _fixed(topics=[])),
+    (79, _share(share_session_epoch=-1)),
 ]  # fmt: skip
 """The fields of further requests: listings of everything, and transactions."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -20,6 +19,7 @@ from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import join_address
 from tests.support.forked import Parents, Started
+from tests.support.ports import lasting_port
 
 
 class Linking(Protocol):
@@ -34,16 +34,6 @@ class Linking(Protocol):
 L = TypeVar("L", bound=Linking)
 _START_SECONDS = 20.0
 _STOP_SECONDS = 15.0
-
-
-def lasting_port(kind: socket.SocketKind) -> int:
-    """A free port that can be bound again later: the system gives it to nobody who asks for any."""
-    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10_000, ephemeral)
-        with socket.socket(socket.AF_INET, kind) as found, suppress(OSError):
-            found.bind(("127.0.0.1", port))
-            return port
 
 
 class Process:
@@ -111,11 +101,19 @@ class Process:
 
 
 def _with_port(_: re.Match[str]) -> str:
-    return f":{lasting_port(socket.SOCK_STREAM)}"
+    return f":{lasting_port()}"
 
 
 class Cluster:
-    """A broker and a gateway that know each other. Both keep their ports over restarts."""
+    """A broker and a gateway that know each other. Both keep their ports over restarts.
+
+    Attributes:
+        in_store: whether the log is in an object store, unless a cluster is told otherwise.
+        store: the URL of that store; empty: the log is in the folder `data`.
+        data: the broker's local folder.
+    """
+
+    in_store = False
 
     def __init__(
         self,
@@ -127,20 +125,27 @@ class Cluster:
         broker_command: tuple[str, ...] = (),
         gateway_command: tuple[str, ...] = (),
         listeners: str = "",
+        store: str | None = None,
     ) -> None:
-        """`listeners`: the gateway's setting, in place of one PLAINTEXT listener; a port 0 is
-        replaced by one that lasts."""
+        """Args:
+        listeners: the gateway's setting, in place of one PLAINTEXT listener; a port 0 is
+            replaced by one that lasts.
+        store: None: as `in_store` says, a folder beside `data`.
+        """
         self.folder = folder
         self.data = data or folder / "data"
+        of_usual = f"file://{folder / 'store'}" if self.in_store and data is None else ""
+        self.store = of_usual if store is None else store
+        self._of_usual = bool(of_usual) and store is None
         self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
-        self._env = env
+        self.env = env
         self._commands = {"broker": broker_command, "gateway": gateway_command}
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
         self._mesh = f"127.0.0.1:{lasting_port(socket.SOCK_DGRAM)}"
         self.mesh_by: tuple[str, int] | None = None
         """Where the gateway is told that the broker is, if not where it really is."""
-        self._listen = f"127.0.0.1:{lasting_port(socket.SOCK_STREAM)}"
+        self._listen = f"127.0.0.1:{lasting_port()}"
         self._listeners = re.sub(r":0(?=,|$)", _with_port, listeners)
         self._broker: Process | None = None
         self._gateway: Process | None = None
@@ -189,10 +194,13 @@ class Cluster:
         """Start a broker and kill it so many seconds later, ready or not."""
         log = self.folder / "broker.log"
         command = self._commands["broker"]
-        Process(self._broker_args(), log, self._env, kill_after=seconds, command=command)
+        Process(self._broker_args(), log, self.env, kill_after=seconds, command=command)
 
     def _broker_args(self) -> list[str]:
-        args = ["broker", "--data", str(self.data), "--mesh-listen", self._mesh]
+        args = ["broker", "--data", self.store or str(self.data), "--mesh-listen", self._mesh]
+        if self.store:
+            args += ["--cache", str(self.data), "--wal-object-linger-ms", "2"]
+            args += ["--store-shards", "1"]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["gateway"], "--node-key", str(self._keys["broker"])]
         return args + self._args["broker"]
@@ -200,7 +208,9 @@ class Cluster:
     def start_gateway(self) -> None:
         peer = self._mesh if self.mesh_by is None else join_address(*self.mesh_by)
         listen = ["--listeners", self._listeners] if self._listeners else ["--listen", self._listen]
-        args = ["gateway", *listen, "--mesh-peers", peer]
+        # One that follows shards holds requests while the broker takes its shard over.
+        follows = self._of_usual and self.mesh_by is None
+        args = ["gateway", *listen, "--brokers" if follows else "--mesh-peers", peer]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
         self._gateway = self._process("gateway", args + self._args["gateway"])
@@ -257,4 +267,4 @@ class Cluster:
 
     def _process(self, name: str, args: list[str]) -> Process:
         log = self.folder / f"{name}.log"
-        return Process(args, log, self._env, command=self._commands[name])
+        return Process(args, log, self.env, command=self._commands[name])

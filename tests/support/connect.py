@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import subprocess
 import time
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Self
 from tests.support.isolated_reader import IsolatedReader
 from tests.support.java import jar, java_class, kafka_tools
 from tests.support.kafka_calls import create_topic
+from tests.support.ports import lasting_port
 from tests.support.raw_client import RawClient
 
 KAFKA = "4.3.0"
@@ -62,8 +62,7 @@ class Worker:
     """A worker; `url` is that of its connectors."""
 
     def __init__(self, folder: Path, bootstrap: str, name: str = "worker", **more: object) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
+        port = lasting_port()
         self.url = f"http://127.0.0.1:{port}/connectors"
         self._folder = folder
         self._log = folder / f"{name}.log"

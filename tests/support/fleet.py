@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from quafka_mesh_ops.identity import Identity
-from tests.support.cluster import Process, lasting_port
+from tests.support.cluster import Process
+from tests.support.ports import lasting_port
 
 
 class Fleet:

@@ -18,10 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 _MODULES = {"broker": "quafka_broker.server", "gateway": "quafka_gateway.server"}
+_ROOT = Path(__file__).parents[2]
 _LONGEST = 1 << 20
 _SLICE_SECONDS = 0.1
 
@@ -47,6 +49,7 @@ class Parent:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno()), _MODULES[kind]],
                 stdin=subprocess.DEVNULL,
+                cwd=_ROOT,  # whatever folder the test that comes first is in
                 pass_fds=[theirs.fileno()],
             )
         self._lock = threading.Lock()  # of the socket
@@ -60,22 +63,22 @@ class Parent:
             self._socket.settimeout(None)
             while True:
                 told = json.loads(self._socket.recv(_LONGEST))
-                if "started" in told:
-                    return Forked(told["started"], self.code)
-                self._codes[told["ended"]] = told["code"]
+                if "pid" in told:
+                    return Forked(told["pid"], told["number"], self.code)
+                self._codes[told["number"]] = told["code"]
 
-    def code(self, pid: int, timeout: float) -> int | None:
+    def code(self, number: int, timeout: float) -> int | None:
         """The exit code of a fork, if it ends within `timeout` seconds."""
         until = time.monotonic() + timeout
         while True:
             with self._lock:
-                if pid in self._codes:
-                    return self._codes[pid]
+                if number in self._codes:
+                    return self._codes[number]
                 left = until - time.monotonic()
                 self._socket.settimeout(min(max(left, 1e-6), _SLICE_SECONDS))
                 with suppress(TimeoutError):
                     told = json.loads(self._socket.recv(_LONGEST))
-                    self._codes[told["ended"]] = told["code"]
+                    self._codes[told["number"]] = told["code"]
                     continue
             if left <= 0:
                 return None
@@ -87,21 +90,25 @@ class Parent:
 
 
 class Forked:
-    """A fork, as `subprocess.Popen` would show it."""
+    """A fork, as `subprocess.Popen` would show it.
 
-    def __init__(self, pid: int, code: Callable[[int, float], int | None]) -> None:
+    Its number tells it from a later fork that gets the same process id.
+    """
+
+    def __init__(self, pid: int, number: int, code: Callable[[int, float], int | None]) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self._number = number
         self._code = code
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self._code(self.pid, 0.0)
+            self.returncode = self._code(self._number, 0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            self.returncode = self._code(self.pid, 1e6 if timeout is None else timeout)
+            self.returncode = self._code(self._number, 1e6 if timeout is None else timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("quafka", timeout or 0.0)
         return self.returncode
@@ -137,7 +144,8 @@ class Parents:
 
 def _serve(channel: socket.socket) -> list[str]:
     """Fork for each request. Returns in each fork, with its arguments; exits in the parent."""
-    children: set[int] = set()
+    children: dict[int, int] = {}  # their numbers by process id
+    numbers = count()
     wakes, wake = socket.socketpair()
     for end in (wakes, wake):
         end.setblocking(False)
@@ -164,19 +172,18 @@ def _serve(channel: socket.socket) -> list[str]:
             for each in (selector, wakes, wake, channel):
                 each.close()
             return _become(request, fds)
-        children.add(pid)
+        children[pid] = next(numbers)
         for fd in fds:
             os.close(fd)
-        channel.send(json.dumps({"started": pid}).encode())
+        channel.send(json.dumps({"pid": pid, "number": children[pid]}).encode())
 
 
-def _tell_ends(children: set[int], channel: socket.socket) -> None:
+def _tell_ends(children: dict[int, int], channel: socket.socket) -> None:
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            children.discard(pid)
             code = os.waitstatus_to_exitcode(status)
-            channel.send(json.dumps({"ended": pid, "code": code}).encode())
+            channel.send(json.dumps({"number": children.pop(pid), "code": code}).encode())
 
 
 def _become(request: dict[str, object], fds: list[int]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.ports import lasting_port
 
 _SECONDS = 20.0
 
@@ -83,7 +84,7 @@ class Jaeger:
 @contextmanager
 def jaeger(binary: str, folder: Path) -> Generator[Jaeger]:
     """A Jaeger on free ports, for as long as the context lasts."""
-    query, grpc, otlp = _free_ports(3)
+    query, grpc, otlp = (lasting_port() for _ in range(3))
     config = folder / "jaeger.yaml"
     ui = os.environ.get("JAEGER_UI", "")
     config.write_text(_CONFIG.format(query=query, grpc=grpc, otlp=otlp, ui=ui))
@@ -108,11 +109,3 @@ def _wait_ready(running: Jaeger, process: subprocess.Popen[bytes], log: Path) ->
             assert process.poll() is None, log.read_text()[-2_000:]
             assert time.monotonic() < give_up, log.read_text()[-2_000:]
             time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

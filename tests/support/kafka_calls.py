@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.schema import share_fetch
 from quafka_proto.schema.fetch import (
     FetchPartition,
     FetchRequest,
@@ -105,7 +106,7 @@ def fetch(client: RawClient, topic: str, offset: int, **options: int) -> Partiti
     return response.responses[0].partitions[0]
 
 
-def values(data: PartitionData) -> list[bytes]:
+def values(data: PartitionData | share_fetch.PartitionData) -> list[bytes]:
     """The record values in a fetch answer."""
     found: list[bytes] = []
     assert not isinstance(data.records, list)  # decoded records are one buffer

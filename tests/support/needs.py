@@ -33,6 +33,11 @@ TOOLS = {
     "redis-server": "redis-server",
 }
 """Optional programs, and the Debian package of each."""
+GO_TOOLS = {
+    "minio": "github.com/minio/minio",
+    "versitygw": "github.com/versity/versitygw/cmd/versitygw",
+}
+"""Optional programs that Debian has not, and where `go install` finds each."""
 OF_FIXTURES = {
     "browser": ("chromium",),
     "faults": ("fiu-run",),
@@ -75,13 +80,17 @@ def check(item: pytest.Item) -> None:
         fetches += [mark.kwargs["fetch"]] if "fetch" in mark.kwargs else []
     missing = sorted({tool for tool in needed if find(tool) is None})
     if missing:
-        named = ", ".join(f"{tool} (Debian: {TOOLS[tool]})" for tool in missing)
+        named = ", ".join(f"{tool} ({_origin(tool)})" for tool in missing)
         pytest.skip(f"{REASON}{named}")
     for fetch in fetches:
         try:
             fetch()
         except CannotFetchError as e:
             pytest.skip(str(e))
+
+
+def _origin(tool: str) -> str:
+    return f"go install {GO_TOOLS[tool]}" if tool in GO_TOOLS else f"Debian: {TOOLS[tool]}"
 
 
 def named_in(reason: str) -> set[str]:

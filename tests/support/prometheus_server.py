@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from tests.support.cluster import Cluster
 from tests.support.needs import program
+from tests.support.ports import lasting_port
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus"
 _SECONDS = 30
@@ -34,9 +34,7 @@ class PrometheusServer:
         config = config.replace("15s", "1s").replace("60s", "1s").replace("30s", "1s")
         (folder / "prometheus.yml").write_text(config)
         shutil.copy(SHIPPED / "alerts.yml", folder)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._address = f"127.0.0.1:{lasting_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import redis
 
 from tests.support import needs
+from tests.support.ports import lasting_port
 
 _START_SECONDS = 10.0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return cast("int", found.getsockname()[1])
 
 
 class RedisServer:
     """One server; `options` are words of its command line. It may be killed and started again."""
 
     def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
-        self.port = port or free_port()
+        self.port = port or lasting_port()
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None

@@ -6,8 +6,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.apache_kafka import ApacheKafka, free_port
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
+from tests.support.ports import lasting_port
 
 ADMIN, PASSWORD = "admin", "adm in#1"
 """The super user."""
@@ -24,7 +25,7 @@ class SecuredKafka:
         self.authority = Authority(folder / "ca")
         self.certificate = self.authority.issue("kafka", ("localhost", "127.0.0.1"))
         names = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-        ports = {name: free_port() for name in names}
+        ports = {name: lasting_port() for name in names}
         settings = _settings(self.certificate, self.authority.file, users)
         self.kafka = ApacheKafka(folder / "kafka")
         ports["PLAINTEXT"] = self.kafka.port

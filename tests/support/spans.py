@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
+
+from tests.support.ports import lasting_port
 
 _SECONDS = 15.0
 KINDS = {1: "internal", 2: "server", 3: "client"}
@@ -136,9 +137,7 @@ class Collector:
 @contextmanager
 def collector() -> Generator[Collector]:
     """A receiver, for as long as the context lasts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = lasting_port()
     found = Collector(port)
     ready = threading.Event()
     stop: asyncio.Event | None = None

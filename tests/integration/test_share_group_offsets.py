@@ -1,0 +1,87 @@
+"""Where share groups are: described, altered and deleted, by requests without a client library."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from tests.support.cluster import Cluster
+from tests.support.kafka_calls import create_topic, produce
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import Connection
+from tests.support.raw_new_groups import RawShareConsumer
+
+TOPIC = GROUP = "share-offsets"
+
+
+def _described(client: RawClient, group: str = GROUP) -> list[tuple[int, int]] | int:
+    """The start and the lag in each partition, or the group's error code."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    request = DescribeShareGroupOffsetsRequest(groups=[wanted])
+    (found,) = client.call(request, DescribeShareGroupOffsetsResponse, 1).groups
+    if found.error_code:
+        return found.error_code
+    parts = [part for topic in found.topics for part in topic.partitions]
+    assert not any(part.error_code for part in parts)
+    return [(part.start_offset, part.lag) for part in parts]
+
+
+def _altered(client: RawClient, start: int) -> list[int]:
+    """The error code of the group, and that of the partition if the group has none."""
+    part = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start)
+    topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[part])
+    request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+    answer = client.call(request, AlterShareGroupOffsetsResponse, 0)
+    return [answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)]
+
+
+def _deleted(client: RawClient) -> list[int]:
+    topic = DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)
+    request = DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+    answer = client.call(request, DeleteShareGroupOffsetsResponse, 0)
+    return [answer.error_code, *(topic.error_code for topic in answer.responses)]
+
+
+async def _read(address: tuple[str, int], client: RawClient, *new: bytes) -> int:
+    """Join, read what there is and what is new, and leave; the number of accepted records.
+
+    Meanwhile the group has a member, and refuses changes.
+    """
+    member = RawShareConsumer(await Connection.open(address), GROUP, TOPIC)
+    await member.join()
+    accepted = await member.fetch()  # which accepts nothing yet: it begins the session
+    if new:
+        await asyncio.to_thread(produce, client, TOPIC, *new)
+        accepted += await member.fetch(wait_ms=5_000)
+    accepted += await member.fetch(wait_ms=0)
+    assert await asyncio.to_thread(_altered, client, 0) == [ErrorCode.NON_EMPTY_GROUP]
+    assert await asyncio.to_thread(_deleted, client) == [ErrorCode.NON_EMPTY_GROUP]
+    await member.leave()
+    return accepted
+
+
+def test_they_are_described_altered_and_deleted(shared_cluster: Cluster) -> None:
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, TOPIC)
+        assert _described(client) == ErrorCode.GROUP_ID_NOT_FOUND
+        assert _altered(client, 0) == [ErrorCode.GROUP_ID_NOT_FOUND]
+        produce(client, TOPIC, b"before the group")
+        assert asyncio.run(_read(shared_cluster.address, client, b"1", b"2", b"3")) == 3
+        assert _described(client) == [(4, 0)]
+        assert _altered(client, 0) == [0, 0]
+        assert _described(client) == [(0, 4)]
+        assert asyncio.run(_read(shared_cluster.address, client)) == 4
+        assert _deleted(client) == [0, 0]
+        assert _described(client) == []
