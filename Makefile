@@ -1,26 +1,32 @@
-# The commands for users and developers: up, test, test-bare, check, bench, crash, fuzz, hostile, soak,
-# spark-versions, flights, clean.
+# The commands for users and developers: up, test, test-store, test-bare, check, bench, crash, fuzz,
+# hostile, sim, soak, spark-versions, chaos, flights, clean.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
-# Tests of processes mostly wait, the others compute: three workers keep two cores busy. In the order
-# of the folders the short tests come last, so that all workers end at about the same time.
-THREE  := -n 3 --dist loadfile --no-loadscope-reorder
+# Tests of processes mostly wait, the others compute: two workers more than there are cores keep the
+# cores busy. In the order of the folders the short tests come last, so that all workers end at about
+# the same time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+SPREAD  := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 KILLS  ?= 200
 SECONDS ?= 60
+SEEDS  ?= 10000
 MINUTES ?= 30
 
-.PHONY: up test test-bare check bench crash fuzz hostile soak spark-versions flights clean
+.PHONY: up test test-store test-bare check bench crash fuzz hostile sim soak spark-versions chaos flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
 
 test: $(VENV)/.installed-dev      ## install what the tests need, and run them
-	$(BIN)/python -m pytest $(THREE) $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
+
+test-store: $(VENV)/.installed-dev ## the integration tests with the log in an object store
+	$(BIN)/python -m pytest tests/integration $(SPREAD) --on-store $(ARGS)
 
 test-bare: $(VENV)/.installed-dev ## the same with every optional program (kcat, java, ...) hidden
-	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(THREE) --bare $(ARGS)
+	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(SPREAD) --bare $(ARGS)
 
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
@@ -29,7 +35,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(THREE) $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -43,11 +49,17 @@ fuzz: $(VENV)/.installed-fuzz     ## mutated bytes, guided by coverage: SECONDS 
 hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that must notice nothing
 	$(BIN)/python -m tests.hostile $(ARGS)
 
+sim: $(VENV)/.installed-dev       ## shards in an object store under simulated trouble: SEEDS runs
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
+
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
-soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link, for MINUTES (ARGS=groups, copies, streams, connect, transactions, redis)
+soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link, for MINUTES (ARGS=groups, consumer-groups, share-groups, copies, streams, connect, transactions, redis)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+chaos: $(VENV)/.installed-dev     ## brokers on one store are killed, paused and stopped, for MINUTES: nothing lost, nothing twice
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, one CARRIER:JSON line each
 
