@@ -71,6 +71,7 @@ _BASE_OFFSET = BATCH_HEADER.part("base_offset")
 _CLAIMS = BATCH_HEADER.part("attributes", "record_count")
 _CRC_AT = BATCH_HEADER.offset("crc")
 _ATTRIBUTES_AT = BATCH_HEADER.offset("attributes")
+_MAGIC_AT = BATCH_HEADER.offset("magic")
 _MAX_TIMESTAMP_AT = BATCH_HEADER.offset("max_timestamp")
 _LEADER_EPOCH_AT = BATCH_HEADER.offset("leader_epoch")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -129,8 +130,15 @@ def claims(batch: Buffer) -> tuple[int, int]:
 
 
 def is_transactional(batch: Buffer) -> bool:
-    """Whether a batch is of a transaction. False for fewer bytes than a header."""
-    return len(batch) >= BATCH_HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+    """Whether a batch is of a transaction. False for fewer bytes than a header.
+
+    False for message sets, too: they have a timestamp where a batch has its attributes.
+    """
+    return (
+        len(batch) >= BATCH_HEADER_SIZE
+        and batch[_MAGIC_AT] == MAGIC
+        and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+    )
 
 
 def base_offset(batch: Buffer) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatch as AioReader
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioBuilder
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
@@ -27,7 +27,7 @@ from quafka_proto.record_codec import (
     build_marker,
     iter_records,
 )
-from quafka_proto.records import read_header, split_batches
+from quafka_proto.records import is_transactional, read_header, split_batches
 from tests.unit.proto.batches import resealed
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -54,6 +54,13 @@ def message_set(records: list[Record], magic: int = 1) -> bytes:
 
 def wrapped(content: bytes | None, magic: int = 1, attributes: int = 1, offset: int = 0) -> bytes:
     return encode_message(Record(offset, NOW, None, content, []), magic, attributes)
+
+
+@given(records=RECORDS, magic=st.sampled_from([0, 1]))
+@example(records=[SOME[0]._replace(timestamp=NOW | 1 << 28, value=bytes(40))], magic=1)
+def test_no_timestamp_makes_a_set_transactional(records: list[Record], magic: int) -> None:
+    """The attributes of a batch lie where the timestamp of a message does."""
+    assert not is_transactional(message_set(records, magic))
 
 
 def as_magic(records: list[Record], magic: int) -> list[Record]:
