@@ -22,7 +22,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 CLIENT_AUTH = ("none", "requested", "required")
-"""Whether a TLS client presents a certificate: never, if it likes, or always."""
+"""Whether a TLS client presents a certificate: never, optionally, or always."""
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
@@ -145,7 +145,7 @@ class Listener:
 
     @property
     def authenticates(self) -> bool:
-        """Whether it asks clients who they are."""
+        """Whether it authenticates clients."""
         return self.protocol.sasl or (self.tls is not None and self.tls.client_auth != "none")
 
     @property
@@ -308,7 +308,7 @@ def listener_table(
 
 
 def check_names(setting: str, names: Sequence[str], listeners: Sequence[str]) -> None:
-    """Raise StartupError where a setting names a listener that there is not."""
+    """Raise StartupError if a setting names a listener that does not exist."""
     for name in names:
         if name not in listeners:
             raise StartupError(f"{setting}: there is no listener {name} in listeners")

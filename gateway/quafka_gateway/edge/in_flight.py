@@ -39,7 +39,7 @@ class InFlightRequest:
         frame: a short long poll's bytes, which the client may send again.
         idle: set by the handler of a long poll that found nothing.
         repetition: its wait, where this request repeats such a poll.
-        waited: seconds for which it has waited so; they count as parked.
+        waited: seconds of that wait; they count as parked.
         decoding: seconds that its decoding took, where the time of requests is charged.
     """
 

@@ -231,10 +231,10 @@ class RequestPipeline:
             self._close_if_over()
 
     def _close_if_over(self) -> None:
-        """Let go of the connection and the parts, once the client is gone and nothing is served.
+        """Drop the connection and the parts, once the client is gone and nothing is served.
 
-        They call each other: as long as they could, only a search for garbage would free them, and
-        one after hundreds of connections have closed stops the loop for a while.
+        They refer to each other: otherwise only a garbage collection would free them, and one after
+        hundreds of closed connections stops the loop for a while.
         """
         if self._decoding is None and all(each.over for each in self._in_flight):
             self._events = _NO_EVENTS
@@ -243,7 +243,7 @@ class RequestPipeline:
             self._produces.close()
 
     def _go_on(self) -> None:
-        """Have the next slice, of this connection or of others, in a later turn of the loop."""
+        """Run the next slice in a later turn of the loop."""
         if self._turn.shared:
             self._turn.defer(self._slice)
         else:

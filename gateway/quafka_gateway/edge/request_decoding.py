@@ -93,8 +93,8 @@ def order_of(api: AnyApi, request: Message, size: int, tenant: Tenant | None = N
     """Return what a request reads and writes. `size`: bytes of its frame. `tenant`: the client's,
     where rules restrict clients.
 
-    A long request is alone in its lane: its handler gives turns to other work, and a later request
-    must not pass it.
+    A long request is alone in its lane: its handler yields to other work, and a later request must
+    not pass it.
     """
     if not api.order.in_lane:
         return api.order

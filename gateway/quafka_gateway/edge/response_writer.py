@@ -209,7 +209,7 @@ class ResponseWriter:
     def _go_on(self) -> None:
         self._deferred = False
         if self._transport.is_closing():
-            return  # the client went while its org waited for its turn
+            return  # the client disconnected while its org waited for its turn
         self._push()
         self._went_on()
 

@@ -58,7 +58,7 @@ class Muting:
         self._deadline = deadlines.add(until, self._over)
 
     def end(self) -> None:
-        """Forget it, without a call."""
+        """End the muting without calling `unmute`."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -3,7 +3,7 @@
 A session only saves bytes: nothing is lost with it. So the number of sessions is bounded, and so
 is the number of partitions in all of them. A new session evicts, in this order:
 
-1. where clients at one address hold more than half of the sessions or of their partitions, the
+1. if clients at one address hold more than half of the sessions or of their partitions, the
    least recently used session of that address;
 2. a session that was not used for two minutes;
 3. a session of less worth that is two minutes old, or is a consumer's where the new one is a

@@ -1,4 +1,4 @@
-"""Share sessions (KIP-932): what a member of a share group reads, without being named each time.
+"""Share sessions (KIP-932): the partitions that a member reads, without naming them each time.
 
 A session belongs to a group and a member, and to the connection of its last request. ShareFetch and
 ShareAcknowledge count its epochs together:

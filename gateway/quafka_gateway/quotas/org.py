@@ -37,7 +37,7 @@ class OrgQuotas:
         self._limits: dict[Kind, float] = {}
         self._clients: dict[tuple[str, str], ClientQuotas] = {}
         self.times_requests = False
-        """Whether the time of requests is charged to anybody."""
+        """Whether the time of requests is charged to any client."""
 
     def set(self, table: QuotaTable, limits: Iterable[OrgLimit]) -> None:
         """Replace all quotas. What was used before still counts."""

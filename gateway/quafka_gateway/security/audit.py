@@ -2,7 +2,7 @@
 
 A line says who did what, from where, and how it ended. Lines are queued and written by a thread, so
 a slow disk delays no client; if the queue is full, lines are dropped and counted, and the next line
-that is written says how many. So it is with the lines of a client that is refused very often
+that is written says how many. The same holds for the lines of a client that is refused very often
 (`line_limit`). docs/security.md describes the fields.
 """
 
@@ -277,7 +277,7 @@ def open_audit_log(where: str, *, authenticates: bool) -> AuditLog:
 
 class _Stream(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Lose the line: where stderr goes is gone, and there is nowhere to say so."""
+        """Lose the line: stderr's reader is gone, and there is nowhere to report it."""
 
 
 class _File(WatchedFileHandler):

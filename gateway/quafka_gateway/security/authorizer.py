@@ -104,7 +104,7 @@ class Access:
         return found
 
     def until_changed(self) -> Callable[[], bool]:
-        """Return what tells whether all decisions made by now still hold."""
+        """Return a check of whether all decisions made by now still hold."""
         generation = self.generation
         return lambda: self.generation == generation
 

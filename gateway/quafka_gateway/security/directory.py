@@ -80,7 +80,7 @@ class Directory:
         self.secret = b""
         """The cluster's; empty where it is not needed or not known."""
         self.complete = False
-        """Whether all records of some version are here: before that nobody can be known."""
+        """Whether all records of some version are here: before that no user can be known."""
         self.problem = "users and rules have not been read yet"
         """Why the broker's last answer did not come; empty if it did."""
         self._records = _Records()
@@ -115,7 +115,7 @@ class Directory:
                 listener(None if anew else answer.changes)
 
     def ask_anew(self) -> None:
-        """Have the next answer begin from the beginning."""
+        """Make the next answer start from the beginning."""
         self.asked, self.began = (b"", -1), -1
 
     async def includes(self, incarnation: bytes, version: int, seconds: float) -> bool:

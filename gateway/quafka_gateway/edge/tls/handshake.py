@@ -40,7 +40,7 @@ class Handshakes:
     """The handshakes of all listeners.
 
     Attributes:
-        finished: those that have, by version of TLS.
+        finished: those that succeeded, by version of TLS.
         failed: those that failed by reason.
     """
 
@@ -180,7 +180,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
     # --- its end ----------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Give it up."""
+        """Abandon the handshake."""
         self._log(reason)
         self._over = True
         self._socket.abort()

@@ -94,7 +94,7 @@ class Accounts:
         return Candidate(org_id, name, found, known=user is not None)
 
     def holds(self, org_id: int, name: str, credential: ScramCredential) -> bool:
-        """Whether this is a credential of the user still."""
+        """Whether this is still a credential of the user."""
         user = self._directory.user(org_id, name)
         active = self.active(org_id)
         credentials = [credential] if user is None else user.credentials

@@ -64,14 +64,14 @@ class KeySetSource:
         self._task = loop.create_task(self._keep(ok))
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading the keys."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     async def wait_newer(self, seconds: float) -> bool:
-        """Have the keys read soon, and wait that long for it at most; whether they are newer."""
+        """Have the keys read soon, and wait for it at most this long; whether they are newer."""
         before = self.keys
         self._wanted.set()
         self._renewed.clear()

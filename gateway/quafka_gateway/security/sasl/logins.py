@@ -51,7 +51,7 @@ class Logins:
             self._by_user.pop(user, None)
 
     def close(self) -> None:
-        """End no more connections."""
+        """Stop ending connections."""
         for task in self._closing:
             task.cancel()
 

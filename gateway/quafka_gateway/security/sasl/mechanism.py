@@ -64,6 +64,6 @@ class MechanismServer(Protocol):
 
         Raises:
             AuthenticationError: the exchange has failed.
-            BusyError: it could not be carried on.
+            BusyError: it could not be continued.
         """
         ...

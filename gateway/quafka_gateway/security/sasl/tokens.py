@@ -25,7 +25,7 @@ class UnknownKeyError(AuthenticationError):
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """What a valid token says. `expires_at`: Unix time; `org`: "" where it names none."""
+    """The claims of a valid token. `expires_at`: Unix time; `org`: "" if it names none."""
 
     name: str
     org: str
@@ -34,7 +34,7 @@ class TokenClaims:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say.
+    """What a token must claim.
 
     Attributes:
         audience: it must name one of these.
