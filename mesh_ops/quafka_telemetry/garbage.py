@@ -1,4 +1,4 @@
-"""Schedules the search for garbage: cycles that reference counts do not free.
+"""Schedules garbage collection: the search for cycles that reference counts do not free.
 
 Python searches all objects whenever enough new ones were made. While a request for 100,000
 partitions is decoded, such a search stops the event loop for up to 200 ms, although reference
@@ -107,9 +107,9 @@ def _search(garbage: Garbage, *, sets_aside: bool) -> None:
 
 
 def ignore(*_: object) -> None:
-    """Takes the place of a callback that will not be called any more.
+    """Replaces a callback that will not be called any more.
 
-    What calls back refers to what it was made by: a cycle, until one of them lets go.
+    The caller and the owner of a callback refer to each other: a cycle, until one drops the other.
     """
 
 

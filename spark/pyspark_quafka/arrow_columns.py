@@ -1,6 +1,6 @@
 """The columns of records as Arrow arrays.
 
-Keys and values are gathered from the decompressed records; of uncompressed batches, from the
+Keys and values are gathered from the decompressed records; those of uncompressed batches, from the
 segment itself.
 """
 
@@ -96,8 +96,8 @@ def _timestamp_types(headers: BatchHeaders, batch: Longs) -> pa.Array:
 def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
     """The pieces of `data` that begin at ascending `starts`; null where the size is -1.
 
-    An array over the data itself has the pieces as every other value; the values between are the
-    bytes between. `take` makes the only copy.
+    In an array over the data itself, every other value is a piece, and the values in between are
+    the bytes in between. `take` makes the only copy.
     """
     if not len(starts):
         return pa.nulls(0, pa.binary())

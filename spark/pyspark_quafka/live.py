@@ -150,7 +150,7 @@ class _Shard:
         self._tails: ChainTail | None = None
 
     def read(self, readers: ThreadPoolExecutor) -> tuple[View | None, list[TailObject]]:
-        """The newest view, and the chain after it; no view: nothing can be said of the shard yet.
+        """The newest view, and the chain after it; no view: nothing is known of the shard yet.
 
         Raises:
             QuafkaError: an object is damaged, or the view is too old to be continued.

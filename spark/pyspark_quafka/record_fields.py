@@ -51,7 +51,7 @@ class Records:
 def read_records(
     headers: BatchHeaders, bodies: Bodies, columns: Sequence[str]
 ) -> tuple[Records, Flags]:
-    """All records, and which batches are garbled: nothing that is found for those is right."""
+    """All records, and which batches are garbled: the results for those are meaningless."""
     data = bodies.data
     counts = headers["record_count"].astype(np.int64)
     batch = np.repeat(np.arange(len(counts)), counts)
