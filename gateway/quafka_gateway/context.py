@@ -69,7 +69,7 @@ class Services:
         security_writer: changes orgs, users, ACLs and quotas.
         security_problem: returns why updates of users, ACLs and quotas are missing; "" if none are.
         audit: records administrative acts and logins.
-        authorizer: decides who may do what; None: everybody may do everything.
+        authorizer: decides who may do what; None: everyone may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
         quotas: what clients and orgs may take, and what they have taken.
@@ -179,7 +179,7 @@ class RequestContext:
 
     @property
     def quotas(self) -> ClientQuotas | None:
-        """The client's quotas; None where its org has none at all."""
+        """The client's quotas; None if its org has none at all."""
         org = self.services.quotas.of(self.session.tenant)
         if org is None:
             return None
@@ -218,7 +218,7 @@ class RequestContext:
 
     @property
     def trace(self) -> TraceContext | None:
-        """The request's place in its trace; None where it is not sampled."""
+        """The request's place in its trace; None if it is not sampled."""
         return self.span.context
 
     def child(self, name: str) -> Span:

@@ -108,7 +108,7 @@ class Listener:
         protocol: what its clients speak.
         host, port: where it listens; port 0 until a free one is bound. host "": all interfaces.
         advertised: the host and port under which its clients reach the gateway.
-        org: the org of all its clients, by id or name; "" where the client's name decides.
+        org: the org of all its clients, by id or name; "" if the client's name decides.
         tls: how its connections are encrypted; None: they are not.
     """
 
@@ -122,25 +122,25 @@ class Listener:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens."""
+        """The address that it listens on."""
         return Endpoint(self.name, self.host, self.port)
 
     @property
     def advertised_endpoint(self) -> Endpoint:
-        """Where its clients connect to."""
+        """The address that its clients connect to."""
         return Endpoint(self.name, *self.advertised)
 
     def bound(self, host: str, port: int, own_name: str) -> Listener:
         """The listener at the address that it has got.
 
         Without an advertised address of its own it advertises that one, or `own_name`, the name
-        of this host, where it listens on all interfaces.
+        of this host, if it listens on all interfaces.
         """
         reachable = own_name if host in ANY_ADDRESS else host
         return replace(self, host=host, port=port, advertised=self.advertised_or(reachable, port))
 
     def advertised_or(self, host: str, port: int) -> tuple[str, int]:
-        """The advertised address, or the given one where none is set."""
+        """The advertised address, or the given one if none is set."""
         return self.advertised if self.advertised[0] else (host, port)
 
     @property

@@ -230,7 +230,7 @@ class Gateway:
         )
 
     def _make_authorizer(self, directory: Directory) -> Authorizer | None:
-        """None where everybody may do everything."""
+        """None if everyone may do everything."""
         config = self._config
         if config.authorizer == AUTHORIZER_NONE or not (config.authorizer or self._authenticates):
             return None

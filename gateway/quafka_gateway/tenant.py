@@ -53,7 +53,7 @@ class TenantLimits:
         session_partitions: the partitions in one fetch session; each takes some 400 bytes.
         all_sessions_partitions: the partitions in all fetch sessions together.
         share_sessions: the share sessions of one org's clients.
-        records_by_place: read the files of a broker on this host, where it hands them over.
+        records_by_place: read the files of a broker on this host, if it hands them over.
     """
 
     fetch_sessions: int

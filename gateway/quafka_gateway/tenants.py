@@ -234,7 +234,7 @@ class Tenants:
         self._figures_gone = self._figures_gone.plus(tenant.figures().counters)
 
     def _changed(self, changes: Collection[SecurityChange] | None) -> None:
-        """Apply what the records say of orgs now; None: any of them may have changed."""
+        """Apply the present records of orgs; None: any of them may have changed."""
         if changes is None:
             changed = list(self._tenants.values())
         else:

@@ -264,8 +264,8 @@ class OpsSettings(CommonSettings):
         "ops.ssl.certfile", optional_path, "a path",
     )  # fmt: skip
     ops_ssl_ca_file: Path | None = setting(
-        None, "PEM file of authorities; only clients with a certificate from them, or with a token, "
-        "may read the operations pages", optional_path, "a path",
+        None, "PEM file of authorities; only clients with a certificate from them, or a token, may "
+        "read the operations pages", optional_path, "a path",
     )  # fmt: skip
     ops_slow_ms: int = setting(
         500, "requests that take this long, excluding parked time, are shown on /statusz",

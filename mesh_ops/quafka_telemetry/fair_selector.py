@@ -17,7 +17,7 @@ from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import Any
 
 MOST = 8
-"""Sockets of one party that a poll reports, where there are several parties."""
+"""Sockets of one party that a poll reports, if there are several parties."""
 _ATTRIBUTE = "_quafka_fair_selector"
 
 Ready = list[tuple[SelectorKey, int]]
@@ -72,7 +72,7 @@ class FairSelector(selectors.EpollSelector):
     """The selector of an event loop. Sockets of no party are reported as by any other selector.
 
     Attributes:
-        held_back: parties of which nothing is reported for now.
+        held_back: parties whose sockets are not reported for now.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ QUANTUM_SECONDS = 0.001
 _SHORTEST = 0.0002
 """The least time of a waiting party in each turn, however many wait and whatever it has used."""
 PIECE_SECONDS = QUANTUM_SECONDS / 4
-"""How long one piece of work should take at most where parties share the turns."""
+"""How long one piece of work should take at most while parties share the turns."""
 
 Work = Callable[[], None]
 _NOBODY: Final = object()

@@ -8,7 +8,7 @@ than by default: with 64 requests in flight nearly all of them were still in use
 
 A broker keeps state for as long as it runs: 110,000 producers take 300 ms to search. So a process
 may set aside the survivors of a search; the next search then covers newer objects only. Set-aside
-objects are searched after an hour, and earlier where the other searches find much garbage. A
+objects are searched after an hour, and earlier if the other searches find much garbage. A
 search of a million of them stops the loop for 400 ms, so after one that has found little the next
 one waits twice as long, a day at most.
 """

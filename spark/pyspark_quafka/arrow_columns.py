@@ -94,7 +94,7 @@ def _timestamp_types(headers: BatchHeaders, batch: Longs) -> pa.Array:
 
 
 def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
-    """The pieces of `data` that begin at ascending `starts`; null where the size is -1.
+    """The pieces of `data` that begin at ascending `starts`; null if the size is -1.
 
     In an array over the data itself, every other value is a piece, and the values in between are
     the bytes in between. `take` makes the only copy.
@@ -114,7 +114,7 @@ def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
 
 
 def _header_lists(records: Records) -> pa.Array:
-    """Headers as Spark's Kafka source gives them: null where a record has none."""
+    """Headers as Spark's Kafka source gives them: null if a record has none."""
     headers = records.headers
     assert headers is not None
     names = _names(_gather(records.data, *headers.names))

@@ -87,7 +87,7 @@ class LiveLog:
         if is_snapshot_id(as_of) and as_of > found.id:
             return found
         self._kept[found.id] = found
-        for old in list(self._kept)[1:-2]:  # the first may be where a query is to end
+        for old in list(self._kept)[1:-2]:  # a query may have to end at the first one
             del self._kept[old]
         return found
 

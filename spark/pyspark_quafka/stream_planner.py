@@ -80,7 +80,7 @@ class StreamPlanner:
     ) -> Position:
         """The end of the next batch: everything, or about `limit` offsets.
 
-        `until` is the newest snapshot to use. A stream never goes back. Where the newest snapshot
+        `until` is the newest snapshot to use. A stream never goes back. If the newest snapshot
         has lost offsets to retention that an older one still has, the older one is read first.
         """
         snapshot = self._with_all(start, until or "latest")

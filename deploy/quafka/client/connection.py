@@ -82,7 +82,7 @@ class Connection:
         return join_address(self.host, self.port)
 
     async def open(self) -> None:
-        """Connect, log in where credentials are given, and negotiate the API versions.
+        """Connect, log in if credentials are given, and negotiate the API versions.
 
         Raises:
             UnreachableError, NotKafkaError: the connection cannot be used.

@@ -256,7 +256,7 @@ async def _classic_group(connection: Connection, name: str) -> Description:
 
 
 async def _consumer_group(connection: Connection, name: str) -> Description | None:
-    """A group of KIP-848; None where it is of another kind, or the server has no such groups."""
+    """A group of KIP-848; None if it is of another kind, or the server has no such groups."""
     if not connection.has(ConsumerGroupDescribeRequest):
         return None
     request = ConsumerGroupDescribeRequest(group_ids=[name])
@@ -281,7 +281,7 @@ async def _consumer_group(connection: Connection, name: str) -> Description | No
 
 
 async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
-    """A share group and where it is; None where it is of another kind, or unknown."""
+    """A share group and its positions; None if it is of another kind, or unknown."""
     if not connection.has(ShareGroupDescribeRequest):
         return None
     request = ShareGroupDescribeRequest(group_ids=[name])

@@ -49,8 +49,8 @@ def check_security(report: Report, gateway: DescribeGatewayResponse) -> None:
     elif gateway.authorizer and not gateway.super_users:
         report.warn(
             "authorizer",
-            "ACLs are enforced, and there is no super user, who could change them whatever they "
-            "say",
+            "ACLs are enforced, and there is no super user, who could change them regardless of "
+            "them",
             "set super.users of the gateway, for example to User:admin",
         )
     if gateway.security_problem:

@@ -21,7 +21,7 @@ _silent.propagate = False
 
 
 def available() -> None:
-    """Raise ClientError where confluent-kafka is not installed."""
+    """Raise ClientError if confluent-kafka is not installed."""
     if find_spec("confluent_kafka") is None:
         raise ClientError(
             "produce and consume need confluent-kafka, which is not installed; "

@@ -1,6 +1,6 @@
 """The gateway's side of the mesh: the only module that sends ops, and that knows the mesh's errors.
 
-A broker answers an op, or `UnavailableError` says that no answer came.
+A broker answers an op, or `UnavailableError` means that no answer came.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ MOST = 32
 MOST_BYTES = 256 << 10
 """Record bytes of a joint op: some tenths of a millisecond for the broker."""
 MOST_RECORDS = 2_500
-"""Records of a joint op: the broker checks more with turns for others
+"""Records of a joint op: when the broker checks more, it yields to others
 (`quafka_broker.admission.queue`)."""
 _LONG_BYTES = 32 << 10
 """A longer batch costs more than its op."""
@@ -62,7 +62,7 @@ class _Joining(DirectFuture[list[ProduceOpResp]]):
 
 
 class _Joint:
-    """A joint op: of which requests, and once it is sent, its task."""
+    """A joint op: its requests and, once it is sent, its task."""
 
     __slots__ = (
         "_owner",

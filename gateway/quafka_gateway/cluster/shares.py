@@ -96,7 +96,7 @@ class Shares:
         return known
 
     async def acquire(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
-        """Acquire records, where there are some, or after a wait for them."""
+        """Acquire records at once if there are some, otherwise after a wait for them."""
         if self._cluster.only is not None:
             return await self._acquire(self._cluster.only, op, trace)
         loop = asyncio.get_running_loop()

@@ -98,7 +98,7 @@ class RequestPipeline:
         """`frames` are whole and counted in `held`; call `run` when there are more of them.
 
         `turn`: when the client's org has its turn on the event loop.
-        `gate`: decides which frames are requests, where the client's session may end.
+        `gate`: decides which frames are requests, if the client's session may end.
         """
         self._loop = asyncio.get_running_loop()
         self._apis = apis

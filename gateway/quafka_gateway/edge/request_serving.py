@@ -167,7 +167,7 @@ class RequestServing:
 async def _answer(request: InFlightRequest, context: RequestContext) -> Collection[int]:
     """Put the encoded response into the request; return the error codes in it.
 
-    Raises ValueError where a field cannot hold its value.
+    Raises ValueError if a field cannot hold its value.
     """
     api = request.api
     if api.audited:

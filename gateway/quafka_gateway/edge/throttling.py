@@ -79,7 +79,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def set_throttle_time(response: Message | EncodedResponse, seconds: float) -> None:
-    """State the time in a response, where its schema has a field for it."""
+    """State the time in a response, if its schema has a field for it."""
     if isinstance(response, Message) and hasattr(response, _FIELD):
         setattr(response, _FIELD, milliseconds(seconds))
 

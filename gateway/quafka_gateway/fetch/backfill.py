@@ -21,7 +21,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 CHUNK = 1 << 20
-"""Bytes of an ordinary read; fewer where many reads wait. A larger batch is read whole."""
+"""Bytes of an ordinary read; fewer if many reads wait. A larger batch is read whole."""
 LARGEST_CHUNK = 4 << 20
 _LIVE_SECONDS = 0.2
 """After a record at the tail, another one is expected for this long."""

@@ -5,7 +5,7 @@ ShareAcknowledge count its epochs together:
 
 | epoch        | ShareFetch                                      | ShareAcknowledge               |
 | ------------ | ----------------------------------------------- | ------------------------------ |
-| 0, initial   | begins a session, in place of one that is there | INVALID_SHARE_SESSION_EPOCH    |
+| 0, initial   | begins a session, replacing an earlier one      | INVALID_SHARE_SESSION_EPOCH    |
 | -1, final    | ends the session                                | ends the session               |
 | the next one | an incremental fetch                            | belongs to the session         |
 | any other    | INVALID_SHARE_SESSION_EPOCH                     | INVALID_SHARE_SESSION_EPOCH    |

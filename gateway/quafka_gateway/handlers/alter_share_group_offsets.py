@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), version 0: where a share group without members goes on.
+"""AlterShareGroupOffsets (key 91), version 0: moves a share group that has no members.
 
 The group forgets all deliveries in the partitions.
 """

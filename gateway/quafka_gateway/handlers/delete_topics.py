@@ -72,7 +72,7 @@ async def _delete(
     context: RequestContext,
     trace: TraceContext | None,
 ) -> DeletableTopicResult:
-    """Delete one topic. `answer`: set where the client's rights have decided already."""
+    """Delete one topic. `answer`: set if the client's rights have decided already."""
     code, message = refusal
     if answer is None and code:
         answer = DeleteTopicResp(op.topic, op.topic_id, code)

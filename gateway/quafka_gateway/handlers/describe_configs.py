@@ -2,7 +2,7 @@
 
 The cluster's only broker is this gateway: its configs are the settings of the home broker and of
 the gateway. The cluster-wide defaults of brokers (resource "") are those that clients have set at
-run time. Version 0 has no config sources: a config is "default" where the topic does not set it.
+run time. Version 0 has no config sources: a config is "default" if the topic does not set it.
 
 Settings may name orgs, listeners and folders: clients of other orgs than the gateway's own see only
 numbers and switches, and of all other values only that they are set.

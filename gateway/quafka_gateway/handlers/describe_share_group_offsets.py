@@ -82,7 +82,7 @@ async def _offsets(
     context: RequestContext,
     trace: TraceContext | None,
 ) -> list[ShareOffset]:
-    """Where the group is, in the requested partitions or in all that the client may know."""
+    """The group's offsets, in the requested partitions or in all that the client may know."""
     shares = context.tenant.shares
     if group.topics is None:
         every = await shares.describe(DescribeShareOffsets(group.group_id), trace)

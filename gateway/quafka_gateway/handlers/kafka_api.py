@@ -78,7 +78,7 @@ class Api(Generic[Request]):
         key: Kafka's number of the API.
         versions: the versions accepted and advertised.
         request: the request's schema.
-        handle: returns the response, or None where the protocol has none (Produce with acks=0).
+        handle: returns the response, or None if the protocol has none (Produce with acks=0).
         order: the state that the API reads and writes, which decides what a request waits for on
             its connection. It has no default, so that every new API declares it.
         access: the rights that requests may need, for which the handler asks

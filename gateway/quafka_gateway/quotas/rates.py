@@ -1,4 +1,4 @@
-"""Rates over a sliding window, and buckets of tokens. Pure: the caller says what time it is.
+"""Rates over a sliding window, and buckets of tokens. Pure: the caller passes the time.
 
 As in Kafka (`Rate` over `SampledStat`, `TokenBucket` of its metrics): a rate is measured over the
 samples kept, all but the current one whole, so a client may use some seconds' worth of its quota at

@@ -143,7 +143,7 @@ class AclIndex:
         self._count(rule, add=add)
 
     def operations(self, whose: Sequence[Who], kind: int, name: str, default: int) -> int:
-        """The operations that clients may do; `default` where the resource has no rules at all."""
+        """The operations that clients may do; `default` if the resource has no rules at all."""
         allowed = denied = 0
         for who in whose:
             patterns = self._of(who, kind)

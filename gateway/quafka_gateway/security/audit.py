@@ -1,9 +1,9 @@
 """The audit log: administrative acts and logins, one JSON object per line.
 
-A line says who did what, from where, and how it ended. Lines are queued and written by a thread, so
-a slow disk delays no client; if the queue is full, lines are dropped and counted, and the next line
-that is written says how many. The same holds for the lines of a client that is refused very often
-(`line_limit`). docs/security.md describes the fields.
+A line records who did what, from where, and how it ended. A thread writes the queued lines, so a
+slow disk delays no client. If the queue is full, lines are dropped and counted, and the next line
+that is written has their number. The same holds for the lines of a client that is refused very
+often (`line_limit`). docs/security.md describes the fields.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _MOST_KEYS = 10_000
 
 
 class FirstOf:
-    """Lets the first of equal things through, and one more after each `seconds`."""
+    """Lets the first of equal items through, and one more after each `seconds`."""
 
     def __init__(self, seconds: float, most_keys: int = _MOST_KEYS) -> None:
         self._seconds = seconds

@@ -73,7 +73,7 @@ class Unauthenticated:
 
 
 class Failures:
-    """Failed authentications by address, at most so many a minute; a bucket of tokens each."""
+    """Failed authentications by address, a bounded number a minute; a bucket of tokens each."""
 
     def __init__(self, per_minute: int) -> None:
         """0: no limit."""

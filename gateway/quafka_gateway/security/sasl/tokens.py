@@ -1,7 +1,7 @@
 """Checks signed tokens (RFC 7519): signature, issuer, audience, time, and whose they are.
 
-Only algorithms with a public key are accepted: a key that everybody may read can then never serve
-as the secret of a signature.
+Only algorithms with a public key are accepted: a key that everyone may read can then never serve as
+the secret of a signature.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def _yield_to_the_loop() -> None:
 
 
 class Workers:
-    """Runs checks beside the event loop. Hashing a password holds no lock of the interpreter."""
+    """Runs checks outside the event loop. Hashing a password holds no lock of the interpreter."""
 
     def __init__(self, threads: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "credentials", _yield_to_the_loop)
