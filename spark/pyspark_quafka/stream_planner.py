@@ -134,7 +134,7 @@ class StreamPlanner:
                     continue
                 topic, partition = there[name, number]
                 if topic.generation != start.generations[name]:
-                    lost.append(f"{name}-{number} was deleted and made again")
+                    lost.append(f"{name}-{number} was deleted and re-created")
                 elif not partition.log_start <= offset <= end_of(partition, self._options):
                     lost.append(
                         f"{name}-{number} is read up to {offset}; it has {partition.log_start} "

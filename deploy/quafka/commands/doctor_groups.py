@@ -30,8 +30,7 @@ def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -
             f"{_count(len(left), 'group')} without members "
             f"{'has' if len(left) == 1 else 'have'} records to read: "
             f"{_names(f'{each.group} ({each.lag:,})' for each in left)}",
-            "start their consumers; unused groups can be deleted "
-            "(`quafka groups delete`)",
+            "start their consumers; unused groups can be deleted (`quafka groups delete`)",
         )
     late = [each for each in details if each.late]
     if late:

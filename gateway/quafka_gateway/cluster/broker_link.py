@@ -88,8 +88,8 @@ class BrokerLink:
         shard: str = "",
         turns: FairTurns | None = None,
     ) -> None:
-        """`shard`: the name of the shard that the client is for, wherever it is. `turns`: in which
-        the org has its answers."""
+        """`shard`: the name of the shard that the client is for, wherever it is. `turns`: when
+        the org receives its answers."""
         self._client = client
         self._shard = shard
         self._org_id = org_id

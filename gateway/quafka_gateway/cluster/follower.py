@@ -80,7 +80,7 @@ class ClusterFollower:
             async with asyncio.timeout(FIRST_SECONDS):
                 return await asyncio.shield(known)
         except TimeoutError:
-            raise StartupError(f"the cluster is not known: {self.problem}") from None
+            raise StartupError(f"cannot find the cluster: {self.problem}") from None
 
     async def close(self) -> None:
         """Stop following."""

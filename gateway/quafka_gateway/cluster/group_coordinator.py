@@ -1,7 +1,7 @@
 """Groups and their offsets: ops that go to the broker that coordinates the group.
 
 An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
-again, and go on. All of these ops are safe to retry.
+again, and continue. All of these ops are safe to retry.
 
 The coordinator keeps the offsets of topics at other brokers, too, but does not know those topics.
 For each op, the gateway therefore gets from the other brokers the current id and the partition

@@ -29,7 +29,7 @@ class Groups:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.matching = asyncio.Semaphore(_PATTERNS_AT_ONCE)
-        """Held while a member's pattern is matched against all topics; each match may be a MiB."""
+        """Held while a member's pattern is matched, which takes all topics and up to a MiB."""
         numbers = cluster.routes.coordinators(Hashed.GROUP)
         self._coordinators = {number: GroupCoordinator(cluster, number) for number in numbers}
 

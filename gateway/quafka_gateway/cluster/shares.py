@@ -43,7 +43,7 @@ _MOST_RELEASES = 1_000
 """Members whose records are given back at a time; the locks of any others expire."""
 _UNKNOWN_LOCK = -1
 CONFIGS_SECONDS = 1.0
-"""How long the configs of a group are used before they are asked for again."""
+"""How long the configs of a group are used before they are requested again."""
 _MOST_CONFIGS = 10_000
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ class Shares:
 
     def _release_later(self, op: ReleaseRecords) -> None:
         if len(self._releases) >= _MOST_RELEASES:
-            log.warning("too many members of share groups are gone at once")
+            log.warning("too many members of share groups were lost at once")
             return
         task = asyncio.create_task(self.release(op, None))
         self._releases.add(task)

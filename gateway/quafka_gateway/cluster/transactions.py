@@ -4,7 +4,7 @@ A transaction may have partitions, and groups, of other brokers, which the gatew
 node ids: home has them end their parts (ADR 47).
 
 An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
-again, and go on. All of these ops are safe to retry. The offsets that a transaction commits are
+again, and continue. All of these ops are safe to retry. The offsets that a transaction commits are
 among the ops on groups (`group_coordinator.py`).
 """
 

@@ -139,7 +139,7 @@ class SaslExchange:
         try:
             step = await self._authenticator.receive(frame)
         except BusyError as e:
-            self._connection.close(str(e))  # an error would end the client, a lost connection not
+            self._connection.close(str(e))  # clients retry a lost connection, not an error
             return
         except Exception:
             log.exception("authenticating %s failed", self._connection.client)
@@ -165,8 +165,8 @@ class SaslExchange:
         connection.sasl.count(mechanism, success=True)
         connection.services.audit.login(connection.session, connection.client.kafka_host)
         log.info(
-            "%s is %s of org %d by %s", connection.client, connection.session.principal,
-            account.org_id, mechanism,
+            "%s has authenticated as %s of org %d by %s", connection.client,
+            connection.session.principal, account.org_id, mechanism,
         )  # fmt: skip
         self._closed = True
         connection.writer.write(step.response)
@@ -359,7 +359,7 @@ class SessionGate:
     def expire(self) -> None:
         """Close the connection: its session has ended."""
         self._connection.sasl.expired += 1
-        self._connection.close("its session has ended: it has not authenticated again")
+        self._connection.close("its session ended without another authentication")
 
     def close(self) -> None:
         """The connection is gone."""

@@ -4,9 +4,9 @@
 read. At a listener with SASL the bytes go to `FirstAuthentication` until the client has
 authenticated.
 
-Back-pressure is by not reading. A client is not read from while it has the most requests in flight
-or does not read its responses, and no client is read from while the requests of all clients exceed
-their bound (`RequestMemory`).
+Back-pressure is by not reading. A client is not read from while it has the maximum number of
+requests in flight or does not read its responses, and no client is read from while the requests of
+all clients exceed their bound (`RequestMemory`).
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ class KafkaConnection(asyncio.Protocol):
             self._held.wait_for_room()
 
     def _throttle(self, seconds: float) -> None:
-        """Begin no request and read nothing for this time: the client has taken too much."""
+        """Begin no request and read nothing for this time: the client is over a quota."""
         if self._transport is not None:
             self._muting.extend(seconds)
             self._pipeline.muted = True

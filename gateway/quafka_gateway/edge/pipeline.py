@@ -63,7 +63,7 @@ class PipelineEvents(NamedTuple):
         malformed: with the reason, when the client breaks the protocol.
         failed: with the reason, when a request has no response, so that the client must be closed.
         advanced: after each slice of work: there may be room for more frames.
-        throttled: with seconds, when the client has taken too much and must wait.
+        throttled: with seconds, when the client is over a quota and must wait.
     """
 
     malformed: Callable[[str], None]
@@ -155,7 +155,7 @@ class RequestPipeline:
         """Begin and answer requests, for one slice of the event loop at a time.
 
         A request may be answered while it is begun, and that may free others. The call for that
-        returns at once, and the loop in `_slice` goes on: a chain of requests does not recurse.
+        returns at once, and the loop in `_slice` continues: a chain of requests does not recurse.
         """
         if not self._running:
             self._running = True
@@ -171,7 +171,7 @@ class RequestPipeline:
         self._drop(dropwhile(lambda request: not request.order.long_poll, self._in_flight))
 
     def connection_lost(self) -> None:
-        """Go on without the client. The caller has dropped the frames.
+        """Continue without the client. The caller has dropped the frames.
 
         Long polls, long responses, and reads that have not begun, are dropped with their client.
         Writes are completed: a client may send with acks=0 and leave.

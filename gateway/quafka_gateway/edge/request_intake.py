@@ -12,7 +12,7 @@ from quafka_gateway.memory import HeldRequests
 class RequestIntake:
     """Turns bytes into request frames; `frames` are whole and not yet decoded.
 
-    Once a request has begun to arrive, it must go on arriving while the client is read from
+    Once a request has begun to arrive, it must keep arriving while the client is read from
     (`Progress`).
     """
 

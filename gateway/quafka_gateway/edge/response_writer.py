@@ -128,7 +128,7 @@ class ResponseWriter:
         self._writable = False
 
     def resume(self) -> None:
-        """Go on writing: the client reads again."""
+        """Continue writing: the client reads again."""
         self._writable = True
         self._push()
 

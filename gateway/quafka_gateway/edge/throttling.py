@@ -19,7 +19,7 @@ from quafka_telemetry.deadlines import Deadline, Deadlines
 from quafka_telemetry.garbage import ignore
 
 LONGEST_SECONDS = 3_600.0
-"""A client waits no longer, however much it has taken."""
+"""A client waits no longer, however far it is over its quota."""
 _TICK = 0.01
 _TIME = Struct(">i")
 _FIELD = "throttle_time_ms"

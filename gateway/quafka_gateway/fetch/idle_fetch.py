@@ -109,7 +109,7 @@ class IdleFetch:
         return self._standing.wait(poll, self._seconds, ended)
 
     def response(self, correlation_id: int, now: float) -> list[Buffer]:
-        """The response of the repetition, whose session goes on to its next epoch."""
+        """The response of the repetition, whose session advances to its next epoch."""
         if self.session is not None:
             self.session.take(now)
         if not isinstance(self._response, bytes):

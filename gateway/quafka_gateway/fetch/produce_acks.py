@@ -1,4 +1,4 @@
-"""Records in little memory for which partitions produces were acknowledged, and in which order.
+"""Tracks in little memory which partitions had produces acknowledged, and in which order.
 
 A watermark that was read before an acknowledgement may be lower than what the producer knows. The
 gateway compares *moments* (`Moment`), not times: an op that was sent at a moment covers every

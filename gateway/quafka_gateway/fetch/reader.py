@@ -53,7 +53,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 _POLL_BYTES = 256 << 10
-"""PageRequest for at the tail. If there is more, the next fetch finds batches missing."""
+"""Bytes requested at the tail. If there is more, the next fetch finds batches missing."""
 _FIRST_BYTES = 1 << 20
 _RECENT = 1_000
 """Records behind the high watermark of a consumer that keeps up."""

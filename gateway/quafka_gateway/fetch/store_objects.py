@@ -1,7 +1,7 @@
 """Record batches in the objects of the brokers' store, which this gateway reads itself.
 
 Neighbours are read with one request, even if a little other data lies between them: a request costs
-more than a few hundred KiB. Each batch is verified, as it was not since it was stored.
+more than a few hundred KiB. Each batch is verified: nothing has verified it since it was stored.
 
 While the store does not answer this gateway, the brokers are asked for bytes.
 """

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), version 0: moves a share group that has no members.
+"""AlterShareGroupOffsets (key 91), version 0: moves the offsets of a share group without members.
 
 The group forgets all deliveries in the partitions.
 """

@@ -39,7 +39,7 @@ class RateWindow:
         return over if over > 0 else 0.0
 
     def is_empty(self, now: float) -> bool:
-        """Whether the window has expired: a new one would be the same."""
+        """Whether the window holds nothing any more: a new one would be the same."""
         current = int(now / self._seconds)
         if current != self._current:
             self._go_on(current)

@@ -197,7 +197,7 @@ class AclIndex:
 
 
 def whose_rules(principal: str, host: str) -> tuple[Who, ...]:
-    """The owners of the rules that concern this client."""
+    """The principals and hosts whose rules concern this client."""
     host = _host(host)
     mine = ((principal, host), (principal, WILDCARD))
     return (*mine, (EVERYONE, host), (EVERYONE, WILDCARD))

@@ -135,7 +135,7 @@ class AuditLog:
         client_host: str,
         client_id: str | None = None,
     ) -> None:
-        """Record that a request which changes nothing was denied, also in part.
+        """Record that a request which changes nothing was denied, even in part.
 
         Of equal ones, by principal, API and resources, the first in a minute.
         """
@@ -259,7 +259,7 @@ def _who(session: ClientSession, client_host: str) -> dict[str, Any]:
 def open_audit_log(where: str, *, authenticates: bool) -> AuditLog:
     """The audit log of a gateway: `where` is auto, off, stderr or the path of a file.
 
-    `authenticates`: whether any listener asks clients who they are; auto is stderr then.
+    `authenticates`: whether any listener authenticates clients; auto is stderr then.
 
     Raises:
         StartupError: the file cannot be opened.

@@ -70,7 +70,7 @@ class Handshakes:
         return asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def close(self) -> None:
-        """Give up all handshakes."""
+        """Abandon all handshakes."""
         for each in list(self._open):
             each.close("the gateway stops")
         self._threads.shutdown(wait=False, cancel_futures=True)

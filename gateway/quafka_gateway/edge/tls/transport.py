@@ -61,7 +61,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._application = application
         self._closed = False  # close() was called, or the client has closed its side
         self._buffer = _received_first
-        self._window = 0  # bytes decrypted since the price was judged
+        self._window = 0  # bytes decrypted since the cost was judged
         self._spent = 0.0  # seconds of CPU that these took
         self._was_dear = False
         # With a buffer, `read` returns the number of bytes; its stub knows bytearrays only.

@@ -119,7 +119,7 @@ def read_keys(url: str) -> KeySet:
 
 
 def parse_keys(url: str, data: bytes) -> KeySet:
-    """The public keys for signatures in a key set; others are passed over. Raises KeySetError."""
+    """The public keys for signatures in a key set; others are skipped. Raises KeySetError."""
     try:
         told: Any = json.loads(data)
         listed = cast("list[Any]", told["keys"])[:_MOST_KEYS]

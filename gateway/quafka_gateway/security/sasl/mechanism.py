@@ -31,7 +31,7 @@ WRONG_PASSWORD = "unknown user or wrong password"  # noqa: S105 - a sentence
 
 
 class BusyError(Exception):
-    """The gateway cannot check credentials now: the client must come again."""
+    """The gateway cannot check credentials now: the client must try again."""
 
 
 class Account(NamedTuple):

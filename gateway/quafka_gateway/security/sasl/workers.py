@@ -23,7 +23,7 @@ _NICE = 10
 
 
 def _yield_to_the_loop() -> None:
-    """Lower this thread's priority: guessed passwords must not take the loop's core."""
+    """Lower this thread's priority: password guessing must not take the loop's core."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
