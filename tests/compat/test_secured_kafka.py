@@ -59,7 +59,7 @@ def test_every_way_in(kafka: SecuredKafka) -> None:
         ("SASL_PLAINTEXT", login("PLAIN", "wrong"), "SASL_PLAINTEXT", "refuses the login"),
         ("SSL", "", "SSL", "may require a client certificate"),
         ("SASL_PLAINTEXT", login("PLAIN"), "PLAINTEXT", "does not require a login"),
-        ("SSL", "", "SASL_SSL", "say how in --command-config"),
+        ("SSL", "", "SASL_SSL", "configure one in --command-config"),
         ("SSL", "", "PLAINTEXT", "check that the listener speaks TLS"),
         ("PLAINTEXT", "", "SSL", "speaks TLS; set security.protocol"),
     ],
