@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from quafka_telemetry.log_context import log_fields
 
-# A log record is one line even if a client's name has line feeds or terminal escapes in it.
+# A log record is one line even if a client's name contains line feeds or terminal escapes.
 _CONTROL = {
     code: repr(chr(code))[1:-1] for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
 }

@@ -24,7 +24,7 @@ log = logging.getLogger("quafka")
 
 _DRAIN_SECONDS = 10.0
 _SWITCH_SECONDS = 0.001
-"""How long the event loop may wait for a thread that computes; Python's default is 5 ms."""
+"""How long a computing thread may keep the event loop waiting; Python's default is 5 ms."""
 EXIT_CANNOT_START = 1
 EXIT_WRONG_SETTING = 2
 EXIT_INTERRUPTED = 130

@@ -45,7 +45,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
     """The broker, and the gateways, which connect to the address in the broker's ready report.
 
     Raises:
-        StartupError: the address that several gateways are to share is taken.
+        StartupError: the address that several gateways shall share is in use.
     """
 
     def broker_arguments() -> dict[str, str]:
@@ -119,7 +119,7 @@ def _data(config: UpConfig) -> str:
 
 
 def _clients(config: UpConfig, ready: Mapping[str, str]) -> Iterator[str]:
-    """The lines about listeners: where they are, and who may come in."""
+    """The lines about listeners: their addresses, and who may connect."""
     table = config.listener_table()
     bound = parse_endpoints(ready["listeners"])
     advertised = parse_endpoints(ready["advertised_listeners"])

@@ -37,7 +37,7 @@ def gateways(
     table = config.listener_table()
     if count > 1:
         for each in table:
-            # With SO_REUSEPORT the bind would succeed beside another broker's gateways.
+            # With SO_REUSEPORT the bind would succeed even beside another broker's gateways.
             _ensure_free(each.host, each.port)
     listen = _shown(config, "listeners" if config.listeners else "listen")
     children: list[Child] = []

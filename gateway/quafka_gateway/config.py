@@ -114,7 +114,7 @@ class EdgeSettings(ListenerSettings):
         "1024 to 104857600",
     )  # fmt: skip
     socket_request_stall_ms: int = setting(
-        60_000, "longest pause of a client in the middle of sending a request, in ms",
+        60_000, "longest pause while a client sends a request, in ms",
         settings.whole(1_000, 86_400_000), "1000 to 86400000",
     )  # fmt: skip
     socket_response_stall_ms: int = setting(
@@ -195,11 +195,12 @@ class EdgeSettings(ListenerSettings):
         "2 to 1000",
     )  # fmt: skip
     quota_window_size_seconds: int = setting(
-        1, "length of such a sample, in seconds", settings.whole(1, 3_600), "1 to 3600",
+        1, "length of each sample of a quota's rate, in seconds", settings.whole(1, 3_600),
+        "1 to 3600",
     )  # fmt: skip
     quota_max_entities: int = setting(
-        10_000, "most users, client ids and addresses of one org whose quotas are measured one by "
-        "one; all further ones share what one may have", settings.whole(1, 10_000_000),
+        10_000, "most users, client ids and addresses of one org whose rates are measured "
+        "separately; all further ones share the quota of one", settings.whole(1, 10_000_000),
         "1 to 10000000",
     )  # fmt: skip
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
@@ -215,7 +216,7 @@ class EdgeSettings(ListenerSettings):
         settings.whole(100, 600_000), "100 to 600000",
     )  # fmt: skip
     connection_failed_authentication_delay_ms: int = setting(
-        100, "how much later a failed authentication is answered, in ms", settings.whole(0, 10_000),
+        100, "delay of the response to a failed authentication, in ms", settings.whole(0, 10_000),
         "0 to 10000",
     )  # fmt: skip
     connections_max_reauth_ms: int = setting(
@@ -239,17 +240,20 @@ class EdgeSettings(ListenerSettings):
         "file:///path or https://…",
     )  # fmt: skip
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
-        3_600_000, "time between two reads of these keys, in ms",
+        3_600_000, "interval between reads of these keys, in ms",
         settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",
     )  # fmt: skip
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
-        (), "audiences of which a token must name one", parse_words, "texts, separated by commas"
+        (),
+        "accepted audiences; a token must name one of them",
+        parse_words,
+        "texts, separated by commas",
     )
     sasl_oauthbearer_expected_issuer: str = setting(
         "", "issuer that a token must name; default: any", str, "a text"
     )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        30, "how much the issuer's clock may differ, in seconds", settings.whole(0, 3_600),
+        30, "accepted difference from the issuer's clock, in seconds", settings.whole(0, 3_600),
         "0 to 3600",
     )  # fmt: skip
     sasl_oauthbearer_sub_claim_name: str = setting(
@@ -265,7 +269,7 @@ class EdgeSettings(ListenerSettings):
     )  # fmt: skip
     authorizer: str = setting(
         "", "acl: the rules (ACLs) decide what clients may do; none: every client may do "
-        "everything; default: acl where any listener asks clients who they are",
+        "everything; default: acl if any listener authenticates clients",
         settings.choice("", AUTHORIZER_NONE, AUTHORIZER_ACL), "none, acl",
     )  # fmt: skip
     super_users: str = setting(
@@ -297,8 +301,8 @@ class EdgeSettings(ListenerSettings):
     )  # fmt: skip
 
     audit_log: str = setting(
-        "auto", "where the audit log goes; auto: to stderr where any listener asks clients who "
-        "they are", _audit_log, "auto, off, stderr, or the path of a file",
+        "auto", "destination of the audit log; auto: stderr if any listener authenticates "
+        "clients", _audit_log, "auto, off, stderr, or the path of a file",
     )  # fmt: skip
 
     @property
@@ -320,15 +324,15 @@ class GatewayConfig(EdgeSettings):
         (), "mesh address of the only broker", settings.addresses, "one host:port"
     )
     mesh_routes: tuple[Route, ...] = setting(
-        (), "which broker has which topics, for several brokers; the first rule that matches "
+        (), "for several brokers: which broker has which topics; the first rule that matches "
         "decides", routes.parse,
         "[org/]pattern=host:port, separated by commas; the last pattern is *, without an org; with "
         "brokers: [org/]pattern=shard:number, or [org/]group:… and [org/]transaction:…",
     )  # fmt: skip
     brokers: tuple[str, ...] = setting(
-        (), "where a cluster of shards is found, in place of mesh.peers: the URL of its object "
-        "store, or the mesh address of one broker or more; all others become known, and moves of "
-        "shards are followed", _brokers, "s3://…, gs://…, az://… or file:///…; or host:port",
+        (), "instead of mesh.peers, for a cluster of shards: the URL of its object store, or the "
+        "mesh address of one or more brokers; the gateway finds the others, and follows shards "
+        "that move", _brokers, "s3://…, gs://…, az://… or file:///…; or host:port",
     )  # fmt: skip
     mesh_allow: tuple[NodeId, ...] = setting(
         (),

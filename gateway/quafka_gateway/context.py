@@ -65,11 +65,11 @@ class Services:
         response_memory: bounds the response bytes that all connections hold.
         config: the gateway's settings.
         stats: counts connections and requests.
-        sasl: authenticates clients; None where no listener asks for SASL.
+        sasl: authenticates clients; None if no listener uses SASL.
         security_writer: changes orgs, users, ACLs and quotas.
-        security_problem: returns why news of users, ACLs and quotas do not arrive; "" if they do.
+        security_problem: returns why updates of users, ACLs and quotas are missing; "" if none are.
         audit: records administrative acts and logins.
-        authorizer: decides who may do what; None: everybody may do everything.
+        authorizer: decides who may do what; None: everyone may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
         quotas: what clients and orgs may take, and what they have taken.
@@ -103,7 +103,7 @@ class Services:
 
     @property
     def tenant(self) -> Tenant:
-        """The org of clients that no listener and no user record gives another one."""
+        """The org of clients to which neither a listener nor a user record gives another one."""
         return self.tenants.own
 
     @property
@@ -124,16 +124,16 @@ class RequestContext:
     Attributes:
         session: who the client is.
         version: the request's API version, which the response must have, too.
-        client_id: the client's own name; None where it has none.
+        client_id: the client's own name; None if it has none.
         lane: produces with equal lanes reach the log in order: the connection's number.
         span: the request's span.
         client_host: the client's address as Kafka shows it, "/192.0.2.1".
         correlation_id: the client's number of the request.
         waited: seconds for which the request has waited for records already.
-        idle: set by a handler that found nothing, for the case that the client asks again.
+        idle: set by a handler that found nothing, in case the client asks again.
         size: bytes of the request.
         throttled: seconds for which the client must wait after this request.
-        mute: begins no further request of the client for so many seconds.
+        mute: begins no further request of the client for this many seconds.
     """
 
     services: Services
@@ -174,19 +174,19 @@ class RequestContext:
 
     @property
     def sees_all_orgs(self) -> bool:
-        """Whether answers may have what concerns all orgs: the client is of the gateway's own."""
+        """Whether answers may include facts about all orgs: the client is of the gateway's own."""
         return self.services.tenants.is_own(self.session.tenant)
 
     @property
     def quotas(self) -> ClientQuotas | None:
-        """The client's quotas; None where its org has none at all."""
+        """The client's quotas; None if its org has none at all."""
         org = self.services.quotas.of(self.session.tenant)
         if org is None:
             return None
         return org.client(self.session.principal.name, self.client_id or "", monotonic())
 
     def throttle(self, kind: Kind, seconds: float) -> None:
-        """Make the client wait after this request: for the longest of its times."""
+        """Make the client wait after this request; the longest of several times counts."""
         if seconds > self.throttled:
             self.throttled = seconds
             if self.mute is not None:
@@ -209,7 +209,7 @@ class RequestContext:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the client may change orgs: a super user of this gateway's own one.
+        """Whether the client may change orgs: it is a super user of this gateway's own org.
 
         Without an authorizer, every client of that org.
         """
@@ -218,7 +218,7 @@ class RequestContext:
 
     @property
     def trace(self) -> TraceContext | None:
-        """The request's place in its trace; None where it is not sampled."""
+        """The request's place in its trace; None if it is not sampled."""
         return self.span.context
 
     def child(self, name: str) -> Span:

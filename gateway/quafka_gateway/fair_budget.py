@@ -2,7 +2,7 @@
 
 Each org has an equal share, and may use what others leave idle. When all together exceed the bound,
 the org that has grown gives way itself if it is above its share; otherwise the largest org does.
-So nobody's use takes away what another org holds within its share.
+So no org loses what it holds within its share to another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FairBudget:
             self._holding.pop(share, None)
 
     def orgs_with(self, share: OrgShare) -> int:
-        """How many orgs hold something, if this one does, too."""
+        """How many orgs hold something, counting this one."""
         return len(self._holding) + (share not in self._holding)
 
     @property
@@ -69,7 +69,7 @@ class OrgShare:
 
     @property
     def size(self) -> int:
-        """What the org may hold whatever others do."""
+        """What the org may hold regardless of others."""
         return max(1, self.budget.limit // self.budget.orgs_with(self))
 
     @property
@@ -109,7 +109,7 @@ class Part:
         self._share.budget.hold(self._share, size)
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for so much more."""
+        """Whether there is room for this much more."""
         return self._share.budget.held + size <= self._share.budget.limit
 
     def settle(self) -> None:
@@ -119,7 +119,7 @@ class Part:
             (own if own.held > own.size else budget.largest).largest.release()
 
     def make_room(self, size: int) -> bool:
-        """Have larger orgs give way until so much more fits, if the org stays within its share.
+        """Have larger orgs give way until this much fits, if the org stays within its share.
         Return whether it fits."""
         budget, own = self._share.budget, self._share
         while not self.fits(size):

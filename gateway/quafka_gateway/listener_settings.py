@@ -42,16 +42,16 @@ class ListenerSettings(OpsSettings):
     """Where and how Kafka clients connect."""
 
     listen: str = setting(
-        _LISTEN, "TCP address for Kafka clients where listeners is not set: one listener, "
+        _LISTEN, "TCP address for Kafka clients if listeners is not set: one listener, "
         "PLAINTEXT; port 0 takes a free one", settings.address, settings.ADDRESS,
     )  # fmt: skip
     listeners: tuple[Endpoint, ...] = setting(
-        (), "TCP addresses for Kafka clients, in place of listen; without a host: all interfaces; "
+        (), "TCP addresses for Kafka clients, instead of listen; without a host: all interfaces; "
         "port 0 takes a free one", parse_endpoints, ENDPOINTS,
     )  # fmt: skip
     advertised_listener: str = setting(
         "", "address that clients connect to, as Metadata returns it; default: the listen "
-        "address, or this host's name where the listen address is all interfaces",
+        "address, or this host's name if the listen address is all interfaces",
         settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
     advertised_listeners: tuple[Endpoint, ...] = setting(
@@ -69,11 +69,11 @@ class ListenerSettings(OpsSettings):
     )  # fmt: skip
     listener_allow_plaintext_sasl: bool = setting(
         False, "allow listeners of protocol SASL_PLAINTEXT that other hosts reach: passwords and "
-        "tokens cross the network in clear", settings.boolean, "true, false",
+        "tokens cross the network in clear text", settings.boolean, "true, false",
     )  # fmt: skip
     ssl_certfile: tuple[ByListener[Path], ...] = setting(
-        (), "PEM file of a TLS listener's certificate and the certificates between it and its "
-        "authority; reread when it changes", by_listener(settings.path), _PATHS,
+        (), "PEM file of a TLS listener's certificate and its intermediate certificates; reread "
+        "when it changes", by_listener(settings.path), _PATHS,
     )  # fmt: skip
     ssl_keyfile: tuple[ByListener[Path], ...] = setting(
         (), "PEM file of the certificate's key, not encrypted; default: it is in ssl.certfile",

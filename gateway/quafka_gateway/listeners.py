@@ -22,7 +22,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 CLIENT_AUTH = ("none", "requested", "required")
-"""Whether a TLS client presents a certificate: never, if it likes, or always."""
+"""Whether a TLS client presents a certificate: never, optionally, or always."""
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
@@ -108,7 +108,7 @@ class Listener:
         protocol: what its clients speak.
         host, port: where it listens; port 0 until a free one is bound. host "": all interfaces.
         advertised: the host and port under which its clients reach the gateway.
-        org: the org of all its clients, by id or name; "" where the client's name decides.
+        org: the org of all its clients, by id or name; "" if the client's name decides.
         tls: how its connections are encrypted; None: they are not.
     """
 
@@ -122,30 +122,30 @@ class Listener:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens."""
+        """The address that it listens on."""
         return Endpoint(self.name, self.host, self.port)
 
     @property
     def advertised_endpoint(self) -> Endpoint:
-        """Where its clients connect to."""
+        """The address that its clients connect to."""
         return Endpoint(self.name, *self.advertised)
 
     def bound(self, host: str, port: int, own_name: str) -> Listener:
         """The listener at the address that it has got.
 
         Without an advertised address of its own it advertises that one, or `own_name`, the name
-        of this host, where it listens on all interfaces.
+        of this host, if it listens on all interfaces.
         """
         reachable = own_name if host in ANY_ADDRESS else host
         return replace(self, host=host, port=port, advertised=self.advertised_or(reachable, port))
 
     def advertised_or(self, host: str, port: int) -> tuple[str, int]:
-        """The advertised address, or the given one where none is set."""
+        """The advertised address, or the given one if none is set."""
         return self.advertised if self.advertised[0] else (host, port)
 
     @property
     def authenticates(self) -> bool:
-        """Whether it asks clients who they are."""
+        """Whether it authenticates clients."""
         return self.protocol.sasl or (self.tls is not None and self.tls.client_auth != "none")
 
     @property
@@ -308,7 +308,7 @@ def listener_table(
 
 
 def check_names(setting: str, names: Sequence[str], listeners: Sequence[str]) -> None:
-    """Raise StartupError where a setting names a listener that there is not."""
+    """Raise StartupError if a setting names a listener that does not exist."""
     for name in names:
         if name not in listeners:
             raise StartupError(f"{setting}: there is no listener {name} in listeners")

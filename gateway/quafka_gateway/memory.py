@@ -228,7 +228,7 @@ class RequestMemory:
             self.forget_address(held)
         if not self.waiting or self.full:
             return
-        # All waiting connections are checked only where the release can matter to others.
+        # All waiting connections are checked only if the release can matter to others.
         ends = was_full and sums.whole <= self._per_address
         for other in list(self.waiting) if ends else [held]:
             if other in self.waiting and not self.bars(other):
@@ -271,7 +271,7 @@ class ResponseMemory:
 
     def allowance(self, wanted: int) -> int:
         """Return how large a response may be: a power of two within a share of what is left, or
-        `wanted` where that is less."""
+        `wanted` if that is less."""
         share = max(RESPONSE_FLOOR, (self._limit - self.held) // _RESPONSE_SHARE)
         return min(wanted, 1 << (share.bit_length() - 1))
 

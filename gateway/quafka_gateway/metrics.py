@@ -44,7 +44,7 @@ class GatewayMetrics:
         )  # fmt: skip
         yield gauge(
             "quafka_gateway_security_current",
-            "1 while the gateway learns of changes of users and ACLs at once",
+            "1 while changes of users and ACLs reach the gateway at once",
             int(not directory.problem),
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ class GatewayMetrics:
         )  # fmt: skip
         yield Family(
             "quafka_gateway_certificate_expires_seconds", Kind.GAUGE,
-            "When the certificate of a listener ends, as Unix time",
+            "Expiry of a listener's certificate, as Unix time",
             [((name,), tls.expires.timestamp()) for name, tls in self.listeners.tls.items()],
             ("listener",),
         )  # fmt: skip

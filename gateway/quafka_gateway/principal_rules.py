@@ -117,7 +117,7 @@ def _numbered(reference: re.Match[str], match: re.Match[str]) -> str:
 
 
 def _expand_check(replacement: str, pattern: re.Pattern[str]) -> None:
-    """Raise IndexError where a named group is missing."""
+    """Raise IndexError if a named group is missing."""
     for reference in _REFERENCE.finditer(replacement):
         if reference["name"] is not None and reference["name"] not in pattern.groupindex:
             raise IndexError(reference["name"])

@@ -135,7 +135,7 @@ class Gateway:
         """Find the shards and follow their moves; returns their number. 0: there are none.
 
         Raises:
-            StartupError: they are not found, or a route names one that is not there.
+            StartupError: they are not found, or a route names one that does not exist.
         """
         if not self._config.brokers:
             return 0
@@ -193,7 +193,7 @@ class Gateway:
         tenants = Tenants(
             make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs, memory, turns
         )
-        _ = tenants.own  # its brokers are connected to before clients come
+        _ = tenants.own  # connect to its brokers before clients come
         for listener in config.listener_table():
             if listener.org:
                 tenants.named_by_settings(listener.org)
@@ -230,7 +230,7 @@ class Gateway:
         )
 
     def _make_authorizer(self, directory: Directory) -> Authorizer | None:
-        """None where everybody may do everything."""
+        """None if everyone may do everything."""
         config = self._config
         if config.authorizer == AUTHORIZER_NONE or not (config.authorizer or self._authenticates):
             return None

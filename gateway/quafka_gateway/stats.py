@@ -22,7 +22,7 @@ class SlowRequest(NamedTuple):
         seconds: how long the request took, without `parked`.
         parked: seconds for which a broker parked the request.
         errors: Kafka's error codes in the response.
-        trace_id: 32 hex digits; "" where the request was not sampled.
+        trace_id: 32 hex digits; "" if the request was not sampled.
     """
 
     at: float

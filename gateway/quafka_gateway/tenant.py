@@ -53,7 +53,7 @@ class TenantLimits:
         session_partitions: the partitions in one fetch session; each takes some 400 bytes.
         all_sessions_partitions: the partitions in all fetch sessions together.
         share_sessions: the share sessions of one org's clients.
-        records_by_place: read the files of a broker on this host, where it hands them over.
+        records_by_place: read the files of a broker on this host, if it hands them over.
     """
 
     fetch_sessions: int
@@ -311,11 +311,11 @@ class Tenant:
 
     @property
     def party(self) -> int:
-        """Which of the parties it is that share the event loop."""
+        """The org as one of the parties that share the event loop."""
         return self.org_id
 
     async def close(self) -> None:
-        """Stop reading ahead, let the leases go, and give the memory back."""
+        """Stop reading ahead, and release the leases and the memory."""
         self.shares.members_lost(self.share_sessions.clear())
         await self.shares.close()
         await self.reader.close()

@@ -1,8 +1,8 @@
 """The orgs that clients of this gateway are connected for.
 
 A connection *enters* an org when the client's org is known, and leaves it when it is lost. The
-org's tenant is made by the first client and let go some time after the last one, so a gateway may
-serve any number of orgs, a bounded number of them at a time.
+org's tenant is made for the first client and dropped some time after the last one has left, so a
+gateway may serve any number of orgs, a bounded number of them at a time.
 
 An org may be entered if it is active: one that a record names, or one that this gateway's settings
 name without there being a record. When an org is suspended or deleted, its connections are closed
@@ -157,13 +157,13 @@ class Tenants:
         return self._tenants.get(org)
 
     def sweep(self, now: float) -> None:
-        """Let tenants go that have been without clients for a while. Call it every few seconds."""
+        """Drop the tenants without clients for a while. Call it every few seconds."""
         for tenant, since in list(self._unused.items()):
             if now - since >= _UNUSED_SECONDS and not self.is_own(tenant):
                 self._let_go(tenant)
 
     async def close(self) -> None:
-        """Let all tenants go."""
+        """Drop all tenants."""
         for tenant in list(self._tenants.values()):
             self._let_go(tenant)
         await asyncio.gather(*self._closing)
@@ -234,7 +234,7 @@ class Tenants:
         self._figures_gone = self._figures_gone.plus(tenant.figures().counters)
 
     def _changed(self, changes: Collection[SecurityChange] | None) -> None:
-        """Apply what the records say of orgs now; None: any of them may have changed."""
+        """Apply the present records of orgs; None: any of them may have changed."""
         if changes is None:
             changed = list(self._tenants.values())
         else:

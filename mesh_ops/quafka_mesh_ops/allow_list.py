@@ -65,7 +65,7 @@ class AllowList(Collection[NodeId]):
         return self._grants.get(node_id, ())
 
     def trust(self, entries: Iterable[str]) -> None:
-        """Besides the settings and the file, have these entries in force, and no others.
+        """Replace the entries that are in force besides those of the settings and the file.
 
         Raises:
             ValueError: one of them is not an entry.
@@ -166,7 +166,7 @@ def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
 
 
 def _replaced(lines: list[tuple[str, Entry | None]], entry: Entry) -> Iterator[str]:
-    """Yield the lines with `entry` in place of the node's first entry, whose comment stays."""
+    """Yield the lines with `entry` instead of the node's first entry, whose comment stays."""
     done = False
     for line, found in lines:
         if found is None or found.node_id != entry.node_id:

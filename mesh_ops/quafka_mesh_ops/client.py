@@ -107,7 +107,7 @@ class MeshClient:
 
     @property
     def said_goodbye(self) -> bool:
-        """Whether the broker has ended the last connection in good order."""
+        """Whether the broker has closed the last connection in good order."""
         return self._connector.said_goodbye
 
     @property

@@ -214,4 +214,4 @@ class BrokerConnector:
 def _log_failure(task: asyncio.Task[None]) -> None:
     """Log the end of the task, which only a bug causes; no connection is made after it."""
     if not task.cancelled() and task.exception() is not None:
-        logger.critical("no connection will be made any more", exc_info=task.exception())
+        logger.critical("no further connection will be made", exc_info=task.exception())

@@ -6,9 +6,9 @@ largest op that it accepts, stays below the limits of the broker (`gateway_sessi
 broker never closes a connection because of what the gateway's clients do.
 
 Ops that wait are sent org by org in turn, so an org with thousands of them delays the first op of
-another org by one op. What is sent is read by the broker in the order in which it was sent: while
-several orgs produce, each may therefore have only so much record work under way as a broker does
-in some milliseconds (docs/adr/0071).
+another org by one op. The broker reads ops in the order in which they were sent: while several orgs
+produce, each may therefore have only as much record work under way as a broker does in a few
+milliseconds (docs/adr/0071).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ unit, so an op of another org waits for some 2.5 ms of it."""
 _OP_WORK = 5
 _BYTES_PER_WORK = 12_500
 _ALONE_SECONDS = 1.0
-"""An org that has been the only one for so long has no share, but the whole."""
+"""An org that has been the only one for this long is not limited to a share."""
 
 
 def work_of(call: Call) -> int:
@@ -145,7 +145,7 @@ class Credit:
             raise OpTooLargeError(f"an op of {call.size} bytes; at most {self._largest} are sent")
 
     def admits(self, call: Call) -> bool:
-        """Whether a call may be sent now: it fits the bounds, and passes none that does, too."""
+        """Whether a call may be sent now: it fits the bounds, and overtakes none that also fits."""
         if self.waiting:
             if self.waiting.has(call.org_id):
                 return False

@@ -1,4 +1,4 @@
-"""The identity of a node: an Ed25519 key, of which peers know the public half.
+"""The identity of a node: an Ed25519 key, whose public half peers know.
 
 A node id is the raw public key in hex. The certificate for TLS is made from the key on demand. It
 is short-lived and self-signed, and binds only the key. A peer is trusted because its key is on our

@@ -149,7 +149,7 @@ class OpRunner:
         """Read a long op in slices, and begin it.
 
         `done` is called with the stream id once the op has begun, before any op that follows it on
-        a lane; `refuse` with the reason where the payload violates the protocol.
+        a lane; `refuse` with the reason if the payload violates the protocol.
         """
         self.request_bytes += running.size
         self.running[running.request_id] = running

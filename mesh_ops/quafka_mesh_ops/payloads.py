@@ -37,7 +37,7 @@ class CostCounter:
         self._left = _MAX_COST - spent
 
     def count(self, values: list[Any]) -> list[Any]:
-        """Return the array. Raises ValueError where it exceeds the cost of a payload."""
+        """Return the array. Raises ValueError if it exceeds the cost of a payload."""
         self._left -= ARRAY_COST + len(values)
         if self._left < 0:
             raise ValueError("too many values in a payload")
@@ -72,7 +72,7 @@ pack: Callable[[Any], bytes] = _Packing().pack
 
 
 def has_long_bytes(values: list[Any]) -> bool:
-    """Whether a byte string in nested lists is so long that it is passed by reference."""
+    """Whether nested lists have a byte string so long that it is passed by reference."""
     for value in values:
         if type(value) is list:
             if value and has_long_bytes(cast("list[Any]", value)):

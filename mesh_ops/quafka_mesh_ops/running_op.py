@@ -26,8 +26,8 @@ class RunningOp(OpContext):
         task: reads the op or runs its handler; None before.
         expiring: the set that it is in until its handler ends; None for one that did not wait.
         reads: whether it has asked for a turn to read.
-        stopped: the error code to answer in place of a cancelled handler; None if the caller has
-            given the op up.
+        stopped: the error code to answer instead of a cancelled handler; None if the caller has
+            given up the op.
     """
 
     __slots__ = ("_admit", "expiring", "handler", "op_type", "reads", "request", "size", "stopped",

@@ -46,19 +46,19 @@ class ServedShards:
             self._expected[number] = asyncio.get_running_loop().create_future()
 
     def expect_no_more(self, number: int) -> None:
-        """It is here, or does not come."""
+        """An expected shard is here, or will not come."""
         waiting = self._expected.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
     async def arrival(self, number: int, seconds: float) -> None:
-        """Wait until a shard that is expected is here, or does not come; at most so long."""
+        """Wait, at most this long, until an expected shard is here or will not come."""
         waiting = self._expected.get(number)
         if waiting is not None:
             await asyncio.wait([waiting], timeout=seconds)
 
     def remove(self, number: int) -> None:
-        """Open no more connections for a shard. Those that are open go on."""
+        """Accept no more connections for a shard. Open ones continue."""
         self._shards.pop(number, None)
 
     def find(self, number: int) -> Served | None:

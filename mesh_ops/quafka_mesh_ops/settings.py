@@ -252,7 +252,7 @@ class OpsSettings(CommonSettings):
         "http(s)://… with {trace_id} in it",
     )  # fmt: skip
     ops_token_file: Path | None = setting(
-        None, "file of bearer tokens, one per line; only who has one may read the operations "
+        None, "file of bearer tokens, one per line; only clients with one may read the operations "
         "pages", optional_path, "a path",
     )  # fmt: skip
     ops_ssl_certfile: Path | None = setting(
@@ -264,7 +264,7 @@ class OpsSettings(CommonSettings):
         "ops.ssl.certfile", optional_path, "a path",
     )  # fmt: skip
     ops_ssl_ca_file: Path | None = setting(
-        None, "PEM file of authorities; only clients with a certificate of theirs, or a token, may "
+        None, "PEM file of authorities; only clients with a certificate from them, or a token, may "
         "read the operations pages", optional_path, "a path",
     )  # fmt: skip
     ops_slow_ms: int = setting(

@@ -35,7 +35,7 @@ def shard_number(name: str) -> int | None:
 
 
 def shard_of(what: Hashed, org: int, name: str, shards: int) -> int:
-    """The shard that has a name of an org, of so many shards.
+    """The shard that has a name of an org, out of this many shards.
 
     The name's bytes are hashed with the org's id and the kind, so names that are alike in several
     orgs are spread. The number of shards is fixed when a cluster is created.

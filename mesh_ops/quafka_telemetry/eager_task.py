@@ -112,7 +112,7 @@ class EagerTask(DirectFuture[T]):
     def _step(self) -> None:
         """Run the coroutine to its next wait, or to its end."""
         loop = self.get_loop()
-        this: Any = self  # a task to all who ask
+        this: Any = self  # looks like a task to asyncio
         self._waits_for = None
         outer = asyncio.current_task(loop)
         if outer is not None:
@@ -159,7 +159,7 @@ class EagerTask(DirectFuture[T]):
         self._step()
 
     def _end(self, value: Any, error: BaseException | None) -> None:
-        # Its variables may refer to what refers to this task: only a search for garbage would free
+        # Its variables may refer to what refers to this task: only a garbage collection would free
         # such a cycle.
         self._context = _NO_CONTEXT
         if error is None:
@@ -173,7 +173,7 @@ class EagerTask(DirectFuture[T]):
 
 
 class TimedTask(EagerTask[T]):
-    """Measures its steps on the loop: a step of another timed task within one is not its own."""
+    """Measures its steps on the loop, without the steps of other timed tasks within them."""
 
     _others: ClassVar[float] = 0.0
     """Seconds of timed steps within the step that runs now."""
@@ -182,7 +182,7 @@ class TimedTask(EagerTask[T]):
 
     @property
     def seconds(self) -> float:
-        """What the coroutine has taken so far, also of the step that runs now."""
+        """The time that the coroutine has taken so far, including the running step."""
         since = self._since
         if since is None:
             return self._seconds

@@ -1,7 +1,7 @@
-"""A selector that reports few sockets of each party at a time.
+"""A selector that reports only a few sockets of each party at a time.
 
 An event loop reads every socket that is ready before it does anything else. So a party with
-hundreds of busy connections would delay another one's data by the reading of all of them. The
+hundreds of busy connections would delay another one's data until all of them are read. The
 sockets of a party have an epoll object of their own, which the loop's has as one of its members
 (epoll(7)): however many of them are ready, each poll reports a few, and the kernel keeps the
 others in the order in which they became ready.
@@ -17,7 +17,7 @@ from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import Any
 
 MOST = 8
-"""Sockets of one party that a poll reports, where there are several parties."""
+"""Sockets of one party that a poll reports, if there are several parties."""
 _ATTRIBUTE = "_quafka_fair_selector"
 
 Ready = list[tuple[SelectorKey, int]]
@@ -54,7 +54,7 @@ class _Party:
         return key
 
     def poll(self, most: int) -> Ready:
-        """Up to so many of the sockets that are ready."""
+        """At most this many of the ready sockets."""
         found: Ready = []
         for fd, seen in self._epoll.poll(0, most):
             key = self.keys[fd]
@@ -72,7 +72,7 @@ class FairSelector(selectors.EpollSelector):
     """The selector of an event loop. Sockets of no party are reported as by any other selector.
 
     Attributes:
-        held_back: parties of which nothing is reported for now.
+        held_back: parties whose sockets are not reported for now.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class FairSelector(selectors.EpollSelector):
         self._party_of: dict[int, _Party] = {}
 
     def join(self, fd: int, name: Hashable) -> None:
-        """Take a socket for one of a party, until `leave`."""
+        """Make a socket one of a party's, until `leave`."""
         if fd in self._party_of:
             return
         party = self._parties.get(name)
@@ -97,7 +97,7 @@ class FairSelector(selectors.EpollSelector):
         self._party_of[fd] = party
 
     def leave(self, fd: int) -> None:
-        """The socket is of no party any more. To be called before it is closed."""
+        """Remove a socket from its party. Call this before the socket is closed."""
         party = self._party_of.pop(fd, None)
         if party is None:
             return

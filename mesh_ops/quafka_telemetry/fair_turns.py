@@ -1,11 +1,11 @@
-"""The time of one event loop, shared between parties that all have more to do than there is time.
+"""Shares the time of one event loop between parties that have more work than there is time.
 
-In each turn of the loop a party may use a quantum. What it has beyond waits, in the order of its
-arrival; at the end of the turn every party that waits has a quantum, one after the other, so the
-work of one party delays another by a quantum, however much it is.
+In each turn of the loop a party may use a quantum. Its further work waits, in the order of arrival.
+At the end of the turn every waiting party has a quantum, one after the other, so the work of one
+party delays another by a quantum, however much work it is.
 
-What waits runs after all sockets that were ready and after what they have to send: data that
-arrives meanwhile is read before the next quantum.
+Waiting work runs after all ready sockets are read and their output is sent: data that arrives
+meanwhile is read before the next quantum.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from quafka_telemetry.turn_end import turn_end
 
 QUANTUM_SECONDS = 0.001
 _SHORTEST = 0.0002
-"""What a party that waits has in each turn at least, however many wait and whatever it has used."""
+"""The least time of a waiting party in each turn, however many wait and whatever it has used."""
 PIECE_SECONDS = QUANTUM_SECONDS / 4
-"""How long one piece of work should take at most where parties share the turns."""
+"""How long one piece of work should take at most while parties share the turns."""
 
 Work = Callable[[], None]
 _NOBODY: Final = object()
@@ -33,7 +33,7 @@ class FairTurns:
     """Decides when work runs. For one event loop.
 
     Attributes:
-        shared: whether there are several parties; else all work runs at once.
+        shared: whether there are several parties; otherwise all work runs at once.
         deferred: how often work had to wait for its party's turn.
     """
 
@@ -48,7 +48,7 @@ class FairTurns:
 
     @property
     def waiting(self) -> Container[Hashable]:
-        """The parties that have work which waits: a view that stays true."""
+        """The parties with waiting work: a view that stays current."""
         return self._waiting
 
     def run(self, party: Hashable, work: Work) -> bool:
@@ -73,7 +73,7 @@ class FairTurns:
         return False
 
     def defer(self, party: Hashable, work: Work) -> None:
-        """Run work in a quantum of the party, after what waits already."""
+        """Run work in a quantum of the party, after its waiting work."""
         self.deferred += 1
         self._waiting.setdefault(party, deque()).append(work)
         self._schedule()
@@ -94,7 +94,7 @@ class FairTurns:
             turn_end(asyncio.get_running_loop()).call_last(self._end_turn)
 
     def _end_turn(self) -> None:
-        """Each party that waits has what it has not used of its quantum in this turn."""
+        """Give each waiting party the unused rest of its quantum in this turn."""
         self._scheduled = False
         used, self._used = self._used, {}
         parties = len(self._waiting)

@@ -1,4 +1,4 @@
-"""Schedules the search for garbage: cycles that reference counts do not free.
+"""Schedules garbage collection: the search for cycles that reference counts do not free.
 
 Python searches all objects whenever enough new ones were made. While a request for 100,000
 partitions is decoded, such a search stops the event loop for up to 200 ms, although reference
@@ -8,7 +8,7 @@ than by default: with 64 requests in flight nearly all of them were still in use
 
 A broker keeps state for as long as it runs: 110,000 producers take 300 ms to search. So a process
 may set aside the survivors of a search; the next search then covers newer objects only. Set-aside
-objects are searched after an hour, and earlier where the other searches find much garbage. A
+objects are searched after an hour, and earlier if the other searches find much garbage. A
 search of a million of them stops the loop for 400 ms, so after one that has found little the next
 one waits twice as long, a day at most.
 """
@@ -107,9 +107,9 @@ def _search(garbage: Garbage, *, sets_aside: bool) -> None:
 
 
 def ignore(*_: object) -> None:
-    """Takes the place of a callback that will not be called any more.
+    """Replaces a callback that will not be called any more.
 
-    What calls back refers to what it was made by: a cycle, until one of them lets go.
+    The caller and the owner of a callback refer to each other: a cycle, until one drops the other.
     """
 
 

@@ -139,7 +139,7 @@ class Operations:
             except (OSError, TimeoutError):
                 pass  # the client has closed, sent no request, or does not read
             except Exception:
-                logger.exception("a page was not sent whole")
+                logger.exception("a page was not sent completely")
                 writer.transport.abort()  # half an answer must not look like a whole one
             finally:
                 self._connections.discard(task)

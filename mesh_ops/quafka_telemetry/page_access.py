@@ -1,7 +1,7 @@
 """Who may read the operations pages: everyone, or whoever has a token or a certificate.
 
-The file of tokens has one per line, so that a new one can be introduced before the old one goes; it
-and the certificates are read again when they have changed, at the next request.
+The file of tokens has one per line, so that a new one can be introduced before the old one is
+removed. The file and the certificates are read again at the next request after they have changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_FILE = 64 << 10
 _SCHEME = b"bearer "
 
 Version = tuple[int, int, int]
-"""What tells that a file has changed."""
+"""What shows that a file has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class PageAccess:
         token = authorization[len(_SCHEME) :].strip()
         if authorization[: len(_SCHEME)].lower() != _SCHEME:
             token = b""
-        # Every token is compared, and each in constant time: times tell nothing.
+        # Every token is compared, and each in constant time: timing reveals nothing.
         known = [hmac.compare_digest(token, each) for each in self._tokens]
         return any(known) or (certified and self._files.authorities is not None)
 

@@ -92,7 +92,7 @@ async def listed(items: Iterable[T]) -> list[T]:
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """Run a generator of few steps without a turn for others; returns its result."""
+    """Run a generator of few steps without yielding to others; returns its result."""
     try:
         while True:
             next(steps)

@@ -22,7 +22,7 @@ class Aborted:
     """The aborted transactions of the partitions that a scan reads.
 
     A producer has one transaction at a time, so those of one producer in one partition do not
-    overlap. The last one that begins at or before a batch is the only one that can have it.
+    overlap. Only the last one that begins at or before a batch can contain it.
 
     Attributes:
         producers: the producer ids, ascending, each once.

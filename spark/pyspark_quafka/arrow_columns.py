@@ -1,6 +1,6 @@
 """The columns of records as Arrow arrays.
 
-Keys and values are gathered from the decompressed records; of uncompressed batches, from the
+Keys and values are gathered from the decompressed records; those of uncompressed batches, from the
 segment itself.
 """
 
@@ -94,10 +94,10 @@ def _timestamp_types(headers: BatchHeaders, batch: Longs) -> pa.Array:
 
 
 def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
-    """The pieces of `data` that begin at ascending `starts`; null where the size is -1.
+    """The pieces of `data` that begin at ascending `starts`; null if the size is -1.
 
-    An array over the data itself has the pieces as every other value; the values between are the
-    bytes between. `take` makes the only copy.
+    In an array over the data itself, every other value is a piece, and the values in between are
+    the bytes in between. `take` makes the only copy.
     """
     if not len(starts):
         return pa.nulls(0, pa.binary())
@@ -114,7 +114,7 @@ def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
 
 
 def _header_lists(records: Records) -> pa.Array:
-    """Headers as Spark's Kafka source gives them: null where a record has none."""
+    """Headers as Spark's Kafka source gives them: null if a record has none."""
     headers = records.headers
     assert headers is not None
     names = _names(_gather(records.data, *headers.names))

@@ -31,8 +31,8 @@ class TooMuchError(Exception):
 
 
 class Arena:
-    """Memory that batches are decompressed into, reused by each call of `decode`: to get fresh
-    memory costs more than the decompressing."""
+    """Memory that batches are decompressed into, reused by each call of `decode`: fresh memory
+    costs more than decompression."""
 
     def __init__(self) -> None:
         self.data: Bytes = np.empty(_FIRST_ARENA, np.uint8)

@@ -24,7 +24,7 @@ from quafka_proto.records import CONTROL
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants of records.
+    """Which records a reader wants.
 
     Attributes:
         aborted: the transactions whose records are not wanted; None: all records are.

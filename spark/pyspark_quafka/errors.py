@@ -2,7 +2,7 @@
 
 
 class QuafkaError(Exception):
-    """A snapshot cannot be read as the options ask for."""
+    """A snapshot cannot be read as the options request."""
 
 
 class QuafkaOptionError(QuafkaError, ValueError):

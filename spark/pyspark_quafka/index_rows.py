@@ -79,7 +79,7 @@ def keys_of(rows: Rows) -> Keys:
 
 
 def which_range(keys: Keys, ranges: Sequence[PartitionRange]) -> Longs:
-    """For each key the index of its range; -1 where it has none."""
+    """For each key the index of its range; -1 if it has none."""
     wanted = np.array([range_.key for range_ in ranges], f"S{_KEY_SIZE}")
     order = np.argsort(wanted)
     at = np.searchsorted(wanted[order], keys)

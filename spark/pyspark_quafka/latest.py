@@ -1,4 +1,4 @@
-"""The latest value of each key: what compaction keeps, of topics that are compacted or not."""
+"""The latest value of each key, as compaction keeps it, whether or not a topic is compacted."""
 
 from __future__ import annotations
 

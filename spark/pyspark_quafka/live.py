@@ -87,7 +87,7 @@ class LiveLog:
         if is_snapshot_id(as_of) and as_of > found.id:
             return found
         self._kept[found.id] = found
-        for old in list(self._kept)[1:-2]:  # the first may be where a query is to end
+        for old in list(self._kept)[1:-2]:  # a query may have to end at the first one
             del self._kept[old]
         return found
 
@@ -150,7 +150,7 @@ class _Shard:
         self._tails: ChainTail | None = None
 
     def read(self, readers: ThreadPoolExecutor) -> tuple[View | None, list[TailObject]]:
-        """The newest view, and the chain after it; no view: nothing can be said of the shard yet.
+        """The newest view, and the chain after it; no view: nothing is known of the shard yet.
 
         Raises:
             QuafkaError: an object is damaged, or the view is too old to be continued.

@@ -206,7 +206,7 @@ class _Given:
 
 
 class _DetailError(ValueError):
-    """A value is wrong for a reason that belongs into the message."""
+    """A value is wrong for a reason that belongs in the message."""
 
 
 def _one_of(text: str, allowed: Mapping[str, str]) -> str:

@@ -67,7 +67,7 @@ def plan(snapshot: Snapshot, ranges: Sequence[PartitionRange], options: Options)
 
 
 def _has_gaps(snapshot: Snapshot, range_: PartitionRange) -> bool:
-    """Whether the number of offsets says nothing of the number of records."""
+    """Whether the number of offsets says nothing about the number of records."""
     topic = snapshot.manifest.topic(range_.org, range_.topic)
     return topic is not None and topic.is_copied
 

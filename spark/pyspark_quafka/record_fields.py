@@ -51,7 +51,7 @@ class Records:
 def read_records(
     headers: BatchHeaders, bodies: Bodies, columns: Sequence[str]
 ) -> tuple[Records, Flags]:
-    """All records, and which batches are garbled: nothing that is found for those is right."""
+    """All records, and which batches are garbled: the results for those are meaningless."""
     data = bodies.data
     counts = headers["record_count"].astype(np.int64)
     batch = np.repeat(np.arange(len(counts)), counts)
@@ -64,7 +64,7 @@ def read_records(
     value_size, value = read_varints(data, key + np.maximum(key_size, 0))
     header_count, header_at = read_varints(data, value + np.maximum(value_size, 0))
     fits = (found >= bodies.starts[batch]) & (ends <= bodies.ends[batch])
-    # Each size by itself first: sums of garbled sizes may have wrapped around.
+    # Check each size alone first: sums of garbled sizes may have wrapped around.
     fits &= (size >= LEAST_RECORD - 1) & (size <= len(data))
     for part, least in ((key_size, -1), (value_size, -1), (header_count, 0)):
         fits &= (part >= least) & (part <= size)

@@ -146,7 +146,7 @@ def _lanes(data: Bytes, starts: Longs, ends: Longs, counts: Longs) -> tuple[Long
 
 
 def _look(data: Bytes, aims: Longs, ends: Longs, width: int) -> Longs:
-    """The position of a likely record soon after each aim; -1 where none is found.
+    """The position of a likely record soon after each aim; -1 if none is found.
 
     A record has its length before a zero byte, its attributes; offsets ascend from record to
     record.

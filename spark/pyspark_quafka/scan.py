@@ -30,7 +30,7 @@ _CHUNK_RECORDS = 40_000
 _CHUNK_SPAN = 512 << 20
 """The longest range of a mapped file in a chunk: positions in Arrow have 31 bits."""
 _GAP = 256 << 10
-"""The longest gap that is read, not skipped, in an object store: a request costs more."""
+"""The longest gap in an object store that is read and not skipped: a request costs more."""
 
 
 @dataclass(frozen=True)

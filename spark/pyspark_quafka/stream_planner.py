@@ -80,7 +80,7 @@ class StreamPlanner:
     ) -> Position:
         """The end of the next batch: everything, or about `limit` offsets.
 
-        `until` is the newest snapshot to use. A stream never goes back. Where the newest snapshot
+        `until` is the newest snapshot to use. A stream never goes back. If the newest snapshot
         has lost offsets to retention that an older one still has, the older one is read first.
         """
         snapshot = self._with_all(start, until or "latest")
@@ -134,7 +134,7 @@ class StreamPlanner:
                     continue
                 topic, partition = there[name, number]
                 if topic.generation != start.generations[name]:
-                    lost.append(f"{name}-{number} was deleted and made again")
+                    lost.append(f"{name}-{number} was deleted and re-created")
                 elif not partition.log_start <= offset <= end_of(partition, self._options):
                     lost.append(
                         f"{name}-{number} is read up to {offset}; it has {partition.log_start} "

@@ -21,7 +21,7 @@ class Task(InputPartition):
 
 
 def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The records of a task. Spark makes a partition of its own where there is nothing to read."""
+    """The records of a task. Spark makes its own partition if there is nothing to read."""
     _exclude_imports_from_gc()
     return run(partition.scan) if isinstance(partition, Task) else iter(())
 

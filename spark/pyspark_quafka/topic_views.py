@@ -25,7 +25,7 @@ def views(
     A view has its topic's name, with `_` for characters that SQL requires to be quoted. Options are
     those of the reader: `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All
     views read the same snapshot, so a join of topics sees them as of one instant. Views of a live
-    log in an object store read it as it is at each query, and each view by itself.
+    log in an object store read it as it is at each query, each view separately.
 
     With `compacted`, a view has the latest value of each key (`latest_by_key`) of committed
     records, whether or not the broker has compacted the topic.

@@ -44,7 +44,7 @@ _CONFLUENT_MAGIC, _CONFLUENT_SIZE = 0, 5
 def json_values(
     frame: DataFrame, schema: StructType | str | None = None, column: str = "value"
 ) -> DataFrame:
-    """The frame with its JSON values as a struct; null where a value is not JSON.
+    """The frame with its JSON values as a struct; null if a value is not JSON.
 
     Without a schema, one is inferred from the first thousand values, which reads them.
     """

@@ -150,7 +150,7 @@ def test_doctor_and_status(tmp_path: Path, server: RedisServer) -> None:
         server.kill()
         found = quafka("doctor", code=None).out
         assert "Redis cannot be reached" in found
-        assert "the broker tries again by itself" in found
+        assert "the broker retries automatically" in found
         page = get(cluster.broker.ready["operations"], "/statusz")[2]
         assert "Redis cannot be reached" in page
         metrics = get(cluster.broker.ready["operations"], "/metrics")[2]

@@ -268,5 +268,5 @@ def test_logins_are_counted_and_logged_without_secrets(cluster: Cluster) -> None
     scrape = Scrape(cluster.gateway.ready["operations"])
     name = "quafka_gateway_authentications_total"
     assert scrape(name, mechanism="PLAIN", outcome="success") >= 1
-    assert "is User:alice of org 1 by PLAIN" in cluster.logs
+    assert "has authenticated as User:alice of org 1 by PLAIN" in cluster.logs
     assert PASSWORD not in cluster.logs

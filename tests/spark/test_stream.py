@@ -128,7 +128,7 @@ def test_a_topic_that_was_made_again_is_told(
     maker.recreate("orders")
     append(maker, 100, 104)
     maker.publish()
-    with pytest.raises((StreamingQueryException, PySparkException), match="made again"):
+    with pytest.raises((StreamingQueryException, PySparkException), match="re-created"):
         query.run()
 
 

@@ -36,7 +36,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Matches rules; None, ANY: any. The pattern MATCH: every rule that applies to the name."""
+    """Matches rules. None or ANY: any value. Pattern MATCH: every rule that applies to the name."""
 
     resource_type: Resource = Resource.ANY
     resource: str | None = None
@@ -79,7 +79,7 @@ async def acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Acl]:
 
 
 async def create(cluster: Cluster, rules: Sequence[Acl]) -> list[str | None]:
-    """Add rules; those that exist stay. Returns each one's error, or None. Raises ClientError."""
+    """Add rules, unless they exist. Returns each one's error, or None. Raises ClientError."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(

@@ -82,11 +82,11 @@ class Connection:
         return join_address(self.host, self.port)
 
     async def open(self) -> None:
-        """Connect, log in where credentials are given, and negotiate the API versions.
+        """Connect, log in if credentials are given, and negotiate the API versions.
 
         Raises:
             UnreachableError, NotKafkaError: the connection cannot be used.
-            LoginError: the server is not the one expected, or does not let the client in.
+            LoginError: the server is not the expected one, or refuses the login.
         """
         began = time.perf_counter()
         with self._explained():
@@ -104,7 +104,7 @@ class Connection:
             await self._negotiate()
             if self.security.credentials is not None:
                 await self._log_in(self.security.credentials)
-                await self._negotiate()  # who has logged in may be offered more
+                await self._negotiate()  # an authenticated client may be offered more APIs
         except BaseException:
             await self.close()
             raise
@@ -207,7 +207,7 @@ class Connection:
 
     def _why_closed(self) -> str:
         if self.security.credentials is None and not self._answered:
-            return "if it asks clients to log in, say how in --command-config; or read its log"
+            return "if it requires a login, configure one in --command-config; or read its log"
         return "read the server's log"
 
     async def _exchange(self, request: Request, version: int) -> bytes:
@@ -287,7 +287,7 @@ class Connection:
             raise LoginError(f"{self.address}: {e}") from e
 
     async def _first_call(self, request: Request, answer: type[R]) -> R:
-        """A call of the login, during which a closed connection means that there is none."""
+        """A request of the login; a connection that closes during it is a failed login."""
         try:
             return await self.call(request, answer)
         except UnreachableError as e:
@@ -301,7 +301,7 @@ class Connection:
     def _no_login(self, code: int, message: str | None) -> str:
         if code == ErrorCode.ILLEGAL_SASL_STATE:
             return (
-                f"{self.address} does not ask clients to log in; set security.protocol to "
+                f"{self.address} does not require a login; set security.protocol to "
                 "PLAINTEXT or SSL, or name another listener with --brokers"
             )
         bearer = self.security.credentials and self.security.credentials.token
@@ -351,7 +351,7 @@ def _tls_error(address: str, error: Exception) -> ClientError:
             "ssl.keystore.location"
         )
     if isinstance(error, ConnectionError):
-        what = "closes the connection in the TLS handshake"
+        what = "closes the connection during the TLS handshake"
     else:
         what = f"fails in the TLS handshake ({reason.lower().replace('_', ' ') or error})"
     return LoginError(

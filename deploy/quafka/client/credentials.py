@@ -1,4 +1,4 @@
-"""Credentials as a broker keeps them, made from a password."""
+"""Credentials as a broker stores them, derived from a password."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class UnsupportedError(ClientError):
 
 
 class LoginError(ClientError):
-    """The client is not let in: a wrong password, token, certificate or mechanism."""
+    """The login failed: a wrong password, token, certificate or mechanism."""
 
 
 class RefusedError(ClientError):

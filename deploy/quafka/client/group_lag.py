@@ -45,7 +45,7 @@ class PartitionLag:
 
 
 async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
-    """Where a share group is. Its committed offset is the first that it has not dealt with."""
+    """A share group's lag. Its committed offset is its share-partition start offset."""
     asked = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
     answer = await connection.call(
         DescribeShareGroupOffsetsRequest(groups=asked), DescribeShareGroupOffsetsResponse
@@ -63,7 +63,7 @@ async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
 
 
 async def lag_of_shares(connection: Connection, names: Sequence[str]) -> dict[str, int | None]:
-    """The lag of share groups in all of their partitions; without those that are refused."""
+    """The total lag of each share group; groups that the server refuses are left out."""
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
     )
@@ -80,7 +80,7 @@ async def lag_of_shares(connection: Connection, names: Sequence[str]) -> dict[st
 
 
 async def end_offsets(cluster: Cluster, lags: Sequence[PartitionLag]) -> list[PartitionLag]:
-    """The same, with the ends of the partitions, of topics that are there."""
+    """The lags with the high watermarks of the partitions whose topics exist."""
     ends: dict[Place, int] = {}
     for name in dict.fromkeys(lag.topic for lag in lags):
         with suppress(RefusedError):
@@ -149,7 +149,7 @@ async def computed_lags(
 
 
 def known_number(number: int) -> int | None:
-    """A number of the server; a negative one means unknown."""
+    """A number from the server; a negative one means unknown."""
     return None if number < 0 else number
 
 
@@ -168,5 +168,5 @@ def largest_if_known(seconds: Iterable[float | None]) -> float | None:
 
 
 def known_seconds(ms: int) -> float | None:
-    """Milliseconds of the server as seconds; negative ones mean unknown."""
+    """Milliseconds from the server as seconds; negative ones mean unknown."""
     return None if ms < 0 else ms / 1000

@@ -43,7 +43,7 @@ _GROUPS_AT_ONCE = 50
 _SHARE = "share"
 _CLASSIC_MEMBER = 0
 _CLASSIC = "classic"
-"""The kind of groups that servers have which report no kinds."""
+"""The kind of all groups of a server that does not report kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the largest
-    of the partitions'. `timed`: whether the server reports times. `epoch`: None for a classic
-    group. `protocol`: what its members have chosen or, of another kind, the broker's assignor."""
+    """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the maximum
+    over partitions. `timed`: whether the server reports times. `epoch`: None for a classic group.
+    `protocol`: the one that a classic group's members chose; otherwise the broker's assignor."""
 
     group: str
     state: str
@@ -151,14 +151,14 @@ def _summary(group: quafka.GroupLag, kind: str) -> Summary:
     )
 
 
-# --- groups of KIP-848 that move on -------------------------------------------------------------
+# --- progress of KIP-848 groups -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A group of KIP-848: its members of each protocol, and the ids of those that are late.
+    """A KIP-848 group: its number of members by protocol, and the ids of late members.
 
-    A member is late that has not taken up the group's last assignment.
+    A member is late until it has taken up the group's last assignment.
     """
 
     group: str
@@ -168,7 +168,7 @@ class Moving:
 
 
 async def moving(cluster: Cluster, names: Sequence[str]) -> list[Moving]:
-    """How members of these groups follow their group. Raises ClientError."""
+    """How far the members of these KIP-848 groups have followed. Raises ClientError."""
     found: list[Moving] = []
     coordinated: dict[Connection, list[str]] = {}
     for name in names:
@@ -256,7 +256,7 @@ async def _classic_group(connection: Connection, name: str) -> Description:
 
 
 async def _consumer_group(connection: Connection, name: str) -> Description | None:
-    """A group of KIP-848; None where it is of another kind, or the server has no such groups."""
+    """A group of KIP-848; None if it is of another kind, or the server has no such groups."""
     if not connection.has(ConsumerGroupDescribeRequest):
         return None
     request = ConsumerGroupDescribeRequest(group_ids=[name])
@@ -281,7 +281,7 @@ async def _consumer_group(connection: Connection, name: str) -> Description | No
 
 
 async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
-    """A share group and where it is; None where it is of another kind, or unknown."""
+    """A share group and its positions; None if it is of another kind, or unknown."""
     if not connection.has(ShareGroupDescribeRequest):
         return None
     request = ShareGroupDescribeRequest(group_ids=[name])

@@ -19,7 +19,7 @@ from quafka_proto.schema.quafka import (
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An org, and what its clients do at the gateway that was asked."""
+    """An org, and its clients' usage at the gateway that answered."""
 
     id: int
     name: str
@@ -50,9 +50,9 @@ async def alter(
     limits: Mapping[str, float] | None = None,
     removed_limits: Sequence[str] = (),
 ) -> Description:
-    """Create or change an org; returns it as it is now. Raises ClientError.
+    """Create or change an org; returns its new state. Raises ClientError.
 
-    `org_id` 0: a free one. An empty name or state: as it was.
+    `org_id` 0 takes a free id. An empty name or state is left unchanged.
     """
     request = AlterOrgRequest(
         org=org,

@@ -21,7 +21,7 @@ from quafka_proto.schema.quotas import (
 _EXACT, _DEFAULT = 0, 1
 
 Entity = tuple[tuple[str, str | None], ...]
-"""The kinds ("user", "client-id", "ip") with a name each; None: the default of the kind."""
+"""A name for each kind ("user", "client-id", "ip"); None: the default of the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Quotas:
 
 
 async def quotas(cluster: Cluster, entity: Entity) -> list[Quotas]:
-    """The quotas of the entities that have these parts, and maybe others. Raises ClientError."""
+    """The quotas of the entities that include these parts. Raises ClientError."""
     request = DescribeClientQuotasRequest(
         components=[
             ComponentData(
@@ -74,7 +74,7 @@ async def alter(
 
 
 def text_of(entity: Mapping[str, str | None]) -> str:
-    """An entity for people: "user alice, client-id <default>"."""
+    """An entity as text: "user alice, client-id <default>"."""
     return ", ".join(
         f"{kind} {'<default>' if name is None else name}" for kind, name in sorted(entity.items())
     )

@@ -1,7 +1,7 @@
 """SASL mechanisms as a client: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
 
-A login is a generator: it yields the client's messages, is sent the server's, and returns when the
-client has seen all that the mechanism has. It raises SaslError.
+A login is a generator: it yields the client's messages, receives the server's by `send`, and
+returns when the exchange is complete. It raises SaslError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Login = Generator[bytes, bytes, None]
 
 
 class SaslError(Exception):
-    """The login cannot go on; the message is one sentence."""
+    """The login cannot continue; the message is one sentence."""
 
 
 class Token(NamedTuple):
@@ -35,7 +35,7 @@ class Credentials:
     """What a client logs in with.
 
     Attributes:
-        token: of OAUTHBEARER: gets a token that is valid now. Blocks; raises ClientError.
+        token: for OAUTHBEARER: returns a valid token. Blocks; raises ClientError.
     """
 
     mechanism: str

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802) as a client: bytes in, bytes out. And the salting of new passwords.
+"""The client side of SCRAM (RFC 5802), bytes in, bytes out; and the salting of new passwords.
 
 Kafka's clients take names and passwords as UTF-8, without SASLprep; so does this one.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS, MOST_ITERATIONS = 4_096, 1_000_000
-"""The least is RFC 7677's and Kafka's; the most bounds what a hostile server may cost."""
+"""The minimum is RFC 7677's and Kafka's; the maximum bounds the CPU cost of a hostile server."""
 _NO_BINDING = "n,,"
 _NONCE_BYTES = 24
 _SALT_BYTES = 32
@@ -45,7 +45,7 @@ class ScramClient:
         """The client's proof. Takes milliseconds to seconds of CPU time: see `MOST_ITERATIONS`.
 
         Raises:
-            ScramError: the message is malformed, or asks for too little or too much.
+            ScramError: the message is malformed, or asks for too few or too many iterations.
         """
         parts = _attributes(server_first)
         nonce, salt, iterations = parts.get("r", ""), _base64(parts.get("s")), parts.get("i", "")
@@ -88,7 +88,7 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
 
 
 def stored_keys(mechanism: str, salted: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey of RFC 5802: what a server keeps."""
+    """StoredKey and ServerKey of RFC 5802, which a server stores."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
     return hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name)

@@ -1,4 +1,4 @@
-"""How a connection is protected: TLS, and who the client is."""
+"""How a connection is protected: TLS, and the client's credentials."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """Certificates or a key: a file of them, or the text itself."""
+    """Certificates or a key: the path of a file, or the text itself."""
 
     path: str = ""
     text: str = field(default="", repr=False)
@@ -41,12 +41,12 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the server is known, and the client's certificate.
+    """How the server is verified, and the client's certificate.
 
     Attributes:
-        authorities: who may have signed the server's certificate; None: those of this machine.
-        certificate, key: the client's; the certificate's file may have the key, too.
-        checks_name: whether the server's certificate must be for the host that was asked for.
+        authorities: trusted to sign the server's certificate; None: those of this machine.
+        certificate, key: the client's; the certificate's file may also contain the key.
+        checks_name: whether the server's certificate must match the host name.
         least, most: TLS versions.
     """
 
@@ -59,7 +59,7 @@ class Tls:
     most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
     def context(self) -> ssl.SSLContext:
-        """What asyncio needs.
+        """The SSL context for asyncio.
 
         Raises:
             ClientError: a file cannot be read, or is not PEM.
@@ -101,7 +101,7 @@ class Tls:
 
 
 def _as_file(pem: Pem, files: ExitStack) -> str:
-    """A path of it; of a text, in memory only."""
+    """A path to the PEM; a text is put into a file in memory."""
     if not pem.text:
         return pem.path
     fd = os.memfd_create("pem", os.MFD_CLOEXEC)
@@ -118,7 +118,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Both. `credentials` are those of a protocol that logs in, `tls` of an encrypted one."""
+    """TLS and credentials: `credentials` if the protocol logs in, `tls` if it is encrypted."""
 
     protocol: Protocol = Protocol.PLAINTEXT
     tls: Tls | None = None
@@ -138,4 +138,4 @@ class Security:
 
 
 NONE = Security()
-"""Neither: PLAINTEXT."""
+"""No TLS and no credentials: PLAINTEXT."""

@@ -45,9 +45,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `records`: the number from log start to high watermark.
+    """A partition. `records`: the number between log start offset and high watermark.
 
-    None where offsets have gaps, because another system has the records.
+    None if offsets have gaps because another system stores the records.
     """
 
     partition: int
@@ -64,8 +64,8 @@ class Compaction:
     """The compaction of a partition; bytes are estimates.
 
     `dirty_bytes`: those that the next pass may compact; `due`: whether it includes the partition;
-    `last_ms`: when the last pass ended, None: none has since the broker's start; `bytes_before`
-    and `bytes_after`: what that pass has examined, and has left.
+    `last_ms`: when the last pass ended, None: there was none since the broker's start;
+    `bytes_before` and `bytes_after`: the bytes that the last pass read, and those that it left.
     """
 
     partition: int

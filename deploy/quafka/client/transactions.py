@@ -60,7 +60,7 @@ class OpenPartition:
     Attributes:
         first_offset: the transaction's first in the partition; None: it has no records there.
         last_stable_offset: where consumers with read_committed stop.
-        held_back: records that these consumers do not get yet, of this or of other transactions.
+        held_back: records of any transaction that these consumers cannot read yet.
     """
 
     topic: str
@@ -94,7 +94,7 @@ async def summaries(
 ) -> list[Summary]:
     """Transactional ids, the longest open transaction first. Raises ClientError.
 
-    `open_for`: only those whose transaction has been open for at least so many seconds.
+    `open_for`: only those whose transaction has been open for at least this many seconds.
     """
     found: list[Summary] = []
     least_ms = -1 if open_for is None else round(open_for * 1_000)

@@ -1,7 +1,7 @@
 """Users and their SCRAM credentials (KIP-554).
 
-A password is salted here: the server gets the salted one, which is as good as the password for
-this server, and for no other.
+Passwords are salted here. The server receives only the salted password, which grants access to
+this server and to no other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES = {number: name for name, number in NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What the server keeps of a password, without its secret parts."""
+    """A credential that the server stores, without its secret parts."""
 
     mechanism: str
     iterations: int

@@ -1,7 +1,7 @@
 """`quafka acls list | add | remove`, in the words of kafka-acls.
 
 A principal may be written without its kind: alice is User:alice. A name that ends in * is a prefix
-where --resource-pattern-type is not given: orders-* is every topic whose name begins with orders-.
+unless --resource-pattern-type is given: orders-* is every topic whose name begins with orders-.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _places(options: argparse.Namespace, pattern: Pattern) -> list[Place]:
-    """The resources; `pattern` where neither the option nor a * decides."""
+    """The resources; `pattern` is used if neither the option nor a * decides."""
     chosen: Pattern | None = options.resource_pattern_type
     found: list[Place] = []
     for name, kind in _RESOURCES.items():
@@ -65,7 +65,7 @@ def _principal(text: str) -> str:
 
 
 def _who(options: argparse.Namespace) -> list[Who]:
-    """Principals, hosts and permissions; each host of an allowed principal, and of a denied one."""
+    """Each allowed and each denied principal with each of its hosts, and the permission."""
     found: list[Who] = []
     for word, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
         hosts: list[str] = getattr(options, f"{word}_host")
@@ -140,10 +140,10 @@ def _table(rules: Sequence[Acl]) -> str:
 def _rules(options: argparse.Namespace) -> list[Acl]:
     places = _places(options, Pattern.LITERAL)
     if not places and not options.idempotent:
-        raise UsageError("on what? use --topic, --group, --cluster, --transactional-id, ...")
+        raise UsageError("no resource given; use --topic, --group, --cluster, ...")
     who = _who(options)
     if not who:
-        raise UsageError("who? use --allow-principal or --deny-principal")
+        raise UsageError("no principal given; use --allow-principal or --deny-principal")
     chosen = _operations(options, places) or [(place, Operation.ALL) for place in places]
     return [
         Acl(kind.name, name, pattern.name, principal, host, operation.name, permission.name)
@@ -176,7 +176,7 @@ def _removed(options: argparse.Namespace) -> Iterator[Filter]:
     places = _places(options, Pattern.LITERAL)
     who = _who(options)
     if not places and not who and not options.idempotent:
-        raise UsageError("which rules? use --topic, --group, ..., --allow-principal, ...")
+        raise UsageError("no rules selected; use --topic, --group, ..., --allow-principal, ...")
     chosen: list[tuple[Place | None, Operation]] = list(_operations(options, places))
     if not chosen:
         anywhere: list[Place | None] = [*places] or [None]

@@ -29,7 +29,7 @@ def fixed(value: str) -> Callable[[], Token]:
 
 
 def from_file(path: Path) -> Callable[[], Token]:
-    """The token in a file, read anew for each login: something else renews it."""
+    """The token in a file, read again for each login, because another program renews it."""
 
     def read() -> Token:
         try:
@@ -83,7 +83,7 @@ class Provider:
                 body = cast("dict[str, Any]", json.loads(reply.read(_MOST_BYTES)))
             value = str(body["access_token"])
         except HTTPError as e:
-            with e:  # it is the answer, too
+            with e:  # the error is also the response
                 raise ClientError(f"no token from {self.url}: {e.code} {e.reason}") from e
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise ClientError(f"no token from {self.url}: {_reason(e)}") from e
@@ -97,7 +97,7 @@ def _reason(error: Exception) -> str:
 
 
 def _expiry(token: str) -> float:
-    """When a JWT expires; an hour from now where the token does not say."""
+    """When a JWT expires; an hour from now if the token has no expiry time."""
     try:
         part = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

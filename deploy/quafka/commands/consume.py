@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 _AT_ONCE = 500
-_WAIT_SECONDS = 0.2  # librdkafka's calls do not return on Ctrl-C before this
+_WAIT_SECONDS = 0.2  # Ctrl-C does not interrupt a call of librdkafka
 _LEAVE_SECONDS = 3.0
 _VALUES = r"%s\n"
 
@@ -64,7 +64,7 @@ def _leave(consumer: Consumer) -> None:
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
     if leaving.is_alive():
-        complain("the last offsets may not be committed: the group's broker does not answer")
+        complain("the last offsets may not have been committed: the group's broker does not answer")
 
 
 def _show(options: argparse.Namespace) -> Callable[[Record], bytes]:
@@ -193,7 +193,7 @@ class _Reading:
             self._ended.add((message.topic() or "", message.partition() or 0))
             return True
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self._grouped:
-            return True  # librdkafka looks for the coordinator of the group that it must be given
+            return True  # librdkafka needs a group name, and looks for its coordinator
         what = f"topic {message.topic()!r}" if message.topic() else "the group's topics"
         raise ClientError(f"cannot read {what}: {error.str()}")
 

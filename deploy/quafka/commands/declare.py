@@ -27,8 +27,8 @@ def add_commands(commands: Any) -> None:
         ("transactions", "show transactions, and abort those that hang", _transactions),
         ("configs", "show and change configs of topics and brokers", _configs),
         ("users", "show and change users and their passwords", access.users),
-        ("acls", "show and change who may do what", access.acls),
-        ("quotas", "show and change what users and clients may use", access.quotas),
+        ("acls", "show, add and remove ACLs: who may do what", access.acls),
+        ("quotas", "show and change quotas of users, clients and addresses", access.quotas),
         ("orgs", "show and change the orgs of a Quafka cluster, for its operators", access.orgs),
     ):
         command = commands.add_parser(name, help=what, description=what)
@@ -95,7 +95,7 @@ def _topics(add: Actions) -> None:
         "--if-not-exists", action="store_true", help="succeed if the topic exists already"
     )
     _dry_run(action)
-    action = add("alter", "change configs of a topic: all of the changes are made, or none")
+    action = add("alter", "change configs of a topic, all of them or none")
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
         "--set", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
@@ -114,7 +114,7 @@ def _topics(add: Actions) -> None:
     action = add("add-partitions", "add partitions to a topic; they cannot be removed")
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
-        "-n", "--num", type=flags.count, required=True, metavar="N", help="how many more"
+        "-n", "--num", type=flags.count, required=True, metavar="N", help="how many to add"
     )
     _dry_run(action)
     action = add("delete-records", "delete the oldest records of partitions")
@@ -150,18 +150,18 @@ def _groups(add: Actions) -> None:
         help="for example orders:0,3-5; may be repeated (default: every committed partition)",
     )  # fmt: skip
     _dry_run(action)
-    action = add("import", "give groups the offsets that they have in Apache Kafka's log folders")
+    action = add("import", "import groups' committed offsets from Apache Kafka's log folders")
     action.add_argument(
         "folders", nargs="+", metavar="DIR",
-        help="a log folder of Kafka's, or its server.properties; all of one Kafka broker",
+        help="a log folder of Apache Kafka, or its server.properties; all of the same broker",
     )  # fmt: skip
     action.add_argument(
         "-g", "--group", action="append", default=[], metavar="PATTERN",
-        help="only groups with such names, for example 'app-*'; may be repeated",
+        help="only groups whose names match, for example 'app-*'; may be repeated",
     )  # fmt: skip
     action.add_argument(
         "--overwrite", action="store_true",
-        help="also move offsets that a group has here; by default they are kept",
+        help="also overwrite offsets that a group already has here; by default they are kept",
     )  # fmt: skip
     _dry_run(action)
     action = add("delete-offsets", "delete a group's offsets in topics that it does not read")
@@ -180,7 +180,7 @@ def _transactions(add: Actions) -> None:
     )  # fmt: skip
     action.add_argument(
         "--open-for", type=flags.seconds, metavar="SECONDS",
-        help="only transactions that have been open for at least so long",
+        help="only transactions that have been open for at least this long",
     )  # fmt: skip
     action = add("describe", "the producer, and the records that its open transaction holds back")
     action.add_argument("ids", nargs="+", metavar="ID")
@@ -189,7 +189,7 @@ def _transactions(add: Actions) -> None:
     action.add_argument(
         "-t", "--topic", type=flags.places, action="append", default=[],
         metavar="TOPIC[:PARTITIONS]",
-        help="without ids: end what is open in these partitions, without its coordinator; "
+        help="without ids: end open transactions in these partitions without their coordinator; "
         "may be repeated",
     )  # fmt: skip
     action.add_argument(
@@ -204,12 +204,12 @@ def _configs(add: Actions) -> None:
 
     action = add("describe", "all configs, and where each is set")
     whose(action)
-    action.add_argument("--docs", action="store_true", help="add the documentation of each")
-    action = add("set", "set configs: all of the changes are made, or none")
+    action.add_argument("--docs", action="store_true", help="also print the documentation of each")
+    action = add("set", "set configs, all of them or none")
     whose(action)
     action.add_argument("changes", nargs="+", type=flags.pair, metavar="NAME=VALUE")
     _dry_run(action)
-    action = add("unset", "return configs to their defaults: all of them, or none")
+    action = add("unset", "return configs to their defaults, all of them or none")
     whose(action)
     action.add_argument("changes", nargs="+", metavar="NAME")
     _dry_run(action)
@@ -280,10 +280,10 @@ def _doctor(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--groups", action="store_true",
-        help="also look for groups that nobody reads, whose members do not follow their group, or "
+        help="also report groups without consumers, with members that do not follow, or "
         "use both protocols",
     )  # fmt: skip
     command.add_argument(
         "--store", metavar="URL",
-        help="check an object store in place of a cluster: whether a log may be kept there",
+        help="check an object store instead of a cluster: whether it can hold a log",
     )  # fmt: skip

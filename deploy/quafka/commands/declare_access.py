@@ -1,4 +1,4 @@
-"""The flags of `quafka users`, `acls`, `quotas` and `orgs`: who may do what, and how much of it."""
+"""The flags of `quafka users`, `acls`, `quotas` and `orgs`: permissions and limits."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def users(add: Actions) -> None:
     ):
         action = add(name, what)
         action.add_argument("user", metavar="USER")
-        _mechanisms(action, "default: SCRAM-SHA-256 and SCRAM-SHA-512, or what the user has")
+        _mechanisms(action, "default: SCRAM-SHA-256 and SCRAM-SHA-512, or those that the user has")
         action.add_argument(
             "--iterations", type=_iterations, default=LEAST_ITERATIONS, metavar="N",
-            help=f"of the salting, {LEAST_ITERATIONS} to {_MOST_ITERATIONS} (default: "
-            f"{LEAST_ITERATIONS}); more make guessing and logging in slower",
+            help=f"iterations of the salting, {LEAST_ITERATIONS} to {_MOST_ITERATIONS} (default: "
+            f"{LEAST_ITERATIONS}); more slow down both guessing and logging in",
         )  # fmt: skip
         action.add_argument(
-            "--password-file", type=Path, metavar="FILE", help="a file with the password in it"
+            "--password-file", type=Path, metavar="FILE", help="a file that contains the password"
         )
         _broker_data(action)
     action = add("remove", "remove users; their connections end")
@@ -55,8 +55,8 @@ def users(add: Actions) -> None:
 def _broker_data(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--broker-data", type=Path, metavar="FOLDER",
-        help="the data folder of the broker that runs on this machine: nobody needs to log in, so "
-        "this is the way to the first user",
+        help="the data folder of a broker that runs on this machine; needs no login, so it can "
+        "add the first user",
     )  # fmt: skip
     action.add_argument(
         "--org",
@@ -84,7 +84,7 @@ def acls(add: Actions) -> None:
     _resources(action, "default: match, every ACL that applies to the name")
     for name, what in (
         ("add", "allow or deny principals to do something"),
-        ("remove", "remove the ACLs that have all that is named here"),
+        ("remove", "remove the ACLs that match all of the given options"),
     ):
         action = add(name, what)
         for word in ("allow", "deny"):
@@ -167,7 +167,7 @@ def quotas(add: Actions) -> None:
     action.add_argument(
         "quotas", nargs="+", type=flags.quota, metavar="QUOTA=VALUE",
         help="producer_byte_rate, consumer_byte_rate, request_percentage, "
-        "controller_mutation_rate; of an address: connection_creation_rate",
+        "controller_mutation_rate; for an address: connection_creation_rate",
     )  # fmt: skip
     _dry_run(action)
     action = add("remove", "remove quotas")
@@ -197,7 +197,7 @@ def orgs(add: Actions) -> None:
     """Declare `quafka orgs`."""
     names = ", ".join(LimitName)
     add("list", "all orgs")
-    action = add("show", "the state and limits of orgs, and what their clients do at this gateway")
+    action = add("show", "the state and limits of orgs, and their clients' usage at this gateway")
     action.add_argument("orgs", nargs="+", metavar="ORG", help="its name or its id")
     action = add("create", "create an org")
     action.add_argument("org", metavar="NAME")
@@ -212,12 +212,12 @@ def orgs(add: Actions) -> None:
     action.add_argument("limits", nargs="*", type=flags.limit, metavar="NAME=VALUE", help=names)
     action.add_argument(
         "--remove", action="append", default=[], metavar="NAME",
-        help="a limit that returns to the default of broker and gateway; may be repeated",
+        help="reset this limit to the default of broker and gateway; may be repeated",
     )  # fmt: skip
-    action = _org(add, "rename", "give an org another name")
+    action = _org(add, "rename", "rename an org")
     action.add_argument("name", metavar="NEW_NAME")
-    _org(add, "suspend", "end the connections of an org's clients, and let none log in")
-    _org(add, "resume", "let the clients of a suspended org log in again")
+    _org(add, "suspend", "disconnect an org's clients, and refuse their logins")
+    _org(add, "resume", "accept the clients of a suspended org again")
     _org(add, "delete", "delete an org with all of its topics, groups, users and rules")
 
 

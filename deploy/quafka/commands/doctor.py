@@ -3,7 +3,7 @@
 A finding is ok, a warning or a failure; warnings and failures come with a fix. The checks run in a
 client's order: name resolution, port, Kafka's protocol, the gateway and its brokers, metadata, the
 advertised addresses, and, on request, one record written and read back. With `--store` it checks an
-object store in place of a cluster (`doctor_store.py`).
+object store instead of a cluster (`doctor_store.py`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _print(report: Report) -> None:
             print(f"      {'':{widest}}  {colour('fix:', 'bold')} {plain(each.fix)}")
 
 
-# --- the way of a client ----------------------------------------------------------------------
+# --- the steps of a client --------------------------------------------------------------------
 
 
 async def _bootstrap(
@@ -213,7 +213,7 @@ async def _advertised(
             _ADVERTISE,
         )
         return True
-    report.ok("advertised", f"{address} answers and is the same cluster")
+    report.ok("advertised", f"{address} answers and belongs to the same cluster")
     if (address != bootstrap_.address) and connection.certificate_ends is not None:
         check_certificate(report, connection)
     return True
@@ -233,7 +233,7 @@ async def _gateway(report: Report, connection: Connection) -> None:
     if answer.error_code:
         report.warn(
             "gateway",
-            "this client may not see how the gateway and its brokers are",
+            "this client may not read the state of the gateway and its brokers",
             "log in as a super user, or allow Describe on the cluster (`quafka acls add`)",
         )
         return
@@ -321,7 +321,7 @@ def _snapshots(report: Report, broker: GatewayBroker) -> None:
         f"the last snapshot of {broker.address} is {age:.0f} s old, the interval {interval:.0f} s"
     )
     if broker.snapshot_problem:
-        fix = "read the broker's log; the broker tries again by itself"
+        fix = "read the broker's log; the broker retries automatically"
         report.warn("snapshots", f"{message}; {broker.snapshot_problem}", fix)
     elif age > _OLD_SNAPSHOT * interval:
         report.warn("snapshots", message, "read the broker's log, and check snapshot.dest")
@@ -339,9 +339,10 @@ def _transactions(report: Report, broker: GatewayBroker) -> None:
     if unfinished_ms > _OVERDUE_MS:
         report.warn(
             "transactions",
-            f"{message}; {broker.unfinished_transactions} have ended that another broker has not "
-            f"ended for {unfinished_ms / 1000:.0f} s, and consumers with read_committed wait there",
-            "start that broker, or see mesh.brokers; the log of this one names it",
+            f"{message}; {broker.unfinished_transactions} that have ended here are still open at "
+            f"another broker after {unfinished_ms / 1000:.0f} s, and consumers with "
+            "read_committed wait there",
+            "start that broker, or see mesh.brokers; this broker's log names it",
         )
     elif overdue > _OVERDUE_MS:
         report.warn(
@@ -361,12 +362,12 @@ def _redis(report: Report, broker: GatewayBroker, server: GatewayServer) -> None
         report.warn(
             "redis",
             f"{server.name}, with {topics}: {server.problem}",
-            "start or repair this Redis; the broker tries again by itself, and other topics work",
+            "start or repair this Redis; the broker retries automatically; other topics work",
         )
     elif server.detail.endswith("slave"):
         report.warn(
             "redis",
-            f"{server.name}, with {topics}, is a replica ({server.detail}): it takes no records",
+            f"{server.name}, with {topics}, is a replica ({server.detail}) and refuses records",
             "name the master's address in quafka.source, too, or promote this one (REPLICAOF)",
         )
     else:

@@ -1,4 +1,4 @@
-"""The doctor's look at compaction: whether a topic waits for a pass that does not come."""
+"""Checks of `quafka doctor` for topics whose compaction is overdue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.quafka import DescribeCompactionRequest, DescribeCompactionResponse
 
 _LATE_SECONDS = 7_200
-"""As the alert QuafkaCompactionLate."""
+"""The same as in the alert QuafkaCompactionLate."""
 _MOST_TOPICS = 500
 _MOST_NAMES = 5
 
 
 async def check_compaction(report: Report, connection: Connection, now: float) -> None:
-    """Look at the compacted topics that the client may describe. Raises ClientError."""
+    """Check the compacted topics that the client may describe. Raises ClientError."""
     if not connection.has(DescribeCompactionRequest):
         return
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -32,7 +32,7 @@ async def check_compaction(report: Report, connection: Connection, now: float) -
         ages = [
             now - each.last_ms / 1000
             for each in answer.partitions
-            if each.due and each.last_ms >= 0  # the time of a start is not known here
+            if each.due and each.last_ms >= 0  # the broker's start time is not known here
         ]
         if ages and max(ages) > _LATE_SECONDS:
             late[name] = max(ages)
@@ -44,7 +44,7 @@ async def check_compaction(report: Report, connection: Connection, now: float) -
             f"due, and not compacted for {late[worst[0]] / 3_600:.1f} hours: "
             f"{', '.join(worst[:_MOST_NAMES])}{more}",
             "read the broker's log: a pass may fail, or have too little memory "
-            "(log.cleaner.dedupe.buffer.size) or too little of the disk (log.cleaner.*)",
+            "(log.cleaner.dedupe.buffer.size) or too small a share of the disk (log.cleaner.*)",
         )
     elif compacted:
         plural = "" if compacted == 1 else "s"

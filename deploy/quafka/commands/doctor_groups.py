@@ -1,4 +1,4 @@
-"""The doctor's look at groups of all types: who is behind, and what keeps a group waiting."""
+"""Checks of `quafka doctor` for groups of all types that are behind or stalled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CONSUMER = "consumer"
 
 
 async def check_groups(report: Report, cluster: Cluster) -> None:
-    """Look at the groups that the client may describe. Raises ClientError."""
+    """Check the groups that the client may describe. Raises ClientError."""
     found = await summaries(cluster, ())
     names = [each.group for each in found if each.kind == _CONSUMER][:_MOST_GROUPS]
     judge(report, found, await moving(cluster, names))
 
 
 def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -> None:
-    """Add findings about groups, and about those of KIP-848 in detail."""
+    """Add findings about groups; `moving` has details of KIP-848 groups."""
     left = [each for each in found if not each.members and each.lag]
     if left:
         left.sort(key=lambda each: -(each.lag or 0))
@@ -30,8 +30,7 @@ def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -
             f"{_count(len(left), 'group')} without members "
             f"{'has' if len(left) == 1 else 'have'} records to read: "
             f"{_names(f'{each.group} ({each.lag:,})' for each in left)}",
-            "start their consumers; groups that nobody needs can be deleted "
-            "(`quafka groups delete`)",
+            "start their consumers; unused groups can be deleted (`quafka groups delete`)",
         )
     late = [each for each in details if each.late]
     if late:
@@ -54,7 +53,7 @@ def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -
             "restart the classic ones with group.protocol=consumer, or the others without",
         )
     if not (left or late or mixed):
-        report.ok("groups", f"{_count(len(found), 'group')}, none of which waits for somebody")
+        report.ok("groups", f"{_count(len(found), 'group')}, none of them stalled")
 
 
 def _count(number: int, what: str) -> str:

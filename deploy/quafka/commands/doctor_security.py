@@ -1,4 +1,4 @@
-"""What `quafka doctor` finds about security: certificates, open listeners, rules and operators."""
+"""Checks of `quafka doctor` for security: certificates, open listeners, rules and operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DAY = 86_400
 
 
 def check_certificate(report: Report, connection: Connection) -> None:
-    """Whether the certificate of a TLS connection will last."""
+    """Check when the certificate of a TLS connection expires."""
     ends = connection.certificate_ends
     if ends is None:
         return
@@ -29,13 +29,13 @@ def check_certificate(report: Report, connection: Connection) -> None:
 
 
 def check_security(report: Report, gateway: DescribeGatewayResponse) -> None:
-    """What the gateway says about its listeners and rules; it says so to operators only."""
+    """Check the gateway's report of its listeners and rules, which only operators may read."""
     for each in gateway.listeners:
         if each.open and not each.loopback:
             report.warn(
                 "listeners",
-                f"the listener {each.name} at {each.address} lets everyone in who reaches it: "
-                f"{each.protocol} asks clients for no name",
+                f"the listener {each.name} at {each.address} accepts everyone who reaches it: "
+                f"{each.protocol} does not authenticate clients",
                 "use SASL_SSL, or SSL with ssl.client.auth=required, or a loopback address",
             )
     closed = [each.name for each in gateway.listeners if not each.open]
@@ -49,17 +49,17 @@ def check_security(report: Report, gateway: DescribeGatewayResponse) -> None:
     elif gateway.authorizer and not gateway.super_users:
         report.warn(
             "authorizer",
-            "ACLs are enforced, and there is no super user, who could change them whatever they "
-            "say",
+            "ACLs are enforced, and there is no super user, who could change them regardless of "
+            "them",
             "set super.users of the gateway, for example to User:admin",
         )
     if gateway.security_problem:
         report.warn(
             "users",
-            f"the gateway has no news of users, ACLs and quotas: {gateway.security_problem}",
+            f"the gateway gets no updates of users, ACLs and quotas: {gateway.security_problem}",
             "start the broker of the last route, which keeps them, and let the gateway's node "
             "serve the org",
         )
     if len(closed) == len(gateway.listeners) and not gateway.security_problem:
         rules = "are" if gateway.authorizer else "are not"
-        report.ok("security", f"every listener asks clients for a name; ACLs {rules} enforced")
+        report.ok("security", f"every listener authenticates clients; ACLs {rules} enforced")

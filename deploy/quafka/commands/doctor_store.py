@@ -1,4 +1,4 @@
-"""What `quafka doctor --store` finds about an object store: whether a log may be kept there."""
+"""Checks of `quafka doctor --store`: whether an object store can hold a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quafka_proto.errors import Malformed
 _ATTEMPT_SECONDS = 10.0
 _PATIENCE = RetryPolicy(seconds=20.0)
 _SLOW = 0.25
-"""Seconds of a write under contention above which producers with acks wait noticeably."""
+"""Seconds per contended write above which producers with acks notice the delay."""
 
 
 def check_store(report: Report, address: str) -> None:
@@ -48,22 +48,22 @@ def check_store(report: Report, address: str) -> None:
         return
     report.ok("create", f"one of {CREATORS} creators won, in each of {proof.creations} races")
     report.ok("swap", f"one of {WRITERS} writers won, in each of {proof.swaps} rounds")
-    report.ok("list", "what is written is read and listed at once")
+    report.ok("list", "written objects can be read and listed at once")
     took = f"median {proof.median * 1e3:.0f} ms, slowest {proof.slowest * 1e3:.0f} ms"
     if proof.median > _SLOW:
         fix = "use a bucket in this region, or a faster class of storage"
-        report.warn("latency", f"a write beside others takes {took}", fix)
+        report.warn("latency", f"a contended write takes {took}", fix)
     else:
-        report.ok("latency", f"a write beside others takes {took}")
+        report.ok("latency", f"a contended write takes {took}")
     _shards(report, store)
 
 
 def _shards(report: Report, store: ObjectStore) -> None:
-    """Who owns the shards of the cluster whose prefix this is, if it is one."""
+    """Report the owners of the shards of the cluster at this prefix, if there is one."""
     try:
         for found in store.list_objects(MANIFESTS):
             name = found.path.rpartition("/")[2]
-            if name.isdecimal():  # not what an interrupted write has left
+            if name.isdecimal():  # skip the leftovers of interrupted writes
                 _shard(report, decode_manifest(store.read(found.path), int(name)))
     except (OSError, Malformed) as e:
         report.fail("shards", f"a manifest cannot be read: {e}", "see docs/object-store.md")

@@ -1,4 +1,4 @@
-"""What `quafka doctor` finds: ok, a warning or a failure; the latter two come with a fix."""
+"""The findings of `quafka doctor`: ok, a warning or a failure; the last two come with a fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Report:
         self.findings.append(Finding(check, "ok", message))
 
     def warn(self, check: str, message: str, fix: str) -> None:
-        """Add a finding that does not keep clients from working."""
+        """Add a finding that does not stop clients from working."""
         self.findings.append(Finding(check, "warn", message, fix))
 
     def fail(self, check: str, message: str, fix: str | None = None) -> None:

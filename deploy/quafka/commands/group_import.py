@@ -35,7 +35,7 @@ class _Imported:
 async def import_groups(cluster: Cluster, options: argparse.Namespace) -> int:
     """Commit the offsets; return the exit code.
 
-    Leader epochs are left out: they count the leaders of another cluster.
+    Leader epochs are left out, because they belong to another cluster.
 
     Raises:
         ClientError: the folders cannot be read, or no group matches.

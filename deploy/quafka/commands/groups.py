@@ -165,7 +165,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """The result for one partition. `before`, `offset`: None where no offset is committed."""
+    """The result for one partition. `before`, `offset`: None if no offset is committed."""
 
     topic: str
     partition: int

@@ -21,7 +21,7 @@ _silent.propagate = False
 
 
 def available() -> None:
-    """Raise ClientError where confluent-kafka is not installed."""
+    """Raise ClientError if confluent-kafka is not installed."""
     if find_spec("confluent_kafka") is None:
         raise ClientError(
             "produce and consume need confluent-kafka, which is not installed; "
@@ -62,7 +62,7 @@ def config(
 
 
 def _security(security: Security) -> dict[str, Any]:
-    """How librdkafka connects and logs in; it logs in again by itself before a session ends."""
+    """How librdkafka connects and logs in; it authenticates again before a session ends."""
     found: dict[str, Any] = {"security.protocol": security.protocol}
     if security.tls is not None:
         found |= _tls(security.tls)

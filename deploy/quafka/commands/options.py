@@ -174,14 +174,14 @@ def position(text: str) -> Position:
 
 
 def start(text: str) -> Position:
-    """Parse where to begin reading: a position, or -N for the last N records."""
+    """Parse the start of a read: a position, or -N for the last N records."""
     if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("last", int(text[1:]))
     return position({"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text))
 
 
 def target(text: str) -> Position:
-    """Parse where to move offsets to: a position, or +N or -N."""
+    """Parse the target of moved offsets: a position, or +N or -N."""
     if text[:1] in "+-" and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("shift", int(text))
     return position(text)

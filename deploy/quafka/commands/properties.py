@@ -1,7 +1,7 @@
 """Java's .properties files and Kafka's sasl.jaas.config. Pure.
 
 `${env:NAME}`, `${file:PATH}` (a whole file) and `${file:PATH:KEY}` (a key of a properties file, as
-Kafka's FileConfigProvider reads it) stand for values that are elsewhere.
+Kafka's FileConfigProvider reads it) refer to values that are stored elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """The lines without comments and blank ones; a line that ends in a backslash goes on."""
+    """The lines without comments and blank ones; a backslash at the end continues a line."""
     joined = ""
     going_on = False
     for raw in re.split(r"\r\n|\n|\r", text):
@@ -57,7 +57,7 @@ def _unescape(text: str) -> str:
 
 
 def expand(value: str, environment: Mapping[str, str], read: Callable[[str], str]) -> str:
-    """The value with its references replaced. What they stand for is not looked into again.
+    """The value with its references replaced. Replacements are not expanded again.
 
     Raises:
         ValueError: a variable is not set, or a file has no such key.
@@ -91,7 +91,7 @@ def parse_jaas(text: str) -> Jaas:
     """Parse `MODULE required NAME="VALUE" ...;`.
 
     Raises:
-        ValueError: it is not that. The message has no value in it: values are secrets.
+        ValueError: the text has another form. The message has no values, which are secrets.
     """
     head = _HEAD.match(text)
     if head is None:

@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _entity(options: argparse.Namespace) -> quotas.Entity:
-    """Whose quotas; nothing if the options name nobody. Raises UsageError."""
+    """The entity that the options name, which may be none. Raises UsageError."""
     found: list[tuple[str, str | None]] = []
     for kind in _KINDS:
         field = kind.replace("-", "_")
@@ -36,7 +36,7 @@ def _entity(options: argparse.Namespace) -> quotas.Entity:
 def _named(options: argparse.Namespace) -> quotas.Entity:
     entity = _entity(options)
     if not entity:
-        raise UsageError("whose quotas? use --user, --client-id, --ip, or one of their -default")
+        raise UsageError("no entity given; use --user, --client-id, --ip, or one of their -default")
     return entity
 
 

@@ -48,7 +48,7 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
 
 def security(options: argparse.Namespace) -> Security:
-    """How a command connects and logs in, read once; warns of what others could read.
+    """How a command connects and logs in, read once; warns if others could read the login.
 
     Raises:
         UsageError, ClientError: it is wrong, or a file cannot be used.
@@ -86,7 +86,7 @@ def interruptible() -> Generator[Callable[[], None]]:
     """Yield a check for a loop around C code; the check raises KeyboardInterrupt after Ctrl-C.
 
     Python raises KeyboardInterrupt wherever it is. In a callback from C, or while an object is
-    freed, the exception is printed and lost, and the loop would go on. Main thread only.
+    freed, the exception is printed and lost, and the loop would continue. Main thread only.
     """
     pressed = False
 

@@ -1,4 +1,4 @@
-"""`--command-config FILE` and the environment: how a client command connects and who it is.
+"""`--command-config FILE` and the environment: how a client command connects and logs in.
 
 The file has Kafka's properties, with Java's names or librdkafka's. The environment wins over it.
 """
@@ -68,7 +68,7 @@ _IGNORED = frozenset(
         "config.providers", "config.providers.env.class", "config.providers.file.class",
     }
 )  # fmt: skip
-"""What such files have besides, and what makes no difference here."""
+"""Settings that such files also contain and that have no effect here."""
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _MODULES = {
     "PlainLoginModule": (PLAIN,),
@@ -79,7 +79,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The security of a command, and what its user should know. `file`: where it is from."""
+    """The security of a command, and warnings for its user. `file`: where it is from."""
 
     security: Security
     warnings: Sequence[str]
@@ -119,14 +119,14 @@ def security_of(options: argparse.Namespace) -> Loaded:
 
 
 def sends_password_in_clear(security: Security, host: str) -> bool:
-    """Whether anyone on the way to the host reads the password or the token of the login."""
+    """Whether the login sends its password or token to the host in readable form."""
     if security.protocol is not Protocol.SASL_PLAINTEXT or security.credentials is None:
         return False
     return security.credentials.mechanism in (PLAIN, OAUTHBEARER) and not _is_here(host)
 
 
 def is_readable_on_the_way(security: Security, host: str) -> bool:
-    """Whether anyone on the way to the host reads what is sent."""
+    """Whether data is readable on its way to the host."""
     return not security.protocol.encrypted and not _is_here(host)
 
 
@@ -143,7 +143,7 @@ def _is_here(host: str) -> bool:
 
 
 def _from_file(path: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Its settings, by one name each; references in all but the JAAS configuration are replaced."""
+    """The file's settings, each by one name; references outside the JAAS config are replaced."""
     found: dict[str, str] = {}
     for name, text in properties.parse(_read(path)).items():
         if name in _IGNORED or name.startswith("config.providers."):
@@ -203,7 +203,7 @@ def _too_open(path: Path, values: Mapping[str, str]) -> list[str]:
 def _jaas(
     values: dict[str, str], environment: Mapping[str, str], path: Path | None
 ) -> dict[str, str]:
-    """The options of sasl.jaas.config, which is taken out of the values, by our names."""
+    """Remove sasl.jaas.config from the values; return its options by our names."""
     text = values.pop("sasl.jaas.config", None)
     if text is None or path is None:
         return {}
@@ -231,7 +231,7 @@ def _jaas(
     return found | {"jaas.module": module}
 
 
-# --- what it means ----------------------------------------------------------------------------
+# --- interpretation ---------------------------------------------------------------------------
 
 
 def _protocol(values: Mapping[str, str]) -> Protocol:

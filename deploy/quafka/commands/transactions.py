@@ -133,7 +133,7 @@ async def _abort(cluster: Cluster, options: argparse.Namespace) -> int:
     if bool(options.ids) == bool(options.topic):
         raise UsageError("name transactional ids, or partitions with --topic, but not both")
     if options.ids and options.producer is not None:
-        raise UsageError("--producer goes with --topic")
+        raise UsageError("--producer needs --topic")
     if options.topic:
         return await _abort_in_partitions(cluster, options)
     found: list[_Aborted] = []

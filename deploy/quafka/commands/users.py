@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "broker_data", None) is not None:
         return guarded(lambda: _at_the_broker(options))
     if getattr(options, "org", None) is not None:
-        complain("--org needs --broker-data; otherwise users are of the org that you log in to")
+        complain("--org needs --broker-data; otherwise users belong to the org that you log in to")
         return EXIT_USAGE
     return with_cluster(options, _ACTIONS[options.action])
 
@@ -175,7 +175,7 @@ class Outcome:
 
 
 def report(outcomes: list[Outcome], options: argparse.Namespace) -> int:
-    """Print what became of the users; return the exit code."""
+    """Print the result for each user; return the exit code."""
     if options.format == "json":
         print(as_json({"users": outcomes}))
     for each in outcomes:

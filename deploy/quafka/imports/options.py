@@ -12,7 +12,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.add_argument(
         "folders", nargs="+", type=Path, metavar="DIR",
-        help="a log folder of Kafka's, or its server.properties; all of one Kafka broker",
+        help="a log folder of Apache Kafka, or its server.properties; all of the same broker",
     )  # fmt: skip
     command.add_argument(
         "--data", type=Path, default=Path("./quafka-data"),
@@ -20,12 +20,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "-t", "--topic", action="append", default=[], metavar="PATTERN",
-        help="only topics with such names, for example 'orders*'; may be repeated",
+        help="only topics whose names match, for example 'orders*'; may be repeated",
     )  # fmt: skip
     command.add_argument(
         "--org", type=int, default=1, metavar="N", help="the topics' org; default: %(default)s"
     )
     command.add_argument(
-        "--verify", action="store_true", help="read everything again at the end, and compare it"
+        "--verify", action="store_true", help="read everything back at the end, and compare it"
     )
     command.add_argument("--format", choices=("text", "json"), default="text")

@@ -1,6 +1,6 @@
-"""`quafka import DIR`: topics of Apache Kafka's log folders, into a stopped broker's data folder.
+"""`quafka import DIR`: copies Apache Kafka's log folders into a stopped broker's data folder.
 
-Exit codes: 0 done, 2 not all was imported; stderr has the reason. Repeating the command goes on.
+Exit codes: 0 done, 2 not all was imported; stderr has the reason. A second run continues.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _print(
         for reason in topic.left_out:
             print(f"  config left out: {reason}")
         for number in topic.open:
-            print(f"  partition {number} ends in an open transaction: import again when it ended")
+            print(f"  partition {number} ends in an open transaction: import again after it ended")
     rate = size / took / 1e6 if took else 0.0
     print(
         f"{len(topics)} topics, {records} records, {size_text(size)} in {took:.2f} s "

@@ -48,8 +48,8 @@ def create(options: argparse.Namespace, store: Destination) -> int:
         )
     for topic, partition in incomplete(made.manifest):
         print(
-            f"not copied whole: {topic}-{partition}, whose records Redis has; the broker's log "
-            "has the reason",
+            f"not copied completely: {topic}-{partition}, whose records are in Redis; the reason "
+            "is in the broker's log",
             file=sys.stderr,
         )
     if options.format == "parquet":
@@ -61,7 +61,7 @@ def _in_place(options: argparse.Namespace, store: Destination) -> Created:
     """A snapshot of the log that is kept below DEST."""
     if options.org is not None or options.broker is not None:
         raise SnapshotError(
-            "there is a log below it, whose snapshots have all orgs and need no broker; "
+            "a log is stored below it, whose snapshots include all orgs and need no broker; "
             "name another DEST with --broker or --org"
         )
     with store.locked() as lock:

@@ -70,7 +70,7 @@ def summary_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def incomplete(manifest: Manifest) -> list[tuple[str, int]]:
-    """The partitions that another system stores, and of which records are missing."""
+    """The partitions stored by another system of which records are missing."""
     return [
         (topic.name, partition.partition)
         for topic in manifest.topics

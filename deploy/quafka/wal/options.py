@@ -9,7 +9,7 @@ WHAT = "verify, dump or repair the log of a data folder"
 _ACTIONS = {
     "verify": "read the whole log and report damage; works while the broker runs",
     "dump": "print the entries of the log",
-    "repair": "replace lost records by empty batches, so that consumers can continue",
+    "repair": "replace lost records with empty batches, so that consumers can continue",
 }
 
 

@@ -32,7 +32,7 @@ class _Found:
     """The repairs to make.
 
     Attributes:
-        read: damage that was found only by reading every byte.
+        read: damage that only reading every byte finds.
         damages: all damage.
         indexes: numbers of the segments with a wrong index.
         checkpoints: names of the damaged checkpoints.

@@ -57,14 +57,14 @@ K = TypeVar("K")
 
 
 class DescribedTopic(NamedTuple):
-    """A topic's configs, and the configs of a topic at its broker that sets none."""
+    """A topic's configs, and the defaults at its broker."""
 
     configs: TopicConfigs
     defaults: list[ConfigDescription]
 
 
 class DescribedGroup(NamedTuple):
-    """The configs that a group sets, and those of a group that sets none."""
+    """The configs that a group sets, and the defaults."""
 
     own: list[NamedValue]
     defaults: list[ConfigDescription]

@@ -48,7 +48,7 @@ class BrokerClients:
         return any(client.connected for client in self._clients.values())
 
     def client_of(self, broker: str) -> MeshClient:
-        """The client for the broker at an address, or for a shard by its name, wherever it is."""
+        """The client for the broker at an address, or for a named shard, wherever it is."""
         client = self._clients.get(broker)
         if client is None:
             shard = shard_number(broker)
@@ -57,7 +57,7 @@ class BrokerClients:
             else:
                 client = self._client(*self._addresses.get(shard, _NOWHERE), shard)
             self._clients[broker] = client
-            if self._started:  # an org's first client has come; its ops follow in this turn
+            if self._started:  # the org's first client has connected; its ops follow in this turn
                 EagerTask(client.start(), asyncio.get_running_loop())
         return client
 
@@ -80,7 +80,7 @@ class BrokerClients:
         )
 
     def move(self, shard: int, address: str) -> None:
-        """A shard is at another address now; empty: nowhere, for the moment."""
+        """A shard has moved to another address; empty: it has none at the moment."""
         try:
             place = split_address(address) if address else _NOWHERE
         except ValueError:  # of a broken registration

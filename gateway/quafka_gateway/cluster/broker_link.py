@@ -1,6 +1,6 @@
 """The gateway's side of the mesh: the only module that sends ops, and that knows the mesh's errors.
 
-A broker answers an op, or `UnavailableError` says that no answer came.
+A broker answers an op, or `UnavailableError` means that no answer came.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALL_OP_SECONDS = 10.0
 RETURN_SECONDS = 1.0
 """How long an op waits for a broker that has just disconnected, if other brokers can answer."""
 MOVE_SECONDS = 3.0
-"""How long ops are held for a shard that moves. Commonly it takes less than a second."""
+"""How long ops are held for a moving shard. A move usually takes less than a second."""
 # A restarted broker is back within this time, so its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
 _SHORTEST_PRODUCE_SECONDS, _LONGEST_PRODUCE_SECONDS = 1.0, 30.0
@@ -88,8 +88,8 @@ class BrokerLink:
         shard: str = "",
         turns: FairTurns | None = None,
     ) -> None:
-        """`shard`: the name of the shard that the client is for, wherever it is. `turns`: in which
-        the org has its answers."""
+        """`shard`: the name of the shard that the client is for, wherever it is. `turns`: when
+        the org receives its answers."""
         self._client = client
         self._shard = shard
         self._org_id = org_id
@@ -105,20 +105,20 @@ class BrokerLink:
 
     @property
     def usable(self) -> bool:
-        """Whether an op may be sent: it reaches the broker, or a shard that moves right now."""
+        """Whether an op may be sent: the broker is connected, or the shard is moving."""
         if self._client.connected:
             return True
         return self._moves and self._client.seconds_disconnected < MOVE_SECONDS
 
     @property
     def _moves(self) -> bool:
-        """Whether the shard will be back in a moment: its owner has handed it over. One that was
-        killed takes longer, and ops on other shards must not wait for it."""
+        """Whether the shard was handed over by its owner, and so will be back in a moment. After
+        a kill it takes longer, and ops on other shards must not wait for it."""
         return bool(self._shard) and self._client.said_goodbye
 
     @property
     def node_id(self) -> str:
-        """What brokers call this one: a shard's name, or the node id of the broker.
+        """The name that brokers use for this one: a shard's name, or the broker's node id.
 
         Empty before the first connection to a broker.
         """
@@ -166,9 +166,9 @@ class BrokerLink:
 
         Raises:
             UnavailableError: the broker did not answer an idempotent producer. The producer's
-                connection must be closed, as a broker that dies closes it: of the batches that the
-                producer sent after these, one may reach the next broker first and be out of order
-                there. librdkafka takes that as proof that none of them is in the log, and stores
+                connection must be closed, as a dying broker would close it: otherwise a later
+                batch of the producer may reach the next broker first and be out of order there.
+                librdkafka takes that as proof that none of the batches is in the log, and writes
                 the first one again under another epoch.
         """
         joined = self._join(op, lane, timeout) if trace is None else None
@@ -179,7 +179,7 @@ class BrokerLink:
     def begin_produce(
         self, op: ProduceOps, lane: int, timeout: float
     ) -> DirectFuture[list[ProduceOpResp]]:
-        """As `produce`, without a trace, for a caller that is no task: the op leaves with this
+        """As `produce`, without a trace, for a caller outside a task: the op leaves within this
         call."""
         joined = self._join(op, lane, timeout)
         if joined is not None:
@@ -258,7 +258,7 @@ class BrokerLink:
         return (await self.call(op, trace)).error_code
 
     def hurry(self) -> None:
-        """Send the heartbeats that are held: a client waits for what comes after one of them."""
+        """Send the held heartbeats: a client waits for a response behind one of them."""
         if self._heartbeats.waiting:
             self._heartbeats.release()
 
@@ -267,9 +267,9 @@ class BrokerLink:
     ) -> R:
         """Send an op and return its answer.
 
-        An op that a shard refuses because it moves is sent again, once. An op that only reads is
-        sent again if its connection is lost: that a broker was restarted while the connection was
-        idle is noticed by the next op.
+        An op that a shard refuses because it is moving is sent once more. An op that only reads is
+        sent again if its connection is lost: the restart of a broker behind an idle connection is
+        noticed only by the next op.
 
         Raises:
             UnavailableError: no answer came within `seconds`, or the broker failed the op.
@@ -311,7 +311,7 @@ def _refused(op: DescribeTopics) -> DescribeTopicsResp:
 
 
 def _produce_seconds(timeout: float) -> float:
-    """The deadline of a produce, of what its client waits for."""
+    """The deadline of a produce, from the client's own timeout."""
     return min(max(timeout, _SHORTEST_PRODUCE_SECONDS), _LONGEST_PRODUCE_SECONDS)
 
 

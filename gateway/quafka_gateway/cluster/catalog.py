@@ -33,7 +33,7 @@ NamedTopic = tuple[str, bytes]
 """A topic by name or, if the name is empty, by id."""
 
 UNKNOWN_BROKER = -1
-"""In place of a broker's number: an unavailable broker may have the topic with this id."""
+"""Instead of a broker's number: an unavailable broker may have the topic with this id."""
 
 
 class Catalog:
@@ -67,7 +67,7 @@ class Catalog:
     async def describe_elsewhere(
         self, topics: Sequence[NamedTopic], here: int, trace: TraceContext | None
     ) -> dict[NamedTopic, TopicDescription]:
-        """Describe those of the topics that other brokers than the one with this number have."""
+        """Describe those of the topics that are at other brokers than the one with this number."""
         brokers = await self.brokers_of(topics, trace)
         elsewhere = [t for t, b in zip(topics, brokers, strict=True) if b != here]
         if not elsewhere:

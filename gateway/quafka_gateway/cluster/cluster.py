@@ -1,7 +1,7 @@
 """The brokers of one org as one cluster, by its route table. One broker is a table of one rule.
 
-An op that names partitions of several brokers is split, and the answers come back in its order. A
-broker that is unavailable is not waited for while other brokers can answer.
+An op that names partitions of several brokers is split, and the answers come back in its order.
+While other brokers can answer, no op waits for an unavailable one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Cluster:
     def __init__(
         self, links: Sequence[BrokerLink], routes: OrgRoutes, cluster_id: str = ""
     ) -> None:
-        """`cluster_id`: that of a cluster of shards; else the home broker's counts."""
+        """`cluster_id`: that of a cluster of shards; without one the home broker's counts."""
         self.links = links
         self.routes = routes
         self.home = links[routes.home]
@@ -73,7 +73,7 @@ class Cluster:
         return [self.links[number] for number in self.routes.coordinators(what)]
 
     def is_connected(self, broker: int) -> bool:
-        """Whether ops reach the broker with this number, or its shard that moves right now.
+        """Whether ops reach the broker with this number, or its shard is moving right now.
 
         UNKNOWN_BROKER is never connected.
         """

@@ -1,8 +1,8 @@
 """Follows the cluster: which broker has which shard now.
 
-One broker at a time is asked, by an op that it parks until something changes. If it is gone,
-another one is asked: those of the settings, and all that a map has named. A gateway that is given
-the bucket reads that first, and whenever no broker answers.
+One broker at a time is asked, by an op that it parks until something changes. If that broker is
+gone, another one is asked, from the settings or from an earlier map. A gateway that may read the
+store reads it first, and again whenever no broker answers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ClusterFollower:
         self.places: ShardPlaces | None = None
         """None before the first map."""
         self.problem = ""
-        """Why there is no news; empty: there is."""
+        """Why no updates arrive; empty: they do."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> ShardPlaces:
@@ -80,10 +80,10 @@ class ClusterFollower:
             async with asyncio.timeout(FIRST_SECONDS):
                 return await asyncio.shield(known)
         except TimeoutError:
-            raise StartupError(f"the cluster is not known: {self.problem}") from None
+            raise StartupError(f"cannot find the cluster: {self.problem}") from None
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -98,8 +98,8 @@ class ClusterFollower:
                 for address in self._candidates():
                     await self._follow(address)
             except Exception:
-                # The gateway would send ops to where shards were: nothing may end this task.
-                log.exception("the cluster is followed anew")
+                # Nothing may end this task: the gateway would send ops to the shards' old places.
+                log.exception("following the cluster again after an error")
             await asyncio.sleep(uniform(*_RETRY_SECONDS))  # noqa: S311 - no secret
 
     def _candidates(self) -> list[str]:
@@ -119,7 +119,7 @@ class ClusterFollower:
             self._learn(_as_map(state), store.where)
 
     async def _follow(self, address: str) -> None:
-        """Ask one broker, again and again, until it does not answer any more."""
+        """Ask one broker repeatedly until it no longer answers."""
         client = self._dial(address)
         await client.start()
         known = -1
@@ -162,7 +162,7 @@ class ClusterFollower:
 
     def _now(self, problem: str) -> None:
         if problem and not self.problem:
-            log.warning("no news of the cluster: %s", problem)
+            log.warning("no updates of the cluster: %s", problem)
         self.problem = problem
 
 

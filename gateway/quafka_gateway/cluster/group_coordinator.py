@@ -1,7 +1,7 @@
 """Groups and their offsets: ops that go to the broker that coordinates the group.
 
 An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
-again, and go on. All of these ops are safe to retry.
+again, and continue. All of these ops are safe to retry.
 
 The coordinator keeps the offsets of topics at other brokers, too, but does not know those topics.
 For each op, the gateway therefore gets from the other brokers the current id and the partition
@@ -64,14 +64,14 @@ _LAG_SECONDS = 1.0
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Commit = CommitOffsets | CommitTxnOffsets
-"""Offsets that count at once, or with their transaction."""
+"""Offsets that take effect at once, or with their transaction."""
 AboutTopic = TypeVar("AboutTopic", CommitOffset, CommittedQuestion)
 Found = dict[NamedTopic, TopicDescription]
 """The topics at other brokers than the coordinator."""
 
 
 class GroupCoordinator:
-    """One broker as a coordinator: one method per op, but for those that it answers alone."""
+    """One broker as a coordinator: one method per op, except for those that it answers alone."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         """`number`: that of the broker."""
@@ -112,7 +112,7 @@ class GroupCoordinator:
             return coordinator_code(e)
 
     def hurry(self) -> None:
-        """Send the heartbeats that wait for others."""
+        """Send the held heartbeats now."""
         self._link.hurry()
 
     async def consumer_heartbeat(
@@ -120,8 +120,8 @@ class GroupCoordinator:
     ) -> ConsumerHeartbeatResp:
         """A heartbeat of KIP-848. An answer may ask for topics: see `look_up`.
 
-        One that reports no change travels like a heartbeat of the classic protocol, together with
-        others. The coordinator answers that without an error if it has nothing to say either.
+        A heartbeat that reports no change is sent together with others, as in the classic
+        protocol. The coordinator answers it without an error if it has no change to report either.
         """
         interval_ms = self._intervals.get(op.group, self._now()) if is_unchanged(op) else 0
         try:
@@ -305,7 +305,7 @@ class GroupCoordinator:
     async def _without_deleted(
         self, answer: CommittedOffsetsResp, trace: TraceContext | None
     ) -> CommittedOffsetsResp:
-        """Leave out the offsets of topics that were deleted, also if a new one has the name."""
+        """Leave out the offsets of deleted topics, even if a new topic has the name."""
         names = dict.fromkeys(offset.topic for offset in answer.offsets)
         found = await self._elsewhere(((name, b"") for name in names), trace)
 
@@ -360,7 +360,7 @@ def coordinator_code(error: UnavailableError) -> int:
 
 
 def _member_code(error: UnavailableError) -> int:
-    """The error code for a member: an op that is too large for the mesh is a group that is."""
+    """The error code for a member: an op too large for the mesh means a group that is too large."""
     code = coordinator_code(error)
     too_large = code == ErrorCode.MESSAGE_TOO_LARGE
     return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else code

@@ -29,7 +29,7 @@ class Groups:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.matching = asyncio.Semaphore(_PATTERNS_AT_ONCE)
-        """Held while a member's pattern is matched: it takes all topics, and up to a MiB."""
+        """Held while a member's pattern is matched, which takes all topics and up to a MiB."""
         numbers = cluster.routes.coordinators(Hashed.GROUP)
         self._coordinators = {number: GroupCoordinator(cluster, number) for number in numbers}
 
@@ -38,7 +38,7 @@ class Groups:
         return self._coordinators[self._cluster.routes.coordinator_of_group(group)]
 
     def hurry(self) -> None:
-        """Send the heartbeats that wait for others."""
+        """Send the held heartbeats now."""
         for coordinator in self._coordinators.values():
             coordinator.hurry()
 
@@ -46,7 +46,7 @@ class Groups:
         """Send an op to all coordinators.
 
         Raises:
-            UnavailableError: one does not answer, so that a list would not be whole.
+            UnavailableError: one does not answer, so a list would be incomplete.
         """
         calls = (each.call(op, trace) for each in self._coordinators.values())
         return await asyncio.gather(*calls)
@@ -59,7 +59,7 @@ class Groups:
     ) -> list[T]:
         """Ask each coordinator about its groups; the answers in the order of the groups.
 
-        `failed` makes an answer of the name and the error code, where `call` raises
+        `failed` makes an answer from the name and the error code if `call` raises
         UnavailableError.
         """
 

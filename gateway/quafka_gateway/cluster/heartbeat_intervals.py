@@ -11,18 +11,18 @@ from collections import OrderedDict
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 
 _SECONDS = 60.0
-"""How long an interval is used: it is a setting, which may change."""
+"""How long an interval is kept; it is a setting, which may change."""
 _MOST = 10_000
 
 
 class HeartbeatIntervals:
-    """Intervals in ms by group, each for a while; the oldest ones go."""
+    """Intervals in ms by group, each kept for a while; the oldest ones are evicted."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def get(self, group: str, now: float) -> int:
-        """The group's interval; 0 if it must be asked for."""
+        """The group's interval; 0 if the coordinator must be asked."""
         interval_ms, until = self._known.get(group, (0, 0.0))
         return interval_ms if now < until else 0
 
@@ -35,7 +35,7 @@ class HeartbeatIntervals:
 
 
 def is_unchanged(op: ConsumerHeartbeat) -> bool:
-    """Whether a member reports nothing but that it is alive."""
+    """Whether a heartbeat reports only that its member is alive."""
     return (
         op.member_epoch > 0
         and op.topics is None

@@ -1,4 +1,4 @@
-"""Heartbeats are held for a moment, and leave for the broker in one op.
+"""Holds heartbeats for a moment, and sends them to the broker in one op.
 
 An op alone costs both processes several times as much as one more member in an op: packets, turns
 of the event loop, call, deadline, task, rights and answer are per op. Members of groups send a
@@ -18,9 +18,9 @@ from quafka_mesh_ops.ops.groups import Beat, Heartbeat, HeartbeatResp
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
 
 HOLD_SECONDS = 0.1
-"""How long a heartbeat is held at most. A rebalance is announced so much later."""
+"""How long a heartbeat is held at most; it delays the news of a rebalance by as much."""
 MOST = 32
-"""Heartbeats that leave at once: their requests are answered in one call."""
+"""Heartbeats that fill an op: their requests are answered in one call."""
 
 
 class _Held(DirectFuture[int]):
@@ -52,14 +52,14 @@ class JointHeartbeats:
         self.waiting.append(held)
         if len(self.waiting) >= MOST:
             self.release()
-        elif self._timer is None:  # it stays when others are released earlier: they leave sooner
+        elif self._timer is None:  # after an early release it only fires sooner
             self._timer = loop.call_later(HOLD_SECONDS, self._time_is_over)
         code = await held
         add_parked(held.left_at - began)
         return code
 
     def release(self) -> None:
-        """Let all leave."""
+        """Send all held heartbeats."""
         waiting = [held for held in self.waiting if not held.done()]  # the others were cancelled
         self.waiting = []
         if waiting:

@@ -2,12 +2,12 @@
 
 An op costs gateway and broker several times as much as one more partition in an op. So while
 produces are unanswered, requests that arrive in one turn of the event loop leave in joint ops at
-its end, when each of their own would leave, too (docs/adr/0049).
+its end, which is when ops of their own would leave, too (docs/adr/0049).
 
-The answer to a joint op comes when the last of its batches is durable. So only batches join that
-wait for nothing but the commit which they share: short ones that are not compressed, for partitions
-whose last answer had `prompt` set. The lane of a joint op is that of its requests, and a request
-that does not join leaves after the earlier ones of its lane.
+The answer to a joint op comes when the last of its batches is durable. So a batch joins only if it
+waits for nothing but the shared commit: if it is short and not compressed, and its partition's last
+answer had `prompt` set. The lane of a joint op is that of its requests, and a request that does not
+join leaves after the earlier ones of its lane.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.turn_end import turn_end
 
 FEW = 4
-"""Unanswered requests up to which each has an op of its own: it would have to itself."""
+"""Up to this many unanswered requests, each has its own op: no other would share it."""
 MOST = 32
 """Partitions of a joint op: the requests that it answers continue in one call."""
 MOST_BYTES = 256 << 10
 """Record bytes of a joint op: some tenths of a millisecond for the broker."""
 MOST_RECORDS = 2_500
-"""Records of a joint op: the broker checks more with turns for others
+"""Records of a joint op: when the broker checks more, it yields to others
 (`quafka_broker.admission.queue`)."""
 _LONG_BYTES = 32 << 10
 """A longer batch costs more than its op."""
@@ -62,7 +62,7 @@ class _Joining(DirectFuture[list[ProduceOpResp]]):
 
 
 class _Joint:
-    """A joint op: of which requests, and once it is sent, its task."""
+    """A joint op: its requests and, once it is sent, its task."""
 
     __slots__ = (
         "_owner",
@@ -84,7 +84,7 @@ class _Joint:
         self.task: EagerTask[ProduceOpsResp] | None = None
 
     def takes(self, op: ProduceOps, size: int, records: int, timeout: float) -> bool:
-        """Whether a request with so many record bytes and records may be added."""
+        """Whether a request with this many record bytes and records may be added."""
         return (
             self.partitions + len(op.partitions) <= MOST
             and self.bytes + size <= MOST_BYTES
@@ -101,7 +101,7 @@ class _Joint:
         self.records += records
 
     def left(self) -> None:
-        """A request was cancelled: with the last one, so is the op."""
+        """A request was cancelled; with the last one the op is cancelled, too."""
         self._owner.unanswered -= 1
         if self.task is not None and all(request.cancelled() for request in self.requests):
             self.task.cancel()
@@ -201,7 +201,7 @@ class JointProduces:
 
     def _answered(self, joint: _Joint, task: EagerTask[ProduceOpsResp]) -> None:
         """Answer the requests of an op. Each continues in this call."""
-        # They refer to the op, which lets go of them: else only a search for garbage frees them.
+        # The requests refer to the op: unless it drops them, only a garbage collection frees them.
         requests, joint.requests = joint.requests, []
         if task.cancelled():
             for request in requests:

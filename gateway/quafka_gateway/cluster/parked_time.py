@@ -28,7 +28,7 @@ class ParkedTime:
 
 
 NEVER_PARKED = ParkedTime()
-"""The parked time of requests that are no long polls."""
+"""The parked time of requests that are not long polls."""
 
 _CURRENT: ContextVar[ParkedTime | None] = ContextVar("parked_time", default=None)
 

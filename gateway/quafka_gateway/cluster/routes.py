@@ -95,9 +95,9 @@ class OrgRoutes:
     def __init__(
         self, routes: Sequence[Route], org: int, shards: int = 0, *, by_name: bool = False
     ) -> None:
-        """`shards`: the cluster's number of shards, to which what no rule matches is hashed.
+        """`shards`: the cluster's number of shards, to which names without a rule are hashed.
 
-        `by_name`: so are groups and transactional ids; else they are at the home shard.
+        `by_name`: groups and transactional ids are, too; otherwise they are at the home shard.
         """
         rules: dict[Hashed, list[tuple[re.Pattern[str], int]]] = {what: [] for what in Hashed}
         brokers = [shard_name(number) for number in range(shards)]

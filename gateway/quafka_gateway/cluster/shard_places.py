@@ -1,4 +1,4 @@
-"""Where the shards of the cluster are: what brokers and the store say of it, merged. No I/O."""
+"""Where the shards of the cluster are, merged from the maps of brokers and the store. No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ShardPlaces:
         return iter(self._owners)
 
     def learn(self, heard: ClusterMapResp) -> list[int]:
-        """Take a map; the numbers of the shards whose owner is another one now.
+        """Merge a map; returns the numbers of the shards whose owner has changed.
 
         Raises:
             ValueError: it is of another cluster.

@@ -40,10 +40,10 @@ log = logging.getLogger("quafka.gateway.shares")
 _ACQUIRE_GRACE_SECONDS = 10.0
 _RELEASE_SECONDS = 5.0
 _MOST_RELEASES = 1_000
-"""Members whose records are given back at a time; the locks of others end by themselves."""
+"""Members whose records are given back at a time; the locks of any others expire."""
 _UNKNOWN_LOCK = -1
 CONFIGS_SECONDS = 1.0
-"""How long the configs of a group are used before they are asked for again."""
+"""How long the configs of a group are used before they are requested again."""
 _MOST_CONFIGS = 10_000
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Shares:
         return known
 
     async def acquire(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
-        """Acquire records, where there are some, or after a wait for them."""
+        """Acquire records at once if there are some, otherwise after a wait for them."""
         if self._cluster.only is not None:
             return await self._acquire(self._cluster.only, op, trace)
         loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ class Shares:
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, op: ReleaseRecords, trace: TraceContext | None) -> None:
-        """Give back what a member has. Where a broker does not answer, the locks end in time."""
+        """Give back a member's records. If a broker does not answer, the locks expire."""
 
         async def release(link: BrokerLink) -> None:
             with suppress(UnavailableError):
@@ -193,24 +193,24 @@ class Shares:
             await self.release(ReleaseRecords(group, member, list(parts)), trace)
 
     def members_lost(self, members: Iterable[tuple[str, str]]) -> None:
-        """The connections of these members, of groups, are gone: give back what they have."""
+        """The connections of these members of groups are lost: give back their records."""
         for group, member in members:
             self._release_later(ReleaseRecords(group, member, []))
 
     def not_delivered(self, group: str, member: str, parts: Sequence[ReleasePartition]) -> None:
-        """Nobody will get these records that a member has acquired: give them back."""
+        """Records that a member has acquired will not be delivered: give them back."""
         self._release_later(ReleaseRecords(group, member, list(parts)))
 
     def _release_later(self, op: ReleaseRecords) -> None:
         if len(self._releases) >= _MOST_RELEASES:
-            log.warning("too many members of share groups are gone at once")
+            log.warning("too many members of share groups were lost at once")
             return
         task = asyncio.create_task(self.release(op, None))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
     async def close(self) -> None:
-        """Let the brokers know of the members that are gone."""
+        """Report the lost members to the brokers."""
         if self._releases:
             await asyncio.wait(self._releases, timeout=_RELEASE_SECONDS)
 
@@ -219,10 +219,10 @@ class Shares:
     async def describe(
         self, op: DescribeShareOffsets, trace: TraceContext | None
     ) -> list[ShareOffset]:
-        """Where a group is: in the op's partitions, or in all of all brokers.
+        """A group's offsets in the op's partitions, or in all partitions of all brokers.
 
         Raises:
-            UnavailableError: a broker does not answer, so the list would not be whole.
+            UnavailableError: a broker does not answer, so the list would be incomplete.
         """
         if op.partitions is None:
             answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))

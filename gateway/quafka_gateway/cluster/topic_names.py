@@ -1,6 +1,6 @@
 """The names of topics by their ids, for decisions about requests that name topics by id.
 
-An id has one name for ever, so a name that is kept is never wrong: at worst its topic is gone.
+An id keeps its name for ever, so a cached name is never wrong: at worst its topic is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
 _MOST = 100_000
-"""Names that are kept; the oldest go first. Some 20 MB."""
+"""Names that are kept; the oldest are evicted first. Some 20 MB."""
 
 Describe = Callable[[DescribeTopics, TraceContext | None], Awaitable[DescribeTopicsResp]]
 

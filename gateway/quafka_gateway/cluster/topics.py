@@ -225,7 +225,7 @@ class Topics:
             others = [link for link in self._cluster.links if link is not home]
             for link in [home, *others]:
                 if link.connected:
-                    # An id that was assigned and got lost does no harm.
+                    # Losing an assigned id does no harm.
                     with suppress(UnavailableError):
                         return await _init_producer_id(link, op, trace)
         return await _init_producer_id(home, op, trace)

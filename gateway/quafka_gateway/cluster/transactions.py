@@ -4,7 +4,7 @@ A transaction may have partitions, and groups, of other brokers, which the gatew
 node ids: home has them end their parts (ADR 47).
 
 An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
-again, and go on. All of these ops are safe to retry. The offsets that a transaction commits are
+again, and continue. All of these ops are safe to retry. The offsets that a transaction commits are
 among the ops on groups (`group_coordinator.py`).
 """
 
@@ -67,7 +67,7 @@ class Transactions:
     async def add_partitions(self, op: AddPartitions, trace: TraceContext | None) -> list[int]:
         """Add partitions to a transaction, or verify them; one error code for each.
 
-        POLICY_VIOLATION: home does not know another broker that has some of them. Clients
+        POLICY_VIOLATION: home does not know one of the other brokers that have them. Clients
         abort, and do not retry.
         """
         home = self._home(op.producer)
@@ -118,7 +118,7 @@ class Transactions:
             return EndTransactionResp(error_code=coordinator_code(e))
 
     async def write_markers(self, op: WriteMarkers, trace: TraceContext | None) -> list[int]:
-        """End what a producer has open in these partitions; one error code for each.
+        """End a producer's open transaction in these partitions; one error code for each.
 
         A transaction that its home knows is aborted there first: the other brokers follow.
         """
@@ -126,7 +126,7 @@ class Transactions:
             whole = WriteMarkers(op.producer_id, op.producer_epoch, op.commit, [])
 
             async def abort(home: BrokerLink) -> None:
-                with suppress(UnavailableError):  # the other brokers find out themselves
+                with suppress(UnavailableError):  # the other brokers find out by themselves
                     await home.call(whole, trace)
 
             homes = self._cluster.coordinators(Hashed.TRANSACTION)

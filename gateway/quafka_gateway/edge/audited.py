@@ -1,5 +1,5 @@
-"""Runs the handlers of APIs that are audited, and records what became of their requests; of other
-APIs, which requests were denied."""
+"""Runs the handlers of audited APIs and records the outcome of each request; of other APIs it
+records the requests that were denied."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def record_if_denied(
     response: Message | EncodedResponse | None,
     errors: Collection[int],
 ) -> None:
-    """Record a request of another API that the authorizer has denied, also in part."""
+    """Record a request of another API that the authorizer has denied, even in part."""
     if request.api.audited or DENIALS.isdisjoint(errors) or request.message is None:
         return
     context.services.audit.denied(

@@ -1,9 +1,9 @@
-"""Authenticates the client of a connection by SASL, before anything else of it is read.
+"""Authenticates the client of a connection by SASL, before its other requests are read.
 
-`SaslExchange` is the exchange itself, for the first time or again. `FirstAuthentication` has the
-bytes of a connection until then: one frame at a time is cut from them, and those behind it wait,
-unread, until it succeeded. `SessionGate` stands before the requests of an authenticated connection
-and lets it authenticate again (KIP-368).
+`SaslExchange` is the exchange itself, first or repeated. `FirstAuthentication` holds the bytes of a
+connection until the first exchange has succeeded: it cuts one frame at a time, and later bytes
+wait. `SessionGate` stands before the requests of an authenticated connection and lets it
+authenticate again (KIP-368).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SaslConnection(NamedTuple):
 
 
 class SaslExchange:
-    """One authentication: takes one frame at a time, answers it, and ends in either way."""
+    """One authentication: takes and answers one frame at a time until it succeeds or fails."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class SaslExchange:
         try:
             step = await self._authenticator.receive(frame)
         except BusyError as e:
-            self._connection.close(str(e))  # an error would end the client, a lost connection not
+            self._connection.close(str(e))  # clients retry a lost connection, not an error
             return
         except Exception:
             log.exception("authenticating %s failed", self._connection.client)
@@ -165,8 +165,8 @@ class SaslExchange:
         connection.sasl.count(mechanism, success=True)
         connection.services.audit.login(connection.session, connection.client.kafka_host)
         log.info(
-            "%s is %s of org %d by %s", connection.client, connection.session.principal,
-            account.org_id, mechanism,
+            "%s has authenticated as %s of org %d by %s", connection.client,
+            connection.session.principal, account.org_id, mechanism,
         )  # fmt: skip
         self._closed = True
         connection.writer.write(step.response)
@@ -184,7 +184,7 @@ class SaslExchange:
 async def _versions(
     connection: SaslConnection, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> Message:
-    """Answer ApiVersions, which needs no name."""
+    """Answer ApiVersions, which needs no authentication."""
     api = connection.versions
     assert api.unknown_version is not None, "ApiVersions has one"
     context = RequestContext(
@@ -293,7 +293,7 @@ class FirstAuthentication:
 
 
 class SessionGate:
-    """Lets an authenticated connection authenticate again, and no request pass after its session.
+    """Lets a connection authenticate again, and lets no request pass after its session.
 
     Attributes:
         takes: after `passes` was False: whether `take` must be called with the frame.
@@ -359,7 +359,7 @@ class SessionGate:
     def expire(self) -> None:
         """Close the connection: its session has ended."""
         self._connection.sasl.expired += 1
-        self._connection.close("its session has ended: it has not authenticated again")
+        self._connection.close("its session ended without another authentication")
 
     def close(self) -> None:
         """The connection is gone."""

@@ -1,11 +1,12 @@
 """One client's TCP connection: requests in, responses out, in the order of the requests.
 
-`RequestPipeline` has the requests; here are the socket's events, and when it is read. At a listener
-with SASL the bytes go to `FirstAuthentication` until the client has authenticated.
+`RequestPipeline` has the requests; this module handles the socket's events and decides when it is
+read. At a listener with SASL the bytes go to `FirstAuthentication` until the client has
+authenticated.
 
-Back-pressure is by not reading: a client with the most requests in flight, or that does not read
-its responses, is not read from, and no client is read from while the requests of all clients are
-over their bound (`RequestMemory`).
+Back-pressure is by not reading. A client is not read from while it has the maximum number of
+requests in flight or does not read its responses, and no client is read from while the requests of
+all clients exceed their bound (`RequestMemory`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class KafkaConnection(asyncio.Protocol):
         may_open: Callable[[KafkaConnection], bool] = lambda _: True,
         certificate_name: str = "",
     ) -> None:
-        """`listener` is the one that the client came to. `may_open` is called once the client's
+        """`listener` is the one that the client connected to. `may_open` is called once its
         address is known; False refuses the client. `certificate_name`: the name that the client
         has proven by its certificate."""
         self._services = services
@@ -145,7 +146,7 @@ class KafkaConnection(asyncio.Protocol):
             self._count_opening(self._session.tenant)
 
     def _count_opening(self, tenant: Tenant) -> None:
-        """Mute a client that comes too soon after others; close one whose address has too many."""
+        """Mute a client whose address connects too often; close one whose address has too many."""
         quotas = self._services.quotas
         opening = quotas.open_connection(tenant, self.host, self._loop.time())
         if opening.seconds:
@@ -158,7 +159,7 @@ class KafkaConnection(asyncio.Protocol):
         gateway's own; None: it takes no client.
 
         At a listener with SASL a client enters an org when it has authenticated. Until then none of
-        its requests is served, and the own org is a mere place holder.
+        its requests is served, and the own org is only a placeholder.
         """
         listener, sasl = self._listener, self._services.sasl
         if listener.protocol.sasl:
@@ -218,14 +219,14 @@ class KafkaConnection(asyncio.Protocol):
 
     def _resume(self) -> None:
         if self._transport is None:
-            return  # the client went while its org waited for its turn
+            return  # the client disconnected while its org waited for its turn
         self._writer.resume()
         if self._authentication is not None:
             self._authentication.run()
         self._pipeline.run()
 
     def _went_on(self) -> None:
-        """Bytes of a file were sent: the next response may be."""
+        """Bytes of a file were sent: the next response may follow."""
         self._pipeline.run()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -379,7 +380,7 @@ class KafkaConnection(asyncio.Protocol):
             self._held.wait_for_room()
 
     def _throttle(self, seconds: float) -> None:
-        """Begin no request and read nothing for this time: the client has taken too much."""
+        """Begin no request and read nothing for this time: the client is over a quota."""
         if self._transport is not None:
             self._muting.extend(seconds)
             self._pipeline.muted = True

@@ -1,9 +1,9 @@
 """Serves produces that repeat the connection's last one, without decoding them and without a task.
 
-A request of one small batch costs the gateway more in being decoded, served by a task and encoded
-than in all else. What repeats is known from the last request (`handlers/repeated_produce.py`), and
-its op is begun and answered by plain calls. What needs more is decoded and served as any other
-request: clients with quotas, sampled requests, topics that the client may not write to.
+For a request of one small batch, decoding, a task and encoding cost the gateway more than all else.
+The repeated part is known from the last request (`handlers/repeated_produce.py`), and the op is
+begun and answered by plain calls. Requests that need more are decoded and served as usual: those
+of clients with quotas, sampled ones, and those for topics that the client may not write to.
 See docs/adr/0059-produces-that-repeat.md.
 """
 

@@ -1,10 +1,11 @@
-"""Sends bytes of files to a client's socket by sendfile(2), beside the socket's transport.
+"""Sends bytes of files to a client's socket by sendfile(2), bypassing the socket's transport.
 
-With TLS they are read and encrypted instead (`EncryptedFileSender`).
+With TLS the bytes are read and encrypted instead (`EncryptedFileSender`).
 
-The transport and this take turns: this sends only while the transport has nothing buffered, and
-the transport gets nothing while a file is being sent. When the socket is full, the wait for it is
-on a duplicate of its descriptor, because the event loop knows the first one as the transport's.
+The transport and the sender alternate: the sender writes only while the transport has nothing
+buffered, and the transport gets nothing while a file is being sent. When the socket is full, the
+sender waits on a duplicate of its descriptor, because the event loop has the first one registered
+for the transport.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CALL_BYTES = 1 << 20
 _TURN_BYTES = 2 << 20
 """Bytes in one turn of the event loop; then other clients have theirs."""
 TURN_BYTES = 512 << 10
-"""The same where several orgs share the loop: a part of an org's time in a turn."""
+"""As above while several orgs share the loop: a part of an org's time in a turn."""
 _ENCRYPTED_BYTES = 256 << 10
 """Bytes that are encrypted by one call: about as long as a system call for `_CALL_BYTES`."""
 _ENCRYPTED_TURNS = 4
@@ -30,8 +31,8 @@ _ENCRYPTED_TURNS = 4
 _WARM_BYTES = 4 << 20
 """Bytes that a thread reads into the page cache at a time."""
 _WARM_SECONDS = 1.0
-"""How long a slice that was in the page cache is taken to be there still: consumers of the same
-data, one after the other, look once."""
+"""How long a slice seen in the page cache is assumed to stay there, so that successive consumers of
+the same data check only once."""
 
 
 class Turn(Protocol):

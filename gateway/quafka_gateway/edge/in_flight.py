@@ -25,10 +25,10 @@ class InFlightRequest:
         order: the state that the request reads and writes.
         message: None once the request is answered and its bytes are released.
         size: bytes of the request's frame.
-        trace: None where the request is not sampled.
-        task: serves the request, or its op's answer where no task does; None until it has begun,
-            and has waited or ended.
-        response: the encoded response; None before it is made, and where the protocol has none.
+        trace: None if the request is not sampled.
+        task: serves the request or, if no task does, its op's answer; None until it has begun and
+            has waited or ended.
+        response: the encoded response; None before it is made, and if the protocol has none.
         shared: bytes of the response that another owner has counted.
         held: bytes of a long response in the response memory, until it is written.
         begun: whether the handler was started.
@@ -38,9 +38,9 @@ class InFlightRequest:
         admission: set when a long response may be made; None while nothing waits for that.
         frame: a short long poll's bytes, which the client may send again.
         idle: set by the handler of a long poll that found nothing.
-        repetition: its wait, where this request repeats such a poll.
-        waited: seconds for which it has waited so; they count as parked.
-        decoding: seconds that its decoding took, where the time of requests is charged.
+        repetition: its wait, if this request repeats such a poll.
+        waited: seconds of that wait; they count as parked.
+        decoding: seconds that its decoding took, if the time of requests is charged.
     """
 
     header: RequestHeader

@@ -1,6 +1,6 @@
 """Accepts TCP connections of Kafka clients, and closes those that stall, idle or hold too much.
 
-One object has the sockets of all listeners: the limits count all connections together.
+One object has the sockets of all listeners, because the limits count all connections together.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Listeners:
     async def bind(
         self, listeners: Sequence[Listener], *, shared: bool = False
     ) -> tuple[Listener, ...]:
-        """Bind all addresses and return the listeners with what they got. Accepts no client yet.
+        """Bind all addresses; return the listeners with the bound ones. Accepts no client yet.
 
         With `shared`, other processes of this user may bind the addresses, too, and the system
         spreads new connections over the processes (SO_REUSEPORT).
@@ -181,7 +181,7 @@ class Listeners:
                 elif connection.unread(now)[1] == math.inf:
                     connection.close("the client does not read a response or reads it too slowly")
                 elif connection.left_muted:
-                    connection.close("the client went while it was throttled")
+                    connection.close("the client disconnected while it was throttled")
                 elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
             self._services.tenants.sweep(now)

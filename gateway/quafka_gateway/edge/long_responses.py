@@ -52,7 +52,7 @@ class LongResponses:
         following.admission.set_result(None)
 
     def hold(self, request: InFlightRequest) -> None:
-        """Count an encoded response until `release`; not where its request was dropped."""
+        """Count an encoded response until `release`, unless its request was dropped."""
         if request.response is not None and request.ordered:
             request.held = sum(map(len, request.response)) - request.shared
             self._memory.hold(request.held)

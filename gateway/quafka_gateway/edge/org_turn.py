@@ -12,7 +12,7 @@ from quafka_telemetry.fair_turns import FairTurns, Work
 class OrgTurn:
     """When the work for one connection runs. The org is the session's, which a login may change.
 
-    Where clients of one org only are connected, all work runs at once.
+    While only clients of one org are connected, all work runs at once.
     """
 
     __slots__ = ("_joined", "_session", "_turns")

@@ -63,7 +63,7 @@ class PipelineEvents(NamedTuple):
         malformed: with the reason, when the client breaks the protocol.
         failed: with the reason, when a request has no response, so that the client must be closed.
         advanced: after each slice of work: there may be room for more frames.
-        throttled: with seconds, when the client has taken too much and must wait.
+        throttled: with seconds, when the client is over a quota and must wait.
     """
 
     malformed: Callable[[str], None]
@@ -98,7 +98,7 @@ class RequestPipeline:
         """`frames` are whole and counted in `held`; call `run` when there are more of them.
 
         `turn`: when the client's org has its turn on the event loop.
-        `gate`: decides which frames are requests, where the client's session may end.
+        `gate`: decides which frames are requests, if the client's session may end.
         """
         self._loop = asyncio.get_running_loop()
         self._apis = apis
@@ -155,7 +155,7 @@ class RequestPipeline:
         """Begin and answer requests, for one slice of the event loop at a time.
 
         A request may be answered while it is begun, and that may free others. The call for that
-        returns at once, and the loop in `_slice` goes on: a chain of requests does not recurse.
+        returns at once, and the loop in `_slice` continues: a chain of requests does not recurse.
         """
         if not self._running:
             self._running = True
@@ -171,7 +171,7 @@ class RequestPipeline:
         self._drop(dropwhile(lambda request: not request.order.long_poll, self._in_flight))
 
     def connection_lost(self) -> None:
-        """Go on without the client. The caller has dropped the frames.
+        """Continue without the client. The caller has dropped the frames.
 
         Long polls, long responses, and reads that have not begun, are dropped with their client.
         Writes are completed: a client may send with acks=0 and leave.
@@ -231,10 +231,10 @@ class RequestPipeline:
             self._close_if_over()
 
     def _close_if_over(self) -> None:
-        """Let go of the connection and the parts, once the client is gone and nothing is served.
+        """Drop the connection and the parts, once the client is gone and nothing is served.
 
-        They call each other: as long as they could, only a search for garbage would free them, and
-        one after hundreds of connections have closed stops the loop for a while.
+        They refer to each other: otherwise only a garbage collection would free them, and one after
+        hundreds of closed connections stops the loop for a while.
         """
         if self._decoding is None and all(each.over for each in self._in_flight):
             self._events = _NO_EVENTS
@@ -243,7 +243,7 @@ class RequestPipeline:
             self._produces.close()
 
     def _go_on(self) -> None:
-        """Have the next slice, of this connection or of others, in a later turn of the loop."""
+        """Run the next slice in a later turn of the loop."""
         if self._turn.shared:
             self._turn.defer(self._slice)
         else:

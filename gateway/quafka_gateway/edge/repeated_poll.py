@@ -1,7 +1,7 @@
 """Recognises a long poll that the client sends again after an answer without records.
 
-The repetition differs from the last request in the correlation id, and where the fetch has a
-session in the session's epoch. It is not decoded, and no task serves it: it waits as
+The repetition differs from the last request in the correlation id and, if the fetch has a session,
+in the session's epoch. It is not decoded, and no task serves it: it waits as
 `fetch/idle_fetch.py` describes.
 """
 

@@ -27,7 +27,7 @@ class Decoded(NamedTuple):
     """A decoded request of an API that this gateway serves.
 
     Attributes:
-        end: where the body ends in the frame; 0 where it was decoded in slices.
+        end: where the body ends in the frame; 0 if it was decoded in slices.
     """
 
     header: RequestHeader
@@ -91,10 +91,10 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
 
 def order_of(api: AnyApi, request: Message, size: int, tenant: Tenant | None = None) -> Order:
     """Return what a request reads and writes. `size`: bytes of its frame. `tenant`: the client's,
-    where rules restrict clients.
+    if rules restrict clients.
 
-    A long request is alone in its lane: its handler gives turns to other work, and a later request
-    must not pass it.
+    A long request is alone in its lane: its handler yields to other work, and a later request must
+    not pass it.
     """
     if not api.order.in_lane:
         return api.order

@@ -12,7 +12,7 @@ from quafka_gateway.memory import HeldRequests
 class RequestIntake:
     """Turns bytes into request frames; `frames` are whole and not yet decoded.
 
-    Once a request has begun to arrive, it must go on arriving while the client is read from
+    Once a request has begun to arrive, it must keep arriving while the client is read from
     (`Progress`).
     """
 
@@ -41,7 +41,7 @@ class RequestIntake:
         self._held.hold_partial(framer.partial, now, is_new=is_new)
 
     def reading_resumed(self, now: float) -> None:
-        """Begin to time the unfinished request anew: the client was not read from."""
+        """Restart the timing of the unfinished request: the client was not read from."""
         self._progress.begin(now)
 
     def stalled(self, now: float) -> bool:

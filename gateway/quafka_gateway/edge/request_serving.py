@@ -131,7 +131,7 @@ class RequestServing:
         self._long_responses.close()
 
     def hurry(self) -> None:
-        """Send at once what is held: a request waits for it."""
+        """Send held heartbeats at once: a request waits behind them."""
         self._session.tenant.groups.hurry()
 
     def count(
@@ -167,7 +167,7 @@ class RequestServing:
 async def _answer(request: InFlightRequest, context: RequestContext) -> Collection[int]:
     """Put the encoded response into the request; return the error codes in it.
 
-    Raises ValueError where a field cannot hold its value.
+    Raises ValueError if a field cannot hold its value.
     """
     api = request.api
     if api.audited:
@@ -202,7 +202,7 @@ async def _answer(request: InFlightRequest, context: RequestContext) -> Collecti
 
 
 def _charge_time(request: InFlightRequest, context: RequestContext) -> None:
-    """Charge what decoding and handling have taken of the loop and of threads."""
+    """Charge the time that decoding and handling took on the loop and in threads."""
     quotas, task = context.quotas, current_timed_task()
     if quotas is None or quotas.requests is None or task is None:
         return

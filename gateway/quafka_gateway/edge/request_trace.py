@@ -3,7 +3,7 @@
 A sampled request is a trace of its own. The span `gateway.kafka.connect` lasts from the request's
 arrival until its response is sent. Within it are the spans of the request, of encoding the
 response, and of writing it, which waits for earlier responses and for a client that reads slowly.
-The parent is the client's span, where the first record of a produce names one.
+The parent is the client's span, if the first record of a produce names one.
 
 A request that was not sampled costs one comparison. If it was slow or has failed, the gateway may
 still export a late trace of it, made of what is known when the request is over.
@@ -83,7 +83,7 @@ class RequestTrace:
 
     @property
     def trace_id(self) -> str:
-        """The trace id as tracing UIs show it; "" where the request is not sampled."""
+        """The trace id as tracing UIs show it; "" if the request is not sampled."""
         context = self.request.context
         return "" if context is None else context.trace_hex
 
@@ -131,7 +131,7 @@ class ConnectionTracing:
         frame: bytes,
         batch: Buffer | None = None,
     ) -> RequestTrace | None:
-        """Decide whether to sample a request. Returns None where it is not sampled.
+        """Decide whether to sample a request. Returns None if it is not sampled.
 
         `request` is None for one that is not decoded; `batch`: its batch, if it is a produce.
         """

@@ -128,7 +128,7 @@ class ResponseWriter:
         self._writable = False
 
     def resume(self) -> None:
-        """Go on writing: the client reads again."""
+        """Continue writing: the client reads again."""
         self._writable = True
         self._push()
 
@@ -209,7 +209,7 @@ class ResponseWriter:
     def _go_on(self) -> None:
         self._deferred = False
         if self._transport.is_closing():
-            return  # the client went while its org waited for its turn
+            return  # the client disconnected while its org waited for its turn
         self._push()
         self._went_on()
 

@@ -19,7 +19,7 @@ from quafka_telemetry.deadlines import Deadline, Deadlines
 from quafka_telemetry.garbage import ignore
 
 LONGEST_SECONDS = 3_600.0
-"""A client waits no longer, however much it has taken."""
+"""A client waits no longer, however far it is over its quota."""
 _TICK = 0.01
 _TIME = Struct(">i")
 _FIELD = "throttle_time_ms"
@@ -58,7 +58,7 @@ class Muting:
         self._deadline = deadlines.add(until, self._over)
 
     def end(self) -> None:
-        """Forget it, without a call."""
+        """End the muting without calling `unmute`."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -79,7 +79,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def set_throttle_time(response: Message | EncodedResponse, seconds: float) -> None:
-    """State the time in a response, where its schema has a field for it."""
+    """State the time in a response, if its schema has a field for it."""
     if isinstance(response, Message) and hasattr(response, _FIELD):
         setattr(response, _FIELD, milliseconds(seconds))
 

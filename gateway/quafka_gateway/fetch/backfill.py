@@ -1,7 +1,7 @@
 """Backfill: reads chunks of a partition into the cache, each once, in a lane of their own.
 
 Below a known high watermark, partitions are read in chunks whose size does not depend on the
-fetch, so that all readers of a place share one read. The lane bounds the bytes of such reads in
+fetch, so that all readers of an offset share one read. The lane bounds the bytes of such reads in
 flight: a poll at the tail never waits for more than that. While consumers at the tail receive
 records, the reads are small, and the lane rests after each read for as long as the read took: the
 rest of the processors' time belongs to those consumers.
@@ -21,7 +21,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 CHUNK = 1 << 20
-"""Bytes of an ordinary read; fewer where many reads wait. A larger batch is read whole."""
+"""Bytes of an ordinary read; fewer if many reads wait. A larger batch is read whole."""
 LARGEST_CHUNK = 4 << 20
 _LIVE_SECONDS = 0.2
 """After a record at the tail, another one is expected for this long."""
@@ -165,7 +165,7 @@ class Backfill:
         trace: TraceContext | None,
     ) -> asyncio.Task[FetchOpsResp]:
         key = partition.key, offset
-        # Where all is decided, chunks come with their aborted transactions, for every reader.
+        # If all is decided, chunks come with their aborted transactions, for every reader.
         decided = offset < partition.last_stable_offset
         level = READ_COMMITTED if decided else READ_UNCOMMITTED
         task = asyncio.get_running_loop().create_task(

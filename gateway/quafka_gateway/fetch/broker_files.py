@@ -1,7 +1,7 @@
 """The log files of a broker on this host: the gateway's end of the socket for descriptors.
 
 A broker on another host, of another user or of an earlier version has no such socket, and every
-record comes by value. So it does while the connection is lost.
+record comes by value, as it does while the connection is lost.
 
 A descriptor that the broker withdraws is not used for new answers. Answers that are being sent may
 end within a grace time, then it is closed, because it holds the space of a freed file. After a

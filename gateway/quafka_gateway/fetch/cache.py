@@ -1,12 +1,12 @@
 """The fetch cache: record batches of partitions, within a bound in bytes. Pure.
 
 Batches are immutable: a topic's id, a partition and an offset name the same bytes for as long as
-the leader epoch is the same. A new leader epoch invalidates everything about a partition. Whether
-the gateway may *serve* from the cache is another question (`lease`), which the caller checks first.
+the leader epoch is the same. A new leader epoch invalidates everything about a partition. Callers
+first check whether the gateway may *serve* from the cache (`lease`).
 
-Consumers of both isolation levels share the batches. Beside each chunk are the aborted transactions
-that concern it. A chunk that was read before all its transactions had ended is *undecided*: it
-serves read_uncommitted consumers alone, until an answer under read_committed covers it.
+Consumers of both isolation levels share the batches. Each chunk has the aborted transactions that
+concern it. A chunk that was read before all its transactions had ended is *undecided*: it serves
+read_uncommitted consumers alone, until an answer under read_committed covers it.
 
 Chunks that were read once are evicted before those that were read again, so that a catch-up of
 gigabytes does not evict what many consumers read.
@@ -49,7 +49,7 @@ class FetchCache:
     """Partitions by id and by name, and their batches within a bound in bytes."""
 
     def __init__(self, limit: int, share: OrgShare | None = None) -> None:
-        """`share`: the org's share of a bound that all orgs have together, in place of `limit`."""
+        """`share`: the org's share of a bound that all orgs have together, instead of `limit`."""
         self._room = (share or FairBudget(limit).open()).part(self._evict_one)
         self._partitions: dict[PartitionKey, CachedPartition] = {}
         self._names: dict[tuple[str, int], CachedPartition] = {}
@@ -263,7 +263,7 @@ class FetchCache:
     ) -> None:
         """Keep the new batches of an answer to a fetch of `offset`.
 
-        Offsets without records, as compaction leaves them, count to the batch behind them.
+        Offsets without records, as compaction leaves them, belong to the batch after them.
         """
         batches = answer.records
         partition.largest = max(partition.largest, *map(len, batches))
@@ -376,7 +376,7 @@ def _chunk(
 
 
 def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
-    """The batches without the larger piece of memory that holds them, which would be kept too."""
+    """Copies of the batches, so that the larger piece of memory that holds them is not kept."""
     return [batch if file_bytes((batch,)) else bytes(batch) for batch in batches]
 
 

@@ -122,7 +122,7 @@ class CachedPartition:
         self.last_stable_offset = max(self.last_stable_offset, last_stable_offset)
 
     def extend_down(self, at: int, first: int) -> None:
-        """Let a chunk begin at a lower offset: no record is between."""
+        """Let a chunk begin at a lower offset: no record is in between."""
         chunk = self.chunks[at]
         chunk.first = chunk.starts[0] = self.firsts[at] = min(chunk.first, first)
 

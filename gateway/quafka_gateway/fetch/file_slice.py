@@ -93,7 +93,7 @@ class LogFile:
         with self.used() as fd:
             try:
                 count = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
-            except OSError:  # `read` tells what is wrong, if anything is
+            except OSError:  # `read` reports what is wrong, if anything is
                 return None
         return buffer if count == size else None
 

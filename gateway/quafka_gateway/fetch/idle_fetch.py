@@ -1,8 +1,8 @@
-"""A fetch that found nothing, kept for the case that its client sends it again.
+"""A fetch that found nothing, kept in case its client sends it again.
 
-A consumer at the tail repeats its fetch, but for the correlation id and the epoch of its session.
-The repetition is recognised by its bytes (`edge/repeated_poll.py`), waits for an op that is parked
-at the broker already (`standing_polls`), and has a response that is known before.
+A consumer at the tail repeats its fetch, except for the correlation id and the epoch of its
+session. The repetition is recognised by its bytes (`edge/repeated_poll.py`), waits for an op that
+is parked at the broker already (`standing_polls`), and has a response that is known in advance.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class IdleFetch:
         return self._standing.wait(poll, self._seconds, ended)
 
     def response(self, correlation_id: int, now: float) -> list[Buffer]:
-        """The response of the repetition, whose session goes on to its next epoch."""
+        """The response of the repetition, whose session advances to its next epoch."""
         if self.session is not None:
             self.session.take(now)
         if not isinstance(self._response, bytes):

@@ -1,4 +1,4 @@
-"""A broker that is read by place: its answers name batches in files or objects, which this finds.
+"""A broker that is read by place: its answers name batches in files or objects, read here.
 
 A broker on this host hands over its files; objects of the brokers' store are read from anywhere.
 

@@ -1,4 +1,4 @@
-"""Which partitions produces were acknowledged for, and in which order, in little memory.
+"""Tracks in little memory which partitions had produces acknowledged, and in which order.
 
 A watermark that was read before an acknowledgement may be lower than what the producer knows. The
 gateway compares *moments* (`Moment`), not times: an op that was sent at a moment covers every
@@ -48,7 +48,7 @@ class ProduceAcks:
         return self._slots[hash((topic_id, partition)) % self._count] > moment
 
     def _grow(self) -> None:
-        """Have more slots. Of each, nothing is known but that it may have been acknowledged now."""
+        """Add slots. Each may have been acknowledged just now, as nothing else is known of it."""
         self._count = min(_GROWTH * self._count, _MOST_SLOTS)
         self._slots = array("q", [self.now]) * self._count
         more = self._count < _MOST_SLOTS

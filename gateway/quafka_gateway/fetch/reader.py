@@ -8,7 +8,7 @@ A fetch passes downwards only:
 3. If the cached records now satisfy min_bytes, they are the answer. The broker is asked, without
    a wait, only for partitions about which the cache knows nothing.
 4. Otherwise the whole fetch goes to the broker (`shared_polls`), which decides on errors, on the
-   minimum and on the wait. So does, without a read of its own, a fetch that follows a moving tail.
+   minimum and on the wait. A fetch that follows a moving tail goes there without a read of its own.
 
 All four read from the broker through `broker_fetch`, which keeps the answers in the cache.
 """
@@ -53,7 +53,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 _POLL_BYTES = 256 << 10
-"""PageRequest for at the tail. If there is more, the next fetch finds batches missing."""
+"""Bytes requested at the tail. If there is more, the next fetch finds batches missing."""
 _FIRST_BYTES = 1 << 20
 _RECENT = 1_000
 """Records behind the high watermark of a consumer that keeps up."""
@@ -76,7 +76,7 @@ class FetchReader:
         objects: StoreObjects | None = None,
     ) -> None:
         """`files`: of a broker that may be on this host; None: its records come by value. Other
-        readers may share them; closing is the maker's part.
+        readers may share them; their creator closes them.
         `share`: the org's share of the cache bytes, which all orgs have together.
         `objects`: the store of a broker whose log is in one; None: it is read through the broker.
         """

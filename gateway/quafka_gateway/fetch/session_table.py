@@ -3,10 +3,10 @@
 A session only saves bytes: nothing is lost with it. So the number of sessions is bounded, and so
 is the number of partitions in all of them. A new session evicts, in this order:
 
-1. where clients at one address hold more than half of the sessions or of their partitions, the
+1. if clients at one address hold more than half of the sessions or of their partitions, the
    least recently used session of that address;
 2. a session that was not used for two minutes;
-3. a session of less worth that is two minutes old, or is a consumer's where the new one is a
+3. a session of less worth that is two minutes old, or is a consumer's if the new one is a
    replica's. A replica's session is worth more than a consumer's; then more partitions are worth
    more than fewer.
 
@@ -148,7 +148,7 @@ class SessionTable:
         random_below: Callable[[int], int] = secrets.randbelow,
         shares: SessionShares | None = None,
     ) -> None:
-        """`shares`: of bounds that all orgs have together, in place of the first two."""
+        """`shares`: of bounds that all orgs have together, instead of the first two."""
         shares = shares or SessionBudget(slots, max_partitions).open()
         self._slots = shares.sessions.part(self._evict_oldest)
         self._room = shares.partitions.part(self._evict_oldest)

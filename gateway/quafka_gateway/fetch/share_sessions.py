@@ -1,11 +1,11 @@
-"""Share sessions (KIP-932): what a member of a share group reads, without being named each time.
+"""Share sessions (KIP-932): the partitions that a member reads, without naming them each time.
 
 A session belongs to a group and a member, and to the connection of its last request. ShareFetch and
 ShareAcknowledge count its epochs together:
 
 | epoch        | ShareFetch                                      | ShareAcknowledge               |
 | ------------ | ----------------------------------------------- | ------------------------------ |
-| 0, initial   | begins a session, in place of one that is there | INVALID_SHARE_SESSION_EPOCH    |
+| 0, initial   | begins a session, replacing an earlier one      | INVALID_SHARE_SESSION_EPOCH    |
 | -1, final    | ends the session                                | ends the session               |
 | the next one | an incremental fetch                            | belongs to the session         |
 | any other    | INVALID_SHARE_SESSION_EPOCH                     | INVALID_SHARE_SESSION_EPOCH    |

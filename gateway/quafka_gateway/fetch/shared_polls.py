@@ -74,7 +74,7 @@ class _Waiter:
             self.end(poll.nothing, now)
         elif poll.ends > now:
             self.end(None, now)
-        # Else the broker's answer is under way: it comes sooner than the answer to another op.
+        # Otherwise the broker's answer is under way: it comes sooner than the answer to another op.
 
 
 @dataclass(slots=True, eq=False)

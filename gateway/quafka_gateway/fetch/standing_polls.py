@@ -132,7 +132,7 @@ class StandingPolls:
         key = tuple(partitions)
         poll = self._polls.get(key)
         generation = self._broker.lease.generation
-        # A topic of this name may have been made anew: other acknowledgements concern it.
+        # The topic may have been re-created: other acknowledgements concern the new one.
         if poll is not None and poll.generation == generation and poll.keys == keys:
             return poll
         if self._deadlines is None:
@@ -156,7 +156,7 @@ class StandingPolls:
     def wait(
         self, poll: StandingPoll, seconds: float, ended: Callable[[bool], object]
     ) -> TailWait | None:
-        """Wait for so long for a change; None: the op does not serve a fetch that arrives now.
+        """Wait this long for a change; None: the op does not serve a fetch that arrives now.
 
         `ended` may be called within this call only if `seconds` have passed.
         """
@@ -283,7 +283,7 @@ class StandingPolls:
     # --- ops for which no fetch waits -------------------------------------------------------
 
     def _set_unused(self, poll: StandingPoll, seconds: float) -> None:
-        """Cancel the op unless a fetch waits for it within so many seconds."""
+        """Cancel the op unless a fetch waits for it within this many seconds."""
         assert self._deadlines is not None, "`find` made it"
         poll.unused = self._deadlines.add(
             self._loop.time() + seconds, partial(self._unused_for_long, poll)

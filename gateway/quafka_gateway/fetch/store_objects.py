@@ -1,7 +1,7 @@
 """Record batches in the objects of the brokers' store, which this gateway reads itself.
 
-Neighbours are read with one request, also where a little of others lies between them: a request
-costs more than some hundred KiB. Each batch is verified: nobody has done so since it was stored.
+Neighbours are read with one request, even if a little other data lies between them: a request costs
+more than a few hundred KiB. Each batch is verified: nothing has verified it since it was stored.
 
 While the store does not answer this gateway, the brokers are asked for bytes.
 """
@@ -25,11 +25,11 @@ log = logging.getLogger("quafka.gateway.places")
 
 _GAP = 256 << 10
 _MOST_BYTES = 4 << 20
-"""Of one request; a batch alone may be larger. Several requests share the way to the store."""
+"""Bytes of one request; a single batch may be larger. Several requests share the path."""
 _DEADLINE_S = 10.0
-"""For all requests of an answer."""
+"""The deadline of all requests of an answer."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-"""Without reads, after one that failed."""
+"""Seconds without reads after a failed one."""
 
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class StoreObjects:
 
     @property
     def readable(self) -> bool:
-        """Whether the store is asked: it has answered lately, or it is time to try again."""
+        """Whether to ask the store: it has answered lately, or it is time to try again."""
         return asyncio.get_running_loop().time() >= self._silent_until
 
     async def batches(self, places: Sequence[Place]) -> list[Buffer]:
@@ -66,7 +66,7 @@ class StoreObjects:
             async with asyncio.timeout(_DEADLINE_S):
                 read = await _in_parallel(self._read(path, run) for path, run in runs)
         except (ObjectNotFoundError, WrongObjectError) as e:
-            log.warning("records come by value: %s", e)  # the broker says what is wrong, if it is
+            log.warning("records come by value: %s", e)  # the broker reports the error
             raise
         except OSError as e:
             self._fail(e)

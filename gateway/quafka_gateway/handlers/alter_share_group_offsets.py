@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), version 0: where a share group without members goes on.
+"""AlterShareGroupOffsets (key 91), version 0: moves the offsets of a share group without members.
 
 The group forgets all deliveries in the partitions.
 """

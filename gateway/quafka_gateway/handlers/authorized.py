@@ -1,10 +1,10 @@
 """The rights that APIs need, and how handlers ask for them.
 
 An API declares its rights (`Api.access`), and its handler asks for each with `RequestContext.may`
-or with a helper of this module. A test sees to it that both are the same, and that
-docs/security.md lists them.
+or with a helper of this module. A test checks that both agree, and that docs/security.md lists
+them.
 
-"Authorized operations" are bits of AclOperation. Where the request does not ask for them, they are
+"Authorized operations" are bits of AclOperation. If the request does not ask for them, they are
 AUTHORIZED_OPERATIONS_UNKNOWN.
 """
 
@@ -107,8 +107,8 @@ async def refusals(
 ) -> Mapping[NamedTopic, int]:
     """Return the error code of each topic, named by name or by id, that the client may not use.
 
-    A topic's id has its name looked up, once. An id that nothing is known of is refused, too: the
-    topic might be created in the meantime.
+    The name of a topic's id is looked up once. An unknown id is refused, too: the topic might be
+    created in the meantime.
     """
     access = context.access
     if access is None:

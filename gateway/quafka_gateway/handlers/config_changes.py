@@ -102,7 +102,7 @@ def _denial(
     if kind == ResourceType.GROUP and not context.may(ALTER_GROUP_CONFIGS, name):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED
     if replace and kind == ResourceType.BROKER_LOGGER:
-        return ErrorCode.NONE, ""  # nobody may replace all levels, as in Kafka
+        return ErrorCode.NONE, ""  # no client may replace all levels, as in Kafka
     if kind in _OF_CLUSTER and not may_on_all_orgs(ALTER_CLUSTER_CONFIGS, context):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED
     return ErrorCode.NONE, ""

@@ -116,7 +116,7 @@ async def _refusal(
 
 
 async def _compiled(pattern: str) -> LinearPattern:
-    """A pattern, in a turn of its own: a long one takes milliseconds. Raises PatternError."""
+    """Compile a pattern in its own turn: a long one takes milliseconds. Raises PatternError."""
     if len(pattern) > _SHORT_PATTERN:
         await turn()
     return LinearPattern(pattern)

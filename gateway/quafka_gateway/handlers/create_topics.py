@@ -110,7 +110,7 @@ def _refusal(topic: CreatableTopic, times: Counter[str], node: int) -> Creatable
 
 
 def _assignment_fault(topic: CreatableTopic, node: int) -> tuple[ErrorCode, str] | None:
-    """Return why a manual assignment is refused; None where it names only this broker."""
+    """Return why a manual assignment is refused; None if it names only this broker."""
     if (topic.num_partitions, topic.replication_factor) != (-1, -1):
         return ErrorCode.INVALID_REQUEST, (
             "with a manual assignment, the number of partitions and the replication factor are -1"

@@ -64,7 +64,7 @@ async def _forget_shares(
 ) -> dict[str, int]:
     """Free what empty share groups have at the brokers of their partitions; the failures.
 
-    A share group goes only after that: else what it has would be there for the next of its name.
+    A share group is deleted only after that: otherwise the next of its name would inherit the rest.
     """
     failed: dict[str, int] = {}
     if not names:

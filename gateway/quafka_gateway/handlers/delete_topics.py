@@ -72,7 +72,7 @@ async def _delete(
     context: RequestContext,
     trace: TraceContext | None,
 ) -> DeletableTopicResult:
-    """Delete one topic. `answer`: set where the client's rights have decided already."""
+    """Delete one topic. `answer`: set if the client's rights have decided already."""
     code, message = refusal
     if answer is None and code:
         answer = DeleteTopicResp(op.topic, op.topic_id, code)
@@ -90,8 +90,8 @@ async def _delete(
 async def _refusals(
     ops: list[DeleteTopic], times: Counter[tuple[str, bytes]], context: RequestContext
 ) -> dict[tuple[str, bytes], DeleteTopicResp]:
-    """The answers about topics that the client may not delete: without a name that it may not
-    know, and without telling whether a topic exists that it may not describe.
+    """The answers about topics that the client may not delete: without names that it may not
+    know, and without revealing whether a topic that it may not describe exists.
     """
     access = context.access
     if access is None or may_on_cluster(DELETE_CLUSTER, context):

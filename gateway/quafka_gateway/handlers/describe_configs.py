@@ -2,10 +2,10 @@
 
 The cluster's only broker is this gateway: its configs are the settings of the home broker and of
 the gateway. The cluster-wide defaults of brokers (resource "") are those that clients have set at
-run time. Version 0 has no config sources: a config is "default" where the topic does not set it.
+run time. Version 0 has no config sources: a config is "default" if the topic does not set it.
 
-Settings may name orgs, listeners and folders: clients of other orgs than the gateway's own see
-numbers and switches alone, and of all other values that there is one.
+Settings may name orgs, listeners and folders: clients of other orgs than the gateway's own see only
+numbers and switches, and of all other values only that they are set.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UNCHANGEABLE = {
 """Broker configs that Kafka's tools look for, and that have only one value here."""
 _PLAIN_TYPES = {ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE}
 _PLAIN = {"log.cleanup.policy", "log.message.timestamp.type", "log.cleaner.min.cleanable.ratio"}
-"""Settings of all orgs that are texts and name nothing."""
+"""Text settings that clients of all orgs may see, because they name nothing."""
 
 
 class _Refused(Exception):  # noqa: N818

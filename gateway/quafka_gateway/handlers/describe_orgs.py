@@ -1,6 +1,6 @@
 """DescribeOrgs (key 20553, Quafka's own), version 0: the orgs of the cluster, for its operators.
 
-An org that the settings name has no record until somebody limits or suspends it: it is active.
+An org that only the settings name has no record until it is limited or suspended: it is active.
 """
 
 from __future__ import annotations

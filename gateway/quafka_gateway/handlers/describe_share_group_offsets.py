@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90), versions 0-1: where share groups are in partitions.
+"""DescribeShareGroupOffsets (key 90), versions 0-1: the offsets of share groups in partitions.
 
 The start offset is that of the first record that is not dealt with; -1: the group has not begun
 with the partition, or there is none. Version 1 adds the lag: the records from there on that were
@@ -82,7 +82,7 @@ async def _offsets(
     context: RequestContext,
     trace: TraceContext | None,
 ) -> list[ShareOffset]:
-    """Where the group is, in the requested partitions or in all that the client may know."""
+    """The group's offsets, in the requested partitions or in all that the client may know."""
     shares = context.tenant.shares
     if group.topics is None:
         every = await shares.describe(DescribeShareOffsets(group.group_id), trace)

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0: topics by name, a page at a time (KIP-966).
 
 A page ends at the limit of partitions, within a topic if necessary; its cursor is where the next
-page begins. Topics are sorted by name. Only where a request asks for all topics, a topic that
+page begins. Topics are sorted by name. Only if a request asks for all topics, a topic that
 cannot be described is left out.
 """
 

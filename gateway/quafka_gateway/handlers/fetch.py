@@ -53,7 +53,7 @@ _FIRST_WITH_LEADERS = 16
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
 _FEW = 200
-"""The rights on so many partitions are looked up without a turn for others."""
+"""The rights on this many partitions are looked up without yielding to others."""
 _NO_ID = bytes(16)
 # Shared by all partitions of all responses: to make them costs more than the rest of a partition.
 _NOT_DIVERGING, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
@@ -192,7 +192,7 @@ def _idle(
 def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestContext) -> bool:
     """Charge the records; return whether they must not be sent.
 
-    Records that are more than the whole quota are sent where nothing else was: else never.
+    Records that exceed the whole quota are sent if nothing else was: otherwise they never would be.
     """
     size, now = sum(len(batch) for answer in answers for batch in answer.records), monotonic()
     first = quota.is_unused(now)

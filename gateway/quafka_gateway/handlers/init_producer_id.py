@@ -1,8 +1,8 @@
 """InitProducerId (key 22), versions 0-6: ids of idempotent and of transactional producers.
 
 With a transactional id, the answer fences every earlier producer of the id, and what that producer
-left open is aborted before. Two-phase commit (KIP-939, version 6) is refused, as by Kafka where it
-is disabled.
+left open is aborted before. Two-phase commit (KIP-939, version 6) is refused, as by Kafka if it is
+disabled.
 """
 
 from __future__ import annotations

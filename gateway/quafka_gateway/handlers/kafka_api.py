@@ -58,7 +58,7 @@ class RepeatedRequest(Protocol):
 
 
 class ResponseLength(Enum):
-    """Whether a response may describe thousands of things.
+    """Whether a response may describe thousands of items.
 
     A long response is encoded in slices of the event loop. A connection makes one at a time, all
     connections make few at a time, and none is made for a client that has gone.
@@ -66,7 +66,7 @@ class ResponseLength(Enum):
 
     SHORT = auto()
     BY_REQUEST = auto()
-    """Long, unless the request names few things."""
+    """Long, unless the request names few items."""
     LONG = auto()
 
 
@@ -78,16 +78,16 @@ class Api(Generic[Request]):
         key: Kafka's number of the API.
         versions: the versions accepted and advertised.
         request: the request's schema.
-        handle: returns the response, or None where the protocol has none (Produce with acks=0).
+        handle: returns the response, or None if the protocol has none (Produce with acks=0).
         order: the state that the API reads and writes, which decides what a request waits for on
             its connection. It has no default, so that every new API declares it.
         access: the rights that requests may need, for which the handler asks
-            (`handlers/authorized.py`). It has no default either; empty: everybody may use the API.
+            (`handlers/authorized.py`). It has no default either; empty: anyone may use the API.
         response_length: how long its responses may be.
         unknown_version: makes the request that stands for one of an unknown version, and is
             answered as version 0. None: an unknown version closes the connection.
-        held: a request may be held for a moment, to leave with others for the broker.
-        for_operators: asks for an operator (`RequestContext.is_operator`) in place of a right.
+        held: a request may be held for a moment, and be sent to the broker with others.
+        for_operators: asks for an operator (`RequestContext.is_operator`) instead of a right.
         audited: an administrative act, which the audit log records.
         is_unready: whether the handler of a request in a lane must wait before it sends its op, to
             find out about the client's rights. Such a request is alone in its lane.

@@ -27,7 +27,7 @@ from quafka_telemetry.tracing import TraceContext
 async def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List the resources of the requested kinds; of all kinds where none is named."""
+    """List the resources of the requested kinds; of all kinds if none is named."""
     if not may_on_cluster(DESCRIBE_CLUSTER_CONFIGS, context):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = request.resource_types or list(ResourceType)

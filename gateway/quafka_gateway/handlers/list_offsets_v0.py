@@ -25,7 +25,7 @@ from quafka_telemetry.slices import Slices, listed
 _LATEST, _EARLIEST = -1, -2
 _PARTITIONS_PER_SLICE = 500
 DENIED_OFFSET = ListOffsetsOpResp(-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-"""In place of an answer about a topic that the client may not describe."""
+"""Replaces the answer about a topic that the client may not describe."""
 
 
 async def handle(

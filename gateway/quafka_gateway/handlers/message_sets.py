@@ -24,7 +24,7 @@ from quafka_telemetry.eager_task import current_timed_task
 _R = TypeVar("_R")
 
 _REQUEST_LIMIT = 64 << 20  # bytes that all partitions of a request may decompress to
-_PARTITION_LIMIT = 64 << 10  # bytes that each may decompress to, where they are many
+_PARTITION_LIMIT = 64 << 10  # bytes that each may decompress to, if they are many
 _RESPONSE_LIMIT = 57_671_680  # bytes of one response, as for newer clients
 
 _thread = ThreadPoolExecutor(1, "message-sets")

@@ -52,7 +52,7 @@ class Mutations:
     async def partitions(
         self, names: Sequence[str], ids: Sequence[bytes]
     ) -> dict[str | bytes, int]:
-        """How many partitions topics have, by name and by id; empty where there is no quota."""
+        """How many partitions topics have, by name and by id; empty if there is no quota."""
         if self._quota is None or not (names or ids):
             return {}
         found: dict[str | bytes, int] = {}

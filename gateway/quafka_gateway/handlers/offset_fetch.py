@@ -155,7 +155,7 @@ async def _group(
 
 
 async def _ask(op: CommittedOffsets, context: RequestContext) -> CommittedOffsetsResp:
-    """The offsets that the client may know, with errors in place of the others it has named."""
+    """The offsets that the client may know, with errors for the others that it named."""
     if not context.may(DESCRIBE_GROUP, op.group):
         return CommittedOffsetsResp([], ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.offset_fetch") as span:

@@ -3,9 +3,9 @@
 Kafka finishes one request of a connection before it begins the next (it mutes the channel until
 the response is sent). Here requests run concurrently where no client can see the difference: each
 API declares the state that it reads and writes, and a request begins when every earlier unfinished
-request of its connection that touches the same state is finished. Reads run beside reads. Produces
-run beside produces: the mesh lane of a connection keeps their order up to the log, and they share
-group commits. All later requests wait for a long poll, as in Kafka.
+request of its connection that touches the same state is finished. Reads run concurrently with
+reads. Produces run concurrently with produces: the mesh lane of a connection keeps their order up
+to the log, and they share group commits. All later requests wait for a long poll, as in Kafka.
 """
 
 from __future__ import annotations

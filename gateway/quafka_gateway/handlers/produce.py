@@ -53,7 +53,7 @@ _Append: TypeAlias = Callable[
 ]
 _MANY = 2_000
 """A request with this many partitions is alone in its lane (`request_decoding.order_of`). Only then
-may its handler give turns to other work before the op is sent: a later request cannot pass it."""
+may its handler yield to other work before the op is sent: a later request cannot pass it."""
 
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:

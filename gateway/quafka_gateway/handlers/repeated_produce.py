@@ -1,6 +1,6 @@
-"""Recognises a Produce that differs from the client's last one in its batch only. Pure.
+"""Recognises a Produce that differs from the client's last one only in its batch. Pure.
 
-Producers that send single batches repeat every byte in front of the partition's number, but for
+Producers that send single batches repeat every byte in front of the partition's number, except for
 the correlation id: API, version, client id, acks, timeout, topic. Such a request is not decoded,
 and of a good answer only five numbers are new.
 """

@@ -14,7 +14,7 @@ UNKNOWN_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such par
 
 
 def assignment_fault(assignments: Iterable[list[int]], node: int) -> tuple[ErrorCode, str] | None:
-    """Return why partitions cannot have these replicas; None where each has the only broker."""
+    """Return why partitions cannot have these replicas; None if each has the only broker."""
     if all(brokers == [node] for brokers in assignments):
         return None
     message = f"a partition has one replica, on {node}, the only broker"

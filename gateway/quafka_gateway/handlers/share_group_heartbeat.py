@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (key 76), version 1: members of share groups (KIP-932).
 
-The broker that coordinates the group assigns the partitions, several members to one where there are
-too few. It knows its own topics only, and asks for those of other brokers.
+The broker that coordinates the group assigns the partitions, several members to one partition if
+there are too few. It knows only its own topics, and asks for those of other brokers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Errors of transactions as older versions of an API know them.
 
 PRODUCER_FENCED (KIP-360) was INVALID_PRODUCER_EPOCH before, and TRANSACTION_ABORTABLE (KIP-890) was
-INVALID_TXN_STATE. To older clients the newer errors are unknown, and end their transaction in other
-ways than its abort.
+INVALID_TXN_STATE. Older clients do not know the newer errors, and would end their transaction in
+other ways than by aborting it.
 """
 
 from __future__ import annotations

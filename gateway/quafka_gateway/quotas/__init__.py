@@ -1,1 +1,1 @@
-"""What clients and orgs may take of a gateway process, and how long they wait after."""
+"""What clients and orgs may use of a gateway process, and how long they wait afterwards."""

@@ -62,7 +62,7 @@ class MutationQuota:
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotas:
-    """The quotas of a client; None where there is none."""
+    """The quotas of a client; None if there is none."""
 
     produce: RateQuota | None
     fetch: RateQuota | None

@@ -1,4 +1,4 @@
-"""The kinds of quotas: Kafka's keys of quotas of clients, and the limits of orgs beside them."""
+"""The kinds of quotas: Kafka's quota keys of clients, and also the limits of orgs."""
 
 from __future__ import annotations
 

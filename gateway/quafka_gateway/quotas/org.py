@@ -37,7 +37,7 @@ class OrgQuotas:
         self._limits: dict[Kind, float] = {}
         self._clients: dict[tuple[str, str], ClientQuotas] = {}
         self.times_requests = False
-        """Whether the time of requests is charged to anybody."""
+        """Whether the time of requests is charged to any client."""
 
     def set(self, table: QuotaTable, limits: Iterable[OrgLimit]) -> None:
         """Replace all quotas. What was used before still counts."""
@@ -77,7 +77,7 @@ class OrgQuotas:
         )
         if len(self._windows) < windows or len(self._clients) >= self._settings.most:
             self._clients.clear()  # its windows may be forgotten ones
-        if self._windows.overflows == overflows:  # else there may be room the next time
+        if self._windows.overflows == overflows:  # otherwise there may be room the next time
             self._clients[user, client_id] = found
         return found
 

@@ -1,8 +1,8 @@
-"""Rates over a sliding window, and buckets of tokens. Pure: the caller says what time it is.
+"""Rates over a sliding window, and buckets of tokens. Pure: the caller passes the time.
 
 As in Kafka (`Rate` over `SampledStat`, `TokenBucket` of its metrics): a rate is measured over the
 samples kept, all but the current one whole, so a client may use some seconds' worth of its quota at
-once. Who has used more waits until the same amount over a longer time would keep to the quota.
+once. A client that used more waits until the same amount over a longer time would keep to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RateWindow:
         return over if over > 0 else 0.0
 
     def is_empty(self, now: float) -> bool:
-        """Whether the window says nothing any more: a new one would be the same."""
+        """Whether the window holds nothing any more: a new one would be the same."""
         current = int(now / self._seconds)
         if current != self._current:
             self._go_on(current)

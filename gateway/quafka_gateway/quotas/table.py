@@ -16,7 +16,7 @@ from quafka_mesh_ops.ops.security import SecurityChange
 _USERS_COUNTED = 20
 _OTHERS = ""
 OTHER_ORGS = 0
-"""The org of all that are not counted one by one."""
+"""The org that stands for all orgs that are not counted separately."""
 
 
 class Throttled(NamedTuple):
@@ -34,7 +34,7 @@ class Quotas:
     def __init__(
         self, directory: Directory, settings: WindowSettings, orgs_counted: int = 100
     ) -> None:
-        """`orgs_counted`: the number of orgs whose throttled time is counted one by one."""
+        """`orgs_counted`: the number of orgs whose throttled time is counted separately."""
         self._directory = directory
         self._orgs_counted = orgs_counted
         self._settings = settings
@@ -64,7 +64,7 @@ class Quotas:
         its[key] = its.get(key, 0.0) + seconds
 
     def throttled(self) -> Iterator[Throttled]:
-        """All that was counted; the empty user: those that are not counted one by one."""
+        """All that was counted; the empty user: those that are not counted separately."""
         for org_id, its in self._throttled.items():
             for (user, kind), seconds in its.items():
                 yield Throttled(org_id, user, kind, seconds)

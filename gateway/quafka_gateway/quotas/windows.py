@@ -1,7 +1,7 @@
-"""The windows and buckets of one org, no more than a bound. Pure.
+"""The windows and buckets of one org, bounded in number. Pure.
 
 Names of clients are free to choose, so a client could make any number of them. A window that is
-empty is forgotten when there are too many; where none is, all further clients share one.
+empty is forgotten when there are too many; if none is empty, all further clients share one.
 """
 
 from __future__ import annotations

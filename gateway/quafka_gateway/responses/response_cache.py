@@ -20,7 +20,7 @@ class ResponseCache:
     def __init__(self, limit: int, memory: ResponseMemory, share: OrgShare | None = None) -> None:
         """At most `limit` bytes are kept.
 
-        `share`: the org's share of a bound that all orgs have together, in place of `limit`.
+        `share`: the org's share of a bound that all orgs have together, instead of `limit`.
         """
         self._room = (share or FairBudget(limit).open()).part(self._evict_one)
         self._memory = memory
@@ -84,6 +84,6 @@ class ResponseCache:
 
 
 def _retrieve_exception(task: asyncio.Task[EncodedResponse]) -> None:
-    """Retrieve the exception: where every caller has gone, asyncio would log it."""
+    """Retrieve the exception: if every caller has gone, asyncio would log it."""
     if not task.cancelled():
         task.exception()

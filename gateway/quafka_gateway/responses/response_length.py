@@ -1,4 +1,4 @@
-"""Whether a response is so long that its encoding must give turns to other work."""
+"""Whether a response is so long that its encoding must yield to other work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quafka_proto.message import Encoded, Message, Struct, lists_of_structs
 _MANY = 500
 """Structs of a response; encoding them takes a millisecond."""
 _FEW = 50
-"""A response about fewer named things than this is short."""
+"""A response about fewer named items than this is short."""
 
 
 def is_long(response: Message) -> bool:
@@ -16,7 +16,7 @@ def is_long(response: Message) -> bool:
 
 
 def names_few(request: Message) -> bool:
-    """Whether a request names few things. A null array stands for all things, so it is not few."""
+    """Whether a request names few items. A null array stands for all items, so it is not few."""
     return _left_to_name(request, _FEW) > 0
 
 

@@ -60,7 +60,7 @@ class _Patterns:
         self._of_length: dict[int, int] = {}  # how many prefixes have it
 
     def matching(self, name: str) -> Iterator[_Operations]:
-        """Yield what the rules that match a name say."""
+        """Yield the operations of the rules that match a name."""
         found = self.by_name.get(name)
         if found is not None:
             yield found
@@ -71,7 +71,7 @@ class _Patterns:
             yield from self.prefixes_of(name)
 
     def prefixes_of(self, name: str) -> Iterator[_Operations]:
-        """Yield what the rules for prefixes of a name say."""
+        """Yield the operations of the rules for prefixes of a name."""
         size = len(name)
         for length in self._lengths:
             if length > size:
@@ -143,7 +143,7 @@ class AclIndex:
         self._count(rule, add=add)
 
     def operations(self, whose: Sequence[Who], kind: int, name: str, default: int) -> int:
-        """The operations that clients may do; `default` where the resource has no rules at all."""
+        """The operations that clients may do; `default` if the resource has no rules at all."""
         allowed = denied = 0
         for who in whose:
             patterns = self._of(who, kind)
@@ -197,7 +197,7 @@ class AclIndex:
 
 
 def whose_rules(principal: str, host: str) -> tuple[Who, ...]:
-    """Whose rules are about this client."""
+    """The principals and hosts whose rules concern this client."""
     host = _host(host)
     mine = ((principal, host), (principal, WILDCARD))
     return (*mine, (EVERYONE, host), (EVERYONE, WILDCARD))

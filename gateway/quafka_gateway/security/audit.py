@@ -1,9 +1,9 @@
 """The audit log: administrative acts and logins, one JSON object per line.
 
-A line says who did what, from where, and how it ended. Lines are queued and written by a thread, so
-a slow disk delays no client; if the queue is full, lines are dropped and counted, and the next line
-that is written says how many. So it is with the lines of a client that is refused very often
-(`line_limit`). docs/security.md describes the fields.
+A line records who did what, from where, and how it ended. A thread writes the queued lines, so a
+slow disk delays no client. If the queue is full, lines are dropped and counted, and the next line
+that is written has their number. The same holds for the lines of a client that is refused very
+often (`line_limit`). docs/security.md describes the fields.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class AuditLog:
         client_host: str,
         client_id: str | None = None,
     ) -> None:
-        """Record that a request which changes nothing was denied, also in part.
+        """Record that a request which changes nothing was denied, even in part.
 
         Of equal ones, by principal, API and resources, the first in a minute.
         """
@@ -259,7 +259,7 @@ def _who(session: ClientSession, client_host: str) -> dict[str, Any]:
 def open_audit_log(where: str, *, authenticates: bool) -> AuditLog:
     """The audit log of a gateway: `where` is auto, off, stderr or the path of a file.
 
-    `authenticates`: whether any listener asks clients who they are; auto is stderr then.
+    `authenticates`: whether any listener authenticates clients; auto is stderr then.
 
     Raises:
         StartupError: the file cannot be opened.
@@ -277,7 +277,7 @@ def open_audit_log(where: str, *, authenticates: bool) -> AuditLog:
 
 class _Stream(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Lose the line: where stderr goes is gone, and there is nowhere to say so."""
+        """Lose the line: stderr's reader is gone, and there is nowhere to report it."""
 
 
 class _File(WatchedFileHandler):

@@ -135,7 +135,7 @@ def _collect(
 
 
 def _names(value: Struct) -> dict[str, Any]:
-    """The fields that tell which topic, partition, user or rule a struct is about."""
+    """The fields that name the topic, partition, user or rule of a struct."""
     found: dict[str, Any] = {}
     for name, field in value.FIELDS.items():
         own = getattr(value, name)

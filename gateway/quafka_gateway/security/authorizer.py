@@ -104,7 +104,7 @@ class Access:
         return found
 
     def until_changed(self) -> Callable[[], bool]:
-        """Return what tells whether all decisions made by now still hold."""
+        """Return a check of whether all decisions made by now still hold."""
         generation = self.generation
         return lambda: self.generation == generation
 
@@ -144,7 +144,7 @@ class OrgRules:
         return access
 
     def rebuild(self) -> None:
-        """Read all rules anew."""
+        """Read all rules again."""
         self.index = AclIndex()
         for rule in self._authorizer.directory.acls(self.org_id):
             self.index.change(rule, add=True)
@@ -167,7 +167,7 @@ class Authorizer:
         *,
         allows_everyone: bool = False,
     ) -> None:
-        """`super_users`: as the setting; `allows_everyone`: where a resource has no rules."""
+        """`super_users`: as the setting; `allows_everyone`: if a resource has no rules."""
         self.directory = directory
         self.own_org = own_org
         self.allows_everyone = allows_everyone

@@ -66,25 +66,25 @@ class Directory:
     """Orgs, users, ACLs and quotas as they were at one version.
 
     Listeners are called after each answer that changed something, with the changes of it, or None
-    where the copy began anew.
+    if the copy was begun again.
     """
 
     def __init__(self) -> None:
         self.incarnation = b""
         self.version = -1
-        """Of the records below; `asked` may be later, while a copy is being read anew."""
+        """Of the records below; `asked` may be later, while a new copy is being read."""
         self.asked: tuple[bytes, int] = b"", -1
         """The incarnation and version after which the next answer begins."""
         self.began = -1
         """Of the last answer, for the next question."""
         self.secret = b""
-        """The cluster's; empty where it is not needed or not known."""
+        """The cluster's; empty if it is not needed or not known."""
         self.complete = False
-        """Whether all records of some version are here: before that nobody can be known."""
+        """Whether all records of some version are here: before that no user can be known."""
         self.problem = "users and rules have not been read yet"
         """Why the broker's last answer did not come; empty if it did."""
         self._records = _Records()
-        self._next: _Records | None = None  # being read anew, beside the old
+        self._next: _Records | None = None  # the new copy that is being read
         self._listeners: list[Callable[[list[SecurityChange] | None], None]] = []
         self._learned = asyncio.Event()
 
@@ -115,7 +115,7 @@ class Directory:
                 listener(None if anew else answer.changes)
 
     def ask_anew(self) -> None:
-        """Have the next answer begin from the beginning."""
+        """Make the next answer start from the beginning."""
         self.asked, self.began = (b"", -1), -1
 
     async def includes(self, incarnation: bytes, version: int, seconds: float) -> bool:

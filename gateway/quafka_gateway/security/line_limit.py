@@ -13,7 +13,7 @@ _MOST_KEYS = 10_000
 
 
 class FirstOf:
-    """Lets the first of equal things through, and one more after each `seconds`."""
+    """Lets the first of equal items through, and one more after each `seconds`."""
 
     def __init__(self, seconds: float, most_keys: int = _MOST_KEYS) -> None:
         self._seconds = seconds
@@ -55,7 +55,7 @@ class LineLimit:
         self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
 
     def take(self, key: Hashable, now: float) -> int | None:
-        """None: the line is suppressed; otherwise how many were, since the last one of the key."""
+        """None: suppress the line; otherwise the number suppressed since the key's last line."""
         bucket = self._buckets.pop(key, None) or _Bucket(self._burst, now)
         self._buckets[key] = bucket
         if len(self._buckets) > self._most_keys:

@@ -32,7 +32,7 @@ def org_of(directory: Directory, own_org: int, listener_org: int | None, name: s
 
 
 def org_by_text(directory: Directory, text: str) -> int | None:
-    """The id of an org that a setting names by its id or its name; None: nobody knows it."""
+    """The id of an org that a setting names by its id or its name; None: it is unknown."""
     if text.isascii() and text.isdecimal():
         return int(text)
     org = directory.org_named(text)

@@ -16,4 +16,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
-"""Of every client at a listener that does not ask who it is."""
+"""The principal of every client at a listener without authentication."""

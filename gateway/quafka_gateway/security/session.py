@@ -1,4 +1,4 @@
-"""What a connection is known to be, from its authentication on."""
+"""The identity of a connection's client, from its authentication on."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _MALFORMED: Problem = (
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A credential that a request sets, or removes where it has no salted password."""
+    """A credential that a request sets, or removes if it has no salted password."""
 
     name: str
     mechanism: int
@@ -102,7 +102,7 @@ def _problem(each: Alteration, directory: Directory, tenant: Tenant) -> Problem 
 
 
 def changes_of(alterations: Sequence[Alteration]) -> Iterator[UserChange]:
-    """What the broker is to store: keys in place of salted passwords. Some 10 µs of CPU each."""
+    """What the broker is to store: keys instead of salted passwords. Some 10 µs of CPU each."""
     for each in alterations:
         mechanism = MECHANISMS[each.mechanism]
         made = None

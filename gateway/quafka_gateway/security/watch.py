@@ -1,7 +1,7 @@
 """Keeps this gateway's copy of orgs, users, ACLs and quotas up to date: a long poll of a broker.
 
 The broker answers at once when a record has changed, so a revoked user or rule is known here one
-round trip later. While the broker is away, the gateway goes on with the copy that it has.
+round trip later. While the broker is unavailable, the gateway continues with the copy that it has.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class SecurityWatch:
                 await asyncio.sleep(uniform(*_RETRY_SECONDS))  # noqa: S311
             except Exception:
                 # What a listener could not take must not end the watch: a revocation would be lost.
-                log.exception("the copy of orgs, users, ACLs and quotas is read anew")
+                log.exception("reading orgs, users, ACLs and quotas again after an error")
                 self._directory.ask_anew()
                 await asyncio.sleep(_RETRY_SECONDS[1])
 
     def _now(self, problem: str) -> None:
         if problem and not self._reported:
-            log.warning("no news of orgs, users, ACLs and quotas: %s", problem)
+            log.warning("no updates of orgs, users, ACLs and quotas: %s", problem)
         elif self._reported and not problem:
             log.info("orgs, users, ACLs and quotas are up to date again")
         self._reported = bool(problem)

@@ -71,7 +71,7 @@ class ChannelOwner(Protocol):
 class BrokerChannel(asyncio.Protocol):
     """Sends the answers of one QUIC connection.
 
-    Until the peer has proven its key and the token, it can cause nothing but its own end.
+    Until the peer has proven its key and the token, it can only end its own connection.
 
     Attributes:
         named: whether the peer has named an offer.

@@ -267,4 +267,4 @@ class BulkLink:
 def _log_failure(task: asyncio.Task[None]) -> None:
     """Log the end of the task, which only a bug causes; bulk answers stay on QUIC after it."""
     if not task.cancelled() and task.exception() is not None:
-        logger.critical("no bulk connection will be made any more", exc_info=task.exception())
+        logger.critical("no further bulk connection will be made", exc_info=task.exception())

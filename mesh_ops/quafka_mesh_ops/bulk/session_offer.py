@@ -33,7 +33,7 @@ class SessionOffer:
         self._next_at = self._loop.time()
 
     async def open(self, context: OpContext, op: OpenBulk) -> OpenBulkResp:
-        """The handler of the op: make an offer in place of an earlier one.
+        """The handler of the op: make an offer, which replaces an earlier one.
 
         Raises:
             OpFailedError: the certificate is not acceptable, or the peer asks too often.

@@ -262,7 +262,7 @@ class PartitionCompaction(WireStruct):
         dirty_bytes: bytes of those that the next pass may compact.
         due: whether the next pass includes the partition.
         last_ms: when the last pass ended, in ms since the epoch; -1: none did since the start.
-        bytes_before, bytes_after: bytes that the last pass has examined, and has left.
+        bytes_before, bytes_after: bytes that the last pass read, and those that it left.
     """
 
     partition: int

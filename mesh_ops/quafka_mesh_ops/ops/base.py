@@ -149,8 +149,8 @@ class Op(WireStruct, Generic[R]):
         code: selects the broker's handler.
         response: `R`, at run time.
         reads: the op changes nothing, so it can be sent again if its answer was lost.
-        waits_for_news: an idle gateway has one, too; no client waits for its answer, so the peers
-            do not look for each other more often because of it.
+        waits_for_news: an idle gateway has such an op in flight, too; no client waits for its
+            answer, so it does not make the peers check on each other more often.
     """
 
     __slots__ = ()
@@ -172,7 +172,7 @@ class Op(WireStruct, Generic[R]):
 
     @property
     def parts(self) -> int:
-        """How many things the op asks for that a broker serves one by one."""
+        """The number of items in the op that a broker serves one by one."""
         return 1
 
     @overload

@@ -30,9 +30,9 @@ class JoinTransactionResp(WireStruct):
 class JoinTransaction(Op[JoinTransactionResp]):
     """From a branch's broker to home, before it writes a producer's first batch to a partition.
 
-    `implicit`: add the partitions to the transaction (KIP-890), which may begin with them; else
-    they must be in it already. The partitions are those of the broker that sends the op. `group`:
-    the offsets of this group, which that broker has, are asked for in place of partitions.
+    `implicit`: add the partitions to the transaction (KIP-890), which may begin with them;
+    otherwise they must be in it already. The partitions are those of the broker that sends the op.
+    `group`: the op is about the offsets of this group, which that broker has, and not partitions.
     """
 
     code = OpCode.JOIN_TRANSACTION
@@ -70,7 +70,7 @@ class FinishTransactions(Op[FinishTransactionsResp]):
 
 
 class Outcome(IntEnum):
-    """What has become of a transaction."""
+    """How a transaction has ended, if it has."""
 
     OPEN = 0
     COMMITTED = 1

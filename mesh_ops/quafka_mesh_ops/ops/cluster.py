@@ -1,6 +1,6 @@
 """Ops on the shards of a cluster and their owners, 0x34 to 0x36.
 
-A *shard* is one log with all that is made from it; a broker on a local folder has shard 0 alone. A
+A *shard* is one log and all state derived from it; a broker on a local folder has only shard 0. A
 connection is for one shard: `OpenShard` is its first op. A connection without one is for shard 0,
 as all connections of earlier gateways are. The other two ops are the same at every broker.
 """
@@ -28,7 +28,7 @@ class OpenShard(Op[OpenShardResp]):
 
 @wire_struct
 class ShardOwner(WireStruct):
-    """Where a shard is. An empty `node`: nowhere, for the moment.
+    """Where a shard is. An empty `node`: it has no owner at the moment.
 
     Attributes:
         epoch: grows with each owner.
@@ -59,8 +59,8 @@ class ClusterMapResp(WireStruct):
         version: stands for these contents at this broker.
         shards: the owner of each shard, by its number.
         brokers: the brokers that are there.
-        by_name: groups and transactional ids have a shard each by their names, as topics have; else
-            all of an org are at one.
+        by_name: groups and transactional ids are hashed to shards by their names, as topics are;
+            otherwise all those of an org are in one shard.
     """
 
     cluster_id: str
@@ -86,12 +86,12 @@ class ClusterMap(Op[ClusterMapResp]):
 
 @wire_struct
 class LookAtShardsResp(WireStruct):
-    """The broker looks."""
+    """The broker will look."""
 
 
 @wire_struct
 class LookAtShards(Op[LookAtShardsResp]):
-    """From a broker to another: owners have changed, look at the manifests now.
+    """From one broker to another: owners have changed, look at the manifests now.
 
     Attributes:
         offered: a shard that its owner has just given up for this broker; None: no shard was.

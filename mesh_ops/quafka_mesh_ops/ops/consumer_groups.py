@@ -22,7 +22,7 @@ class TopicPartitions(WireStruct):
 class KnownTopic(WireStruct):
     """A topic of another broker, as the gateway sees it now. No partitions: there is no topic.
 
-    Of a topic whose broker is unavailable nothing is known, and it is not named.
+    A topic whose broker is unavailable is unknown, and is left out.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """Ops on consumer groups: one for each of Kafka's group APIs, 0x10 to 0x13 and 0x17 to 0x19.
 
 Members and their metadata are as in Kafka's classic group protocol: opaque here. An instance id
-is empty where a member is not static (KIP-345).
+is empty if a member is not static (KIP-345).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class HeartbeatResp(WireStruct):
 
 @wire_struct
 class Heartbeat(Op[HeartbeatResp]):
-    """Report that a member is alive. `others`: members of any groups of which this is true, too."""
+    """Report that a member is alive. `others`: members of any groups that are alive, too."""
 
     code = OpCode.HEARTBEAT
     group: str

@@ -148,7 +148,7 @@ class FetchOpResp(WireStruct):
         topic_id: set if the op named the topic by its name.
         produced_by: the traces that wrote some of the batches, as far as the broker knows them.
         leader_epoch: the partition's current one; -1 if unknown.
-        places: where the batches are, in place of `records`; only if the op takes places.
+        places: where the batches are, instead of `records`; only if the op takes places.
     """
 
     records: list[Buffer]

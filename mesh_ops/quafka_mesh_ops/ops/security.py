@@ -24,7 +24,7 @@ class OrgLimit(WireStruct):
 
 @wire_struct
 class OrgRecord(WireStruct):
-    """An org. `state`: "active", "suspended" (nobody logs in) or "deleting"."""
+    """An org. `state`: "active", "suspended" (no client may log in) or "deleting"."""
 
     org_id: int
     name: str
@@ -45,7 +45,7 @@ class ScramCredential(WireStruct):
 
 @wire_struct
 class UserRecord(WireStruct):
-    """A user of an org. Two orgs may have users of one name."""
+    """A user of an org. Two orgs may have users of the same name."""
 
     org_id: int
     name: str
@@ -113,7 +113,7 @@ class WatchSecurityResp(WireStruct):
         incarnation: versions of another incarnation mean nothing. It changes when the broker
             restarts, and when the node may serve other orgs than before.
         version: of the last change here.
-        restart: the changes begin anew: what the asker has, and is not told again, is gone.
+        restart: the changes start over: records of the asker that are not among them are gone.
         more: there are further changes already; ask at once.
         began: for the next question: where the broker was when the asker's copy began.
         secret: the cluster's secret, for the credentials that unknown users seem to have; empty

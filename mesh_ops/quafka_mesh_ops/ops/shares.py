@@ -10,7 +10,7 @@ from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct, 
 
 EARLIEST, LATEST = -2, -1
 EVERY_PARTITION = -1
-"""In place of a partition's number: all that the group has in the topic."""
+"""Instead of a partition's number: all that the group has in the topic."""
 MOST_ACQUIRED = 10_000
 """Records that one op may acquire or acknowledge of one partition."""
 
@@ -24,7 +24,7 @@ class ShareConfigs(WireStruct):
         most_deliveries: how often a record is delivered before it is archived.
         most_in_flight: offsets in the window of a partition.
         reset: where a group begins in a partition: EARLIEST, LATEST, or at the first record that
-            is at most so many ms old.
+            is at most this many ms old.
         committed: whether members get the records of committed transactions only.
         renews: whether members may renew their locks.
     """
@@ -94,8 +94,8 @@ class AcquireRecords(Op[AcquireRecordsResp]):
     """Acquire records for a member of a share group.
 
     The broker parks the op until `min_bytes` can be acquired over all partitions, `max_wait_ms` has
-    passed, or a partition has an error. `max_records`: so many records, with all of the last batch;
-    `exact`: never more. `max_bytes`: of the batches that hold them; the first batch may be
+    passed, or a partition has an error. `max_records`: this many records, and the rest of the last
+    batch; `exact`: never more. `max_bytes`: of the batches that hold them; the first batch may be
     larger. `look_only`: wait, but acquire nothing.
     """
 
@@ -207,7 +207,7 @@ class ReleaseRecords(Op[ReleaseRecordsResp]):
 
 @wire_struct
 class ShareOffset(WireStruct):
-    """Where a share group is in a partition.
+    """The position of a share group in a partition.
 
     Attributes:
         start: all records below were dealt with; -1: the group has not begun with the partition.
@@ -235,7 +235,7 @@ class DescribeShareOffsetsResp(WireStruct):
 
 @wire_struct
 class DescribeShareOffsets(Op[DescribeShareOffsetsResp]):
-    """Describe where a share group is. None: in all partitions of this broker that it has."""
+    """Describe a share group's positions. None: in all of its partitions at this broker."""
 
     code = OpCode.DESCRIBE_SHARE_OFFSETS
     reads = True
@@ -245,7 +245,7 @@ class DescribeShareOffsets(Op[DescribeShareOffsetsResp]):
 
 @wire_struct
 class NewShareOffset(WireStruct):
-    """Where a share group is to be in a partition."""
+    """The new position of a share group in a partition."""
 
     topic: str
     partition: int
@@ -262,7 +262,7 @@ class ShareOffsetsChangedResp(WireStruct):
 
 @wire_struct
 class AlterShareOffsets(Op[ShareOffsetsChangedResp]):
-    """Let a share group without members go on at other offsets; it forgets all deliveries."""
+    """Let a share group without members continue at other offsets; it forgets all deliveries."""
 
     code = OpCode.ALTER_SHARE_OFFSETS
     group: str
@@ -271,10 +271,10 @@ class AlterShareOffsets(Op[ShareOffsetsChangedResp]):
 
 @wire_struct
 class DeleteShareOffsets(Op[ShareOffsetsChangedResp]):
-    """Forget where a share group is, in these partitions, or everywhere if there are none.
+    """Delete a share group's positions, in these partitions or everywhere if there are none.
 
     A partition with the number EVERY_PARTITION stands for all of the topic. An unknown topic has
-    an error code. What the group has not begun with is no error.
+    an error code. A partition that the group has not begun with is no error.
     """
 
     code = OpCode.DELETE_SHARE_OFFSETS

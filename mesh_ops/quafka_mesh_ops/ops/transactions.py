@@ -1,6 +1,6 @@
 """Ops on transactions (KIP-98, KIP-890): one for each of Kafka's APIs, 0x60 to 0x67.
 
-They go to the home broker of the transactional id, which is its transaction coordinator; but for
+They go to the home broker of the transactional id, which is its transaction coordinator, except for
 CommitTxnOffsets, which goes to the broker of the group.
 
 `connection`, here and in ProduceOps: the client's connection as 16 bytes, the gateway's random
@@ -185,7 +185,7 @@ class WriteMarkersResp(WireStruct):
 
 @wire_struct
 class WriteMarkers(Op[WriteMarkersResp]):
-    """End what a producer has open in these partitions, as an administrator (KIP-664)."""
+    """End a producer's open transaction in these partitions, as an administrator (KIP-664)."""
 
     code = OpCode.WRITE_MARKERS
     producer_id: int

@@ -53,7 +53,7 @@ from quafka_mesh_ops.transport.small import (
 
 logger = logging.getLogger("quafka.mesh")
 
-_FIXED_BIT = 0x40  # without the spin bit: nobody measures on the way, and headers stay equal
+_FIXED_BIT = 0x40  # without the spin bit: nothing on the path measures it, and headers stay equal
 
 
 class BatchedQuic(SettledQuic):

@@ -49,7 +49,7 @@ class BulkReplies:
                 return
 
     def progress(self) -> None:
-        """Start replies in place of those that have been sent."""
+        """Start replies to replace those that have been sent."""
         if not self._open and not self._queued:
             return
         connection = self._connection

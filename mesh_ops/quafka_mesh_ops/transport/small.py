@@ -1,8 +1,8 @@
 """Small packets: an ACK and a little data of one or a few streams, as for a small op.
 
-Without bulk most packets are such, and the stock path takes longer to build one than all the other
-work of an op. The stock path still builds packets for data that does not fit in one packet, and
-after losses, resets and ends of streams.
+Without bulk, most packets are small, and the stock path takes longer to build one than all the
+other work of an op. The stock path still builds packets for data that does not fit in one packet,
+and after losses, resets and ends of streams.
 """
 
 # ruff: noqa: SLF001

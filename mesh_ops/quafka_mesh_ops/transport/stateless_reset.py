@@ -1,7 +1,7 @@
 """Stateless resets (RFC 9000 section 10.3): a restarted node ends the connections of its past run.
 
-The node answers packets of connections that it does not know, so its peers need not wait until
-silence tells them.
+The node answers packets of connections that it does not know, so its peers need not infer the
+restart from silence.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _BYTES_PER_SEND = 65_000
 _SHORT_READ = 4 << 10
 """Bytes below which a read is a small packet or two, not a part of bulk."""
 _LOOKS_EVERY = 8
-"""Of so many wake-ups with one small read each, one looks whether there is more."""
+"""One in this many wake-ups with a single small read looks for more."""
 _RECEIVE_SIZE = 65_536
 
 # From linux/udp.h and linux/in.h, linux/in6.h; the socket module does not have them.
@@ -61,7 +61,7 @@ class _Reading:
     """
 
     def __init__(self) -> None:
-        self._busy = _LOOKS_EVERY  # wake-ups until this is not taken for a busy time any more
+        self._busy = _LOOKS_EVERY  # wake-ups until the socket no longer counts as busy
         self._single = 0
 
     def goes_on(self, size: int, reads: int) -> bool:

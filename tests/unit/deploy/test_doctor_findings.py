@@ -97,7 +97,7 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
             TRANSACTIONS | {"unfinished_transactions": 2, "unfinished_transaction_ms": 9_000},
             "transactions",
             "warn",
-            "2 have ended that another broker has not ended for 9 s",
+            "2 that have ended here are still open at another broker after 9 s",
         ),
         (
             {"servers": [redis(detail="Redis 7, master")]},
@@ -105,7 +105,7 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
             "ok",
             "Redis 7, master; 2 topics",
         ),
-        ({"servers": [redis(detail="Redis 7, slave")]}, "redis", "warn", "it takes no records"),
+        ({"servers": [redis(detail="Redis 7, slave")]}, "redis", "warn", "and refuses records"),
         ({"servers": [redis(problem="out of memory")]}, "redis", "warn", "out of memory"),
         (
             {"servers": [redis(kind="kafka", detail="3 partitions in use")]},
@@ -177,7 +177,7 @@ def test_a_consumer_does_not_wait_for_a_broker_that_is_gone(
     monkeypatch.setattr(consume, "_LEAVE_SECONDS", 0.05)
     consume._leave(cast(Consumer, Stuck()))
     over.set()
-    assert "may not be committed" in capsys.readouterr().err
+    assert "may not have been committed" in capsys.readouterr().err
 
 
 # --- security ---------------------------------------------------------------------------------

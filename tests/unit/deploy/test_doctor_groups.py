@@ -23,7 +23,7 @@ def _found(*found: Summary, details: tuple[Moving, ...] = ()) -> list[tuple[str,
 def test_nobody_waits() -> None:
     every = (_summary("a", 2, 100), _summary("b", 0, 0), _summary("c", 0, None, "share"))
     assert _found(*every, details=(Moving("a", 2, 0, []),)) == [
-        ("ok", "3 groups, none of which waits for somebody")
+        ("ok", "3 groups, none of them stalled")
     ]
 
 

@@ -90,7 +90,7 @@ def _files(settings: TlsSettings) -> tuple[Path, ...]:
 
 
 def _look_at(settings: TlsSettings) -> _Seen:
-    """What tells the versions of the files apart; None: it is not there."""
+    """What distinguishes the versions of a file; None: the file does not exist."""
     seen: list[tuple[int, int, int] | None] = []
     for path in _files(settings):
         try:

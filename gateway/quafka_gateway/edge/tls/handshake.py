@@ -40,7 +40,7 @@ class Handshakes:
     """The handshakes of all listeners.
 
     Attributes:
-        finished: those that have, by version of TLS.
+        finished: those that succeeded, by version of TLS.
         failed: those that failed by reason.
     """
 
@@ -70,7 +70,7 @@ class Handshakes:
         return asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def close(self) -> None:
-        """Give up all handshakes."""
+        """Abandon all handshakes."""
         for each in list(self._open):
             each.close("the gateway stops")
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -180,7 +180,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
     # --- its end ----------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Give it up."""
+        """Abandon the handshake."""
         self._log(reason)
         self._over = True
         self._socket.abort()

@@ -1,7 +1,7 @@
 """TLS records on their way into a handshake. Pure.
 
-A handshake runs in a thread, so it is continued once per whole record and not once per byte. What
-is no TLS is recognised by its first bytes, before OpenSSL or a thread sees it.
+A handshake runs in a thread, so it is continued once per whole record and not once per byte.
+Anything but TLS is recognised by its first bytes, before OpenSSL or a thread sees it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HandshakeRecords:
         """Add the bytes that arrived; return the records that are whole now.
 
         Raises:
-            NotTlsError: they are no TLS records, or too many.
+            NotTlsError: they are not TLS records, or are too many.
         """
         if not self._total:
             _check_first(self._held + data)

@@ -22,13 +22,13 @@ from quafka_proto.message import Buffer
 log = logging.getLogger("quafka.gateway.connection")
 
 _RECEIVE, _RECEIVE_FIRST = 32 << 10, 8 << 10
-"""Bytes read from a socket in one turn, and as long as a client has not shown records of a usual
-price: bounds the time in which they are decrypted."""
+"""Bytes read from a socket in one turn; the second while the cost of a client's records is unknown
+or high. Bounds the time to decrypt them."""
 _WINDOW = 16 << 10
 _DEAREST = 200e-9
-"""Seconds of CPU per byte, over a window, that records may cost. Full records cost 1 ns, of one
-byte each 50 ns, and changes of keys without data (KeyUpdate, RFC 8446, 4.6.3) 350 ns: nothing in
-the protocol limits those."""
+"""Seconds of CPU per byte, over a window, that records may cost. Full records cost 1 ns, records of
+one byte 50 ns, and key updates without data (KeyUpdate, RFC 8446, 4.6.3) 350 ns: the protocol does
+not limit those."""
 _FREE = 512
 """Turns with fewer bytes are not judged."""
 _RECORD = 16 << 10
@@ -38,7 +38,7 @@ _plain = memoryview(bytearray(_RECEIVE + 2 * _RECORD))
 """Shared by all connections: a turn fills and empties them."""
 
 _NOBODY = asyncio.Protocol()
-"""In place of an application that is gone: it has a reference to its transport, too."""
+"""Replaces an application that is gone, because the application refers to its transport, too."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
@@ -61,7 +61,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._application = application
         self._closed = False  # close() was called, or the client has closed its side
         self._buffer = _received_first
-        self._window = 0  # bytes decrypted since the price was judged
+        self._window = 0  # bytes decrypted since the cost was judged
         self._spent = 0.0  # seconds of CPU that these took
         self._was_dear = False
         # With a buffer, `read` returns the number of bytes; its stub knows bytearrays only.
@@ -84,7 +84,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._read(nbytes)
 
     def eof_received(self) -> None:
-        """The client has gone, without a farewell or after it: close."""
+        """The client has gone, with or without close_notify: close."""
 
     def pause_writing(self) -> None:
         """The socket is full."""
@@ -117,7 +117,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt(self) -> tuple[int, bool, str]:
         """Decrypt all there is into `_plain`: return the number of bytes, whether the client has
-        said farewell, and what is wrong."""
+        sent close_notify, and what is wrong."""
         incoming, count = self._incoming, 0
         while incoming.pending:
             try:
@@ -132,17 +132,17 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return count, False, ""
 
     def _decrypt_judged(self, arrived: int) -> tuple[int, bool, str]:
-        """As `_decrypt`; also judge what it costs. CPU time: a busy machine is no offence."""
+        """As `_decrypt`; also judge its cost in CPU time, which a busy machine does not raise."""
         began = thread_time()
         count, ended, failure = self._decrypt()
         self._spent += thread_time() - began
         self._window += arrived
         if self._window >= _WINDOW and self._is_too_dear():
-            failure = "its records are no data"
+            failure = "its records carry almost no data"
         return count, ended, failure
 
     def _is_too_dear(self) -> bool:
-        """Judge a window: twice in turn too dear is no accident."""
+        """Judge a window: two too expensive ones in a row are no accident."""
         dear = self._spent > self._window * _DEAREST
         too_dear = dear and self._was_dear
         self._was_dear = dear
@@ -170,11 +170,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Say that nothing follows (close_notify), and close once all is sent."""
+        """Send close_notify, and close once all is sent."""
         if self._closed:
             return
         self._closed = True
-        with suppress(ssl.SSLError):  # the client's farewell has not come: nobody waits for it
+        with suppress(ssl.SSLError):  # do not wait for the client's close_notify
             self._tls.unwrap()
         if not self._socket.is_closing():
             self._socket.write(self._outgoing.read())

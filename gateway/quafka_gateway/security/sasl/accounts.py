@@ -85,7 +85,7 @@ class Accounts:
         made_up = self._make_up(org_id, name, mechanisms)
         user = self._directory.user(org_id, name)
         active = self.active(org_id)
-        # Both go the same way from here on: a microsecond less would tell them apart.
+        # From here on both take the same path: a difference of a microsecond would tell them apart.
         credentials = [made_up] if user is None else user.credentials
         held = {each.mechanism: each for each in credentials}
         found = next((held[each] for each in mechanisms if each in held), None)
@@ -94,7 +94,7 @@ class Accounts:
         return Candidate(org_id, name, found, known=user is not None)
 
     def holds(self, org_id: int, name: str, credential: ScramCredential) -> bool:
-        """Whether this is a credential of the user still."""
+        """Whether this is still a credential of the user."""
         user = self._directory.user(org_id, name)
         active = self.active(org_id)
         credentials = [credential] if user is None else user.credentials

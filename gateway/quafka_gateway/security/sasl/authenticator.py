@@ -3,7 +3,7 @@
 Until an exchange is complete a connection carries ApiVersions (once), SaslHandshake, and the tokens
 of one mechanism: in SaslAuthenticate requests after handshake 1, as bare frames after handshake 0
 (KIP-43, KIP-152). Of any other request only the API's number is read. Re-authentication (KIP-368)
-is the same exchange anew, for the same name by the same mechanism.
+is the same exchange again, for the same name by the same mechanism.
 """
 
 from __future__ import annotations

@@ -64,14 +64,14 @@ class KeySetSource:
         self._task = loop.create_task(self._keep(ok))
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading the keys."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     async def wait_newer(self, seconds: float) -> bool:
-        """Have the keys read soon, and wait that long for it at most; whether they are newer."""
+        """Have the keys read soon, and wait for it at most this long; whether they are newer."""
         before = self.keys
         self._wanted.set()
         self._renewed.clear()
@@ -119,7 +119,7 @@ def read_keys(url: str) -> KeySet:
 
 
 def parse_keys(url: str, data: bytes) -> KeySet:
-    """The public keys for signatures in a key set; others are passed over. Raises KeySetError."""
+    """The public keys for signatures in a key set; others are skipped. Raises KeySetError."""
     try:
         told: Any = json.loads(data)
         listed = cast("list[Any]", told["keys"])[:_MOST_KEYS]

@@ -27,8 +27,8 @@ def network_of(host: str) -> str:
 class Unauthenticated:
     """The connections that have not authenticated yet, few in all and from one address.
 
-    When one more comes than there may be, the oldest gives way, of the address that has most:
-    an honest client needs some round trips, and a hostile one loses its own connections.
+    When there is one too many, the oldest connection of the address with the most is closed: an
+    honest client needs some round trips, and a hostile one loses its own connections.
     """
 
     def __init__(self, most: int, per_address: int) -> None:
@@ -69,11 +69,11 @@ class Unauthenticated:
         serial, close = next(iter(its.items()))
         self.remove(address, serial)
         self.evicted += 1
-        close(f"{setting}: others want to authenticate, too")
+        close(f"{setting}: closed to make room for others")
 
 
 class Failures:
-    """Failed authentications by address, at most so many a minute; a bucket of tokens each."""
+    """Failed authentications by address, a bounded number a minute; a bucket of tokens each."""
 
     def __init__(self, per_minute: int) -> None:
         """0: no limit."""

@@ -43,7 +43,7 @@ class Logins:
             self._by_user.setdefault(login.account[:2], {})[login] = None
 
     def remove(self, login: Login) -> None:
-        """The client is gone, or has logged in anew."""
+        """The client is gone, or has logged in again."""
         user = login.account[:2]
         logins = self._by_user.get(user, {})
         logins.pop(login, None)
@@ -51,7 +51,7 @@ class Logins:
             self._by_user.pop(user, None)
 
     def close(self) -> None:
-        """End no more connections."""
+        """Stop ending connections."""
         for task in self._closing:
             task.cancel()
 

@@ -11,7 +11,7 @@ from quafka_mesh_ops.ops.security import ScramCredential
 T = TypeVar("T")
 
 Offload = Callable[[Callable[[], T]], Awaitable[T]]
-"""Runs a function of some milliseconds beside the event loop."""
+"""Runs a function of some milliseconds outside the event loop."""
 
 
 class AuthenticationError(Exception):
@@ -31,14 +31,14 @@ WRONG_PASSWORD = "unknown user or wrong password"  # noqa: S105 - a sentence
 
 
 class BusyError(Exception):
-    """The gateway cannot check credentials now: the client must come again."""
+    """The gateway cannot check credentials now: the client must try again."""
 
 
 class Account(NamedTuple):
     """Who a client has proven to be.
 
     Attributes:
-        credential: the record of the user's password; None where something else was the proof.
+        credential: the record of the user's password; None if something else was the proof.
         expires_at: Unix time at which the proof ends; None: never.
     """
 
@@ -64,6 +64,6 @@ class MechanismServer(Protocol):
 
         Raises:
             AuthenticationError: the exchange has failed.
-            BusyError: it could not be carried on.
+            BusyError: it could not be continued.
         """
         ...

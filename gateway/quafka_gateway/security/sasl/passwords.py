@@ -21,7 +21,7 @@ KEY_BYTES = {mechanism: hashlib.new(name).digest_size for mechanism, name in HAS
 def credential_of(
     mechanism: str, salt: bytes, iterations: int, salted_password: bytes
 ) -> ScramCredential:
-    """What the server keeps of a salted password."""
+    """What the server stores of a salted password."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(

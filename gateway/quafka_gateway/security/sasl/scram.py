@@ -123,7 +123,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    """A saslname's text. Raises AuthenticationError where it is empty or escapes anything else."""
+    """A saslname's text. Raises AuthenticationError if it is empty or escapes anything else."""
     if not text or "\0" in text or text.count("=") != text.count("=2C") + text.count("=3D"):
         raise AuthenticationError("the user's name is malformed")
     return text.replace("=2C", ",").replace("=3D", "=")

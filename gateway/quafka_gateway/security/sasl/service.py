@@ -92,7 +92,7 @@ class SaslService:
             await self._keys.close()
 
     def count(self, mechanism: str, *, success: bool) -> None:
-        """Count an authentication; of no mechanism, where the client has chosen none."""
+        """Count an authentication; of no mechanism, if the client has chosen none."""
         key = (mechanism, "success" if success else "failure")
         self.counts[key] = self.counts.get(key, 0) + 1
 

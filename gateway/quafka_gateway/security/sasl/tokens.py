@@ -1,7 +1,7 @@
 """Checks signed tokens (RFC 7519): signature, issuer, audience, time, and whose they are.
 
-Only algorithms with a public key are accepted: a key that everybody may read can then never serve
-as the secret of a signature.
+Only algorithms with a public key are accepted: a key that everyone may read can then never serve as
+the secret of a signature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnknownKeyError(AuthenticationError):
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """What a valid token says. `expires_at`: Unix time; `org`: "" where it names none."""
+    """The claims of a valid token. `expires_at`: Unix time; `org`: "" if it names none."""
 
     name: str
     org: str
@@ -34,7 +34,7 @@ class TokenClaims:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say.
+    """What a token must claim.
 
     Attributes:
         audience: it must name one of these.

@@ -23,13 +23,13 @@ _NICE = 10
 
 
 def _yield_to_the_loop() -> None:
-    """Lower this thread's priority: who guesses passwords must not take the loop's core."""
+    """Lower this thread's priority: password guessing must not take the loop's core."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 class Workers:
-    """Runs checks beside the event loop. Hashing a password holds no lock of the interpreter."""
+    """Runs checks outside the event loop. Hashing a password holds no lock of the interpreter."""
 
     def __init__(self, threads: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "credentials", _yield_to_the_loop)
