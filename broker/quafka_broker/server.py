@@ -36,7 +36,7 @@ from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_pag
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
 from quafka_objects.cluster import create_cluster
 from quafka_objects.costs import parse_prices
 from quafka_proto.chain_format import Owner
@@ -205,6 +205,7 @@ class Broker:
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
             bulk=config.mesh_bulk == "tls",
+            memory=config.mesh_records == RECORDS_AUTO,
         )
         try:
             self._address = await mesh.start(*split_address(config.mesh_listen))

@@ -97,6 +97,7 @@ class Gateway:
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
             bulk=config.mesh_bulk == "tls",
+            memory=config.mesh_records == RECORDS_AUTO,
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
         self._operations_address = await self._operations.start(

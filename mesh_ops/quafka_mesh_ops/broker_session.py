@@ -15,6 +15,7 @@ from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
 from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_number
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
+from quafka_mesh_ops.memory.shared import LEAST_BYTES, MOST_BYTES, SharedMemory
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
@@ -137,6 +138,9 @@ class BrokerSession:
         self.was_ready = False
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[str] = self._loop.create_future()
+        self.large: asyncio.Future[None] = self._loop.create_future()
+        """Done once an op was sent that shared memory is for."""
+        self.memory: SharedMemory | None = None
         self._owner = owner
         self._answered = answered
         self.peer: NodeId = ""
@@ -156,7 +160,20 @@ class BrokerSession:
     def send(self, call: Call, frame: list[Buffer]) -> None:
         """Send an op; its response ends the call."""
         self.pending[call.request_id] = call
+        if call.size >= LEAST_BYTES:
+            frame = self._placed(call, frame)
         self.connection.write(self._streams[call.stream_index], frame)
+
+    def _placed(self, call: Call, frame: list[Buffer]) -> list[Buffer]:
+        """The frame to send: a large one stays in shared memory, if there is any with room."""
+        length = length_of(frame)
+        if not LEAST_BYTES <= length <= MOST_BYTES:
+            return frame
+        if self.memory is None:
+            if not self.large.done():
+                self.large.set_result(None)
+            return frame
+        return self.memory.place(call.stream_index, call.request_id, frame, length) or frame
 
     def cancel(self, call: Call) -> None:
         """Cancel an op at the broker, unless it has been answered."""
@@ -237,6 +254,8 @@ class BrokerSession:
     def _act(self, tag: Tag, payload: Buffer) -> None:
         if tag is _RESPONSE:
             response, long = response_of(payload)
+            if self.memory is not None:
+                self.memory.answered(response.request_id)
             if response.request_id == _OPEN_SHARD_ID:
                 self._shard_answered(response)
                 return

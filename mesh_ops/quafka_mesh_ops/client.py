@@ -24,6 +24,7 @@ from quafka_mesh_ops.errors import (
 from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
+from quafka_mesh_ops.memory_link import MemoryLink
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
 from quafka_mesh_ops.settings import join_address
@@ -62,10 +63,12 @@ class MeshClient:
         datagram_size: int | None = None,
         batched: bool = True,
         bulk: bool = False,
+        memory: bool = False,
         shard: int | None = None,
         turns: FairTurns | None = None,
     ) -> None:
-        """`bulk`: receive bulk answers over TLS if the broker offers it.
+        """`bulk`: receive bulk answers over TLS if the broker offers it. `memory`: large ops lie in
+        memory that is shared with a broker on this host.
 
         `shard`: the shard that ops are for; None: the broker's only one. Port 0: the address is not
         known before the first `move`. `turns`: in which orgs have their answers.
@@ -94,6 +97,7 @@ class MeshClient:
             shard=shard,
         )
         self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
+        self._memory = MemoryLink(self._connector, self.call) if memory else None
 
     @property
     def connected(self) -> bool:
@@ -122,6 +126,8 @@ class MeshClient:
         self._connector.start()
         if self._bulk is not None:
             self._bulk.start()
+        if self._memory is not None:
+            self._memory.start()
 
     async def wait_connected(self, timeout: float) -> bool:
         """Wait for a connection for up to `timeout` seconds; returns `connected`."""
@@ -131,6 +137,8 @@ class MeshClient:
         """Close the connection and fail the unanswered calls."""
         if self._bulk is not None:
             await self._bulk.close()
+        if self._memory is not None:
+            await self._memory.close()
         if self._deadlines is not None:
             self._deadlines.close()
             self._deadlines = None
@@ -154,6 +162,8 @@ class MeshClient:
             backlog_bytes=0,
             bulk_over_tls=self._bulk is not None and self._bulk.connected,
             bulk_tls_bytes=self._bulk.received if self._bulk is not None else 0,
+            memory_shared=self._memory is not None and self._memory.shared,
+            memory_bytes=self._memory.placed if self._memory is not None else 0,
             refused_ops=0,  # a gateway receives no ops
             transport=None if session is None else transport_counters(session.connection.quic),
         )

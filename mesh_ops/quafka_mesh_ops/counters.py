@@ -27,6 +27,8 @@ class PeerCounters:
         backlog_bytes: bytes of replies that the peer has not acknowledged.
         bulk_over_tls: whether bulk replies travel over TLS.
         bulk_tls_bytes: bytes of bulk replies that travelled over TLS.
+        memory_shared: whether large ops lie in memory that both ends share.
+        memory_bytes: bytes of ops that lay there.
         refused_ops: ops that our allow-list does not permit, since the start of this process.
         transport: the counters of the current connection; None without one.
     """
@@ -41,6 +43,8 @@ class PeerCounters:
     backlog_bytes: int
     bulk_over_tls: bool
     bulk_tls_bytes: int
+    memory_shared: bool
+    memory_bytes: int
     refused_ops: int
     transport: TransportCounters | None
 
@@ -82,7 +86,7 @@ def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family
 
 
 _OWN = [field.name for field in fields(PeerCounters)[2:-1]]
-_COUNTED = ("bulk_tls_bytes", "reconnects", "refused_ops")
+_COUNTED = ("bulk_tls_bytes", "memory_bytes", "reconnects", "refused_ops")
 _TRANSPORT = [field.name for field in fields(TransportCounters)]
 
 

@@ -99,11 +99,11 @@ def receive_hello(connection: socket.socket) -> tuple[bytes, int] | None:
         ProtocolError: it is not a hello, or the other end has gone.
         OSError: the connection is lost.
     """
-    received = _receive(connection)
+    received = receive(connection)
     if received is None:
         return None
     data, fds = received
-    _close(fds)
+    close_all(fds)
     if fds:
         raise ProtocolError("a hello with a descriptor")
     return decode_hello(data)
@@ -117,17 +117,17 @@ def receive_message(connection: socket.socket) -> Message | None:
         EOFError: the broker has closed the connection.
         OSError: the connection is lost.
     """
-    received = _receive(connection)
+    received = receive(connection)
     if received is None:
         return None
     data, fds = received
     if not data:
-        _close(fds)
+        close_all(fds)
         raise EOFError
     try:
         return _message(data, fds)
     except (ProtocolError, OSError):
-        _close(fds)
+        close_all(fds)
         raise
 
 
@@ -163,7 +163,13 @@ def socket_path(folder: Path) -> Generator[str]:
         os.close(fd)
 
 
-def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+def receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Receive any message, with its descriptors, which the caller owns; None if none has arrived.
+
+    Raises:
+        ProtocolError: it is too long.
+        OSError: the connection is lost.
+    """
     fds = array.array("i")
     try:
         data, ancillary, flags, _ = connection.recvmsg(
@@ -177,7 +183,7 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-        _close(fds.tolist())
+        close_all(fds.tolist())
         raise ProtocolError("a message that is too long")
     return data, fds.tolist()
 
@@ -195,12 +201,18 @@ def _message(data: bytes, fds: list[int]) -> Message:
     if not fds:
         return Message(Kind.WITHDRAWN, key=body.decode())
     (fd,) = fds
-    mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
-    if mode != os.O_RDONLY or not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise ProtocolError("a descriptor that is not a file open for reading")
+    check_readable_file(fd)
     return Message(Kind.HANDED, key=body.decode(), fd=fd)
 
 
-def _close(fds: list[int]) -> None:
+def check_readable_file(fd: int) -> None:
+    """Raise ProtocolError unless a descriptor is of a file that is open for reading only."""
+    mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    if mode != os.O_RDONLY or not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise ProtocolError("a descriptor that is not a file open for reading")
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors that nobody uses."""
     for fd in fds:
         os.close(fd)

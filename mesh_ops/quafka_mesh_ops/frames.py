@@ -15,9 +15,11 @@ A stream carries frames, one after the other:
 | PING, PONG | an integer, sent back unchanged |
 | CANCEL | `request_id`; follows its OP on the same stream |
 | GOAWAY | empty: the sender takes no more ops on this connection |
+| PLACED | `[position, length]`: an OP frame, header included, in the sender's shared memory |
 
 The arrays of OP and RESPONSE (`envelopes.py`) only ever grow at the end: a reader ignores values
-that it does not know. A new tag or a changed meaning needs a new ALPN name (`quafka-mesh/1` now).
+that it does not know. A new tag or a changed meaning needs a new ALPN name (`quafka-mesh/1` now),
+unless an op has shown that the peer knows it: PLACED follows OPEN_MEMORY (`memory/`).
 Maps and extension types are refused.
 """
 
@@ -54,6 +56,7 @@ class Tag(IntEnum):
     PONG = 0x04
     CANCEL = 0x05
     GOAWAY = 0x06
+    PLACED = 0x07
 
 
 _TAGS = {int(tag): tag for tag in Tag}
@@ -91,6 +94,20 @@ def decode_number(payload: Buffer) -> int:
 def encode_goaway() -> bytes:
     """Encode a GOAWAY frame."""
     return frame_header(Tag.GOAWAY, 0)
+
+
+def encode_placed(position: int, length: int) -> bytes:
+    """Encode a PLACED frame."""
+    payload = cast(bytes, msgpack.packb((position, length)))
+    return frame_header(Tag.PLACED, len(payload)) + payload
+
+
+def decode_placed(payload: Buffer) -> tuple[int, int]:
+    """Decode the payload of a PLACED frame: position and length. Raises ProtocolError."""
+    values = unpack(payload)
+    if type(values) is not list or [type(each) for each in values] != [int, int]:
+        raise ProtocolError("the payload is not a position and a length")
+    return values[0], values[1]
 
 
 class FrameReader:

@@ -28,11 +28,14 @@ from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.identity import REVOKED, NodeId
 from quafka_mesh_ops.long_payloads import request_of
+from quafka_mesh_ops.memory.offer import MemoryOffer
+from quafka_mesh_ops.memory.shared import MEMORY_BYTES
 from quafka_mesh_ops.op_runner import INVALID_REQUEST, UNSUPPORTED_VERSION, OpRunner
 from quafka_mesh_ops.ops.base import Buffer, OpCode
 from quafka_mesh_ops.ops.bulk import OpenBulk
 from quafka_mesh_ops.ops.cluster import OpenShard, OpenShardResp
 from quafka_mesh_ops.ops.codec import from_wire, weight
+from quafka_mesh_ops.ops.memory import OpenMemory
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedShards
@@ -53,7 +56,8 @@ MAX_REQUEST_BYTES = 448 << 20
 stream, one on a lane); bytes of both, with the memory that the ops take once decoded. A gateway
 stays below them, whatever its clients send (credit.py); above them its connection is closed."""
 
-_OP = Tag.OP  # reading a member from its class costs more than a comparison
+# Reading a member from its class costs more than a comparison.
+_OP, _PLACED = Tag.OP, Tag.PLACED
 _MAX_DEADLINE_MS = 3_600_000
 _ARRIVAL_SECONDS = 2.0  # less than a gateway waits for the end of a handshake
 NOT_LEADER_OR_FOLLOWER = 6
@@ -65,7 +69,7 @@ class ServerParts:
     """The objects that the sessions of a server share.
 
     `connections`: their number by node. `bulk`: offers TLS connections for bulk replies; None:
-    no such offers are made.
+    no such offers are made. `memory`: whether large ops may lie in shared memory.
     """
 
     allowed: Collection[NodeId]
@@ -76,6 +80,7 @@ class ServerParts:
     sessions: set[GatewaySession]
     connections: Counter[NodeId]
     bulk: BulkListener | None
+    memory: bool
 
 
 class GatewaySession:
@@ -89,8 +94,10 @@ class GatewaySession:
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
         self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
+        self._memory = MemoryOffer(server.memory)
         self._everywhere: Served = {
             OpCode.OPEN_BULK: (OpenBulk, self._bulk.open),
+            OpCode.OPEN_MEMORY: (OpenMemory, self._memory.open),
             OpCode.OPEN_SHARD: (OpenShard, self._open_shard),
             **server.shards.everywhere,
         }
@@ -132,6 +139,8 @@ class GatewaySession:
             backlog_bytes=self._ops.backlog,
             bulk_over_tls=self._ops.replies.over_tls,
             bulk_tls_bytes=self._ops.replies.tls_bytes,
+            memory_shared=self._memory.taken,
+            memory_bytes=self._memory.read_bytes,
             refused_ops=self._server.gatekeeper.refused[self._peer],
             transport=transport_counters(self.connection.quic),
         )
@@ -163,8 +172,13 @@ class GatewaySession:
             self._refuse(f"stream {stream_id} is not as the mesh uses streams")
             return
         self._streams.add(stream_id)
+        placed = 0
         try:
             for tag, payload in self._frames.feed(stream_id, data, end_stream):
+                if tag is _PLACED and not self.connection.is_over:
+                    tag, payload = self._memory.read(payload)
+                    placed += len(payload)
+                    self._check_placed(placed)
                 blocked = self._blocked.get(stream_id)
                 if self.connection.is_over:  # an op before this one has closed it
                     return
@@ -178,6 +192,13 @@ class GatewaySession:
             return
         if self._received_bytes > MAX_REQUEST_BYTES:
             self._refuse(_too_many_bytes())
+
+    def _check_placed(self, placed: int) -> None:
+        """Raise ProtocolError if the frames in memory that arrived together exceed a limit."""
+        if placed > MEMORY_BYTES:
+            raise ProtocolError("frames that do not lie side by side in memory")
+        if self._received_bytes + placed > MAX_REQUEST_BYTES:
+            raise ProtocolError(_too_many_bytes())
 
     def stream_reset(self, stream_id: int) -> None:
         """See ConnectionUser. The peer may refuse a bulk reply; long-lived streams stay open."""
@@ -193,6 +214,7 @@ class GatewaySession:
         self._blocked.clear()
         self._ops.cancel_all()
         self._bulk.close()
+        self._memory.close()
         if self._peer:
             self._server.sessions.discard(self)
             logger.info("node %s disconnected: %r", self._peer[:16], reason)

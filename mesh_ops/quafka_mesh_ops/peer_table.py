@@ -14,7 +14,8 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",
-            "packets lost", "bulk answers", "unanswered ops", "credit used", "reconnects",
+            "packets lost", "bulk answers", "large ops", "unanswered ops", "credit used",
+            "reconnects",
         ),
         (
             (
@@ -23,6 +24,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
                 text("connected" if peer.connected else "disconnected", bad=not peer.connected),
                 *_transport(peer),
                 _bulk(peer),
+                _large(peer),
                 count(peer.ops),
                 size(peer.credit_used_bytes),
                 count(peer.reconnects),
@@ -37,6 +39,14 @@ def _bulk(peer: PeerCounters) -> Cell:
     way = "TLS" if peer.bulk_over_tls else "QUIC"
     if peer.bulk_tls_bytes:
         way += f", {size(peer.bulk_tls_bytes).text} over TLS"
+    return text(way)
+
+
+def _large(peer: PeerCounters) -> Cell:
+    """The way of large ops, and the bytes that lay in shared memory."""
+    way = "shared memory" if peer.memory_shared else "QUIC"
+    if peer.memory_bytes:
+        way += f", {size(peer.memory_bytes).text} in memory"
     return text(way)
 
 

@@ -55,11 +55,13 @@ class MeshServer:
         datagram_size: int | None = None,
         batched: bool = True,
         bulk: bool = False,
+        memory: bool = False,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         """`handlers`: those of shard 0; none: it is not here. See `ServedShards` for `everywhere`.
 
         `bulk`: offer TLS connections for bulk replies, on the TCP port of the same number.
+        `memory`: take the memory of gateways on this host, for their large ops.
         """
         self.sessions: set[GatewaySession] = set()
         self.shards = ServedShards(everywhere or {}, {DEFAULT_SHARD: handlers} if handlers else {})
@@ -75,6 +77,7 @@ class MeshServer:
             sessions=self.sessions,
             connections=Counter(),
             bulk=self._bulk,
+            memory=memory,
         )
         self._listener = Listener(
             identity,

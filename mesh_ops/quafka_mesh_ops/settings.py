@@ -200,8 +200,9 @@ RECORDS_AUTO, RECORDS_BY_VALUE = "auto", "value"
 def mesh_records_setting() -> Any:
     """Declare the setting that brokers and gateways have."""
     help_ = (
-        "how records reach the gateway; auto: a gateway of the same user on the broker's host "
-        "reads them from the log's files; value: always over the mesh"
+        "how records travel between a broker and a gateway of the same user on its host; auto: "
+        "the gateway reads them from the log's files, and writes large requests to shared memory; "
+        "value: always over the mesh"
     )
     allowed = (RECORDS_AUTO, RECORDS_BY_VALUE)
     return setting(RECORDS_AUTO, help_, choice(*allowed), ", ".join(allowed))

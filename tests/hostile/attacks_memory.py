@@ -1,82 +1,84 @@
-"""Clients that hold as much as they may, for as long as they may."""
+"""A node on the broker's host with large ops in shared memory: a few bytes name megabytes."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import time
+import asyncio
 
-from quafka_proto.schema.metadata import MetadataRequest
-from quafka_proto.schema.topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from tests.hostile.arena import Arena, frame
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.frames import encode_placed
+from quafka_mesh_ops.memory.shared import MOST_BYTES
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import Tracer
+from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
-from tests.support.kafka_calls import produce
 
-_MILLION = ("--max-partitions-per-topic", "100000", "--max-partitions-per-org", "1100000")
-_REQUEST = ("--max-partitions-per-request", "100000")
-_WHY = "a million partitions are in the topic registry, though deleted"
-
-
-def _from(address: str, arena: Arena) -> socket.socket:
-    """A connection from another address of the loopback network."""
-    return socket.create_connection(arena.address, 30, (address, 0))
+_AUTO = ("--mesh-records", "auto")
+_SECONDS = 3.0
+_CONNECTS = 10.0
+_ROOM = 1_000  # for the envelope
+_UNANSWERED = 6
+_FRAMES = 20_000
+LANE_1 = 4
 
 
-@attack("a million partitions exist; twenty connections ask for all of them eight times", "8",
-        growth_mib=256, broker=_MILLION, gateway=_REQUEST, why=_WHY)  # fmt: skip
-def million(arena: Arena) -> None:
-    names = [arena.name() for _ in range(10)]
-    with arena.connect(100) as client:
-        for name in names:
-            topic = CreatableTopic(name=name, num_partitions=100_000, replication_factor=1)
-            request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
-            answer = client.call(request, CreateTopicsResponse, 5)
-            assert answer.topics[0].error_code == 0, answer.topics[0]
-    requests = frame(MetadataRequest(topics=None), 12) * 8
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(arena.raw()) for _ in range(20)]
-        for sock in sockets:
-            sock.sendall(requests)
-        room = bytearray(1 << 20)
-        for sock in sockets[:4]:  # the others do not read
-            left = 0
-            for _ in range(8):
-                left = int.from_bytes(sock.recv(4, socket.MSG_WAITALL), "big")
-                assert left > 20_000_000
-                while left:
-                    left -= sock.recv_into(room, min(left, len(room)))
-        time.sleep(1)
-    with arena.connect(100) as client:
-        gone = DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
-        client.call(gone, DeleteTopicsResponse, 5)
+@attack("a node has six ops of 2 MiB in its memory all the time; each is refused",
+        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+def full(arena: Arena) -> None:
+    """The broker reads each of them in one call."""
+    run(_full(arena))
 
 
-@attack("unfinished requests of 60 MB come from twelve addresses, again and again", "9")
-def many_addresses(arena: Arena) -> None:
-    filler = bytes(1 << 20)
-    topic = arena.topic()
-    with contextlib.ExitStack() as opened:
-        for number in range(24):
-            sock = opened.enter_context(_from(f"127.0.1.{1 + number % 12}", arena))
-            with contextlib.suppress(OSError):  # it may be closed for it
-                sock.sendall((99_000_000).to_bytes(4, "big"))
-                for _ in range(60):
-                    sock.sendall(filler)
-            with arena.connect(10) as client:
-                produce(client, topic, bytes(500_000))
+async def _full(arena: Arena) -> None:
+    client = await _sharing(arena)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _SECONDS
+
+    async def ops(lane: int) -> None:
+        while loop.time() < until:
+            answer = await _produce(client, MOST_BYTES - _ROOM, lane)
+            assert answer == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    try:
+        await asyncio.gather(*[ops(lane) for lane in range(_UNANSWERED)])
+        assert client.counters().memory_bytes > _UNANSWERED * (MOST_BYTES - _ROOM)
+    finally:
+        await client.close()
 
 
-@attack("three thousand connections come from one address and stay", "9", part_of_make_test=False)
-def one_address(arena: Arena) -> None:
-    with contextlib.ExitStack() as opened:
-        for _ in range(3_000):
-            with contextlib.suppress(OSError):
-                opened.enter_context(_from("127.0.1.77", arena))
-        with arena.connect(10) as client:
-            produce(client, arena.topic(), b"served")
+@attack("a node names the same megabytes of its memory 20,000 times at once",
+        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+def again(arena: Arena) -> None:
+    """It loses its connection before the broker has read them a dozen times."""
+    run(_again(arena))
+
+
+async def _again(arena: Arena) -> None:
+    client = await _sharing(arena)
+    try:
+        session = client._connector.session
+        assert session is not None
+        session.connection.write(LANE_1, [encode_placed(0, MOST_BYTES) * _FRAMES])
+        async with asyncio.timeout(_CONNECTS):
+            await asyncio.shield(session.over)
+    finally:
+        await client.close()
+
+
+async def _sharing(arena: Arena) -> MeshClient:
+    """A client whose large ops lie in memory."""
+    client = MeshClient(
+        *arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer(), memory=True
+    )
+    await client.start()
+    assert await client.wait_connected(_CONNECTS)
+    async with asyncio.timeout(_CONNECTS):
+        while not client.counters().memory_shared:
+            await _produce(client, MOST_BYTES // 2, 0)
+    return client
+
+
+async def _produce(client: MeshClient, size: int, lane: int) -> int:
+    op = ProduceOps([ProduceOp("of-nobody", 0, bytes(size))])
+    answer = await client.call(op, org_id=1, deadline=_CONNECTS, lane=lane)
+    return answer.partitions[0].error_code

@@ -30,6 +30,7 @@ class BrokerClients:
         datagram_size: int | None,
         batched: bool,
         bulk: bool,
+        memory: bool,
     ) -> None:
         self._identity = identity
         self._allowed = allowed
@@ -38,6 +39,7 @@ class BrokerClients:
         self._datagram_size = datagram_size
         self._batched = batched
         self._bulk = bulk
+        self._memory = memory
         self._clients: dict[str, MeshClient] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._started = False
@@ -75,6 +77,7 @@ class BrokerClients:
             datagram_size=self._datagram_size,
             batched=self._batched,
             bulk=self._bulk,
+            memory=self._memory,
             shard=shard,
             turns=self._turns,
         )

@@ -13,6 +13,7 @@ from quafka_mesh_ops.ops import (
     groups,
     lag,
     leases,
+    memory,
     offsets,
     places,
     probe,
@@ -27,9 +28,9 @@ from quafka_mesh_ops.ops import (
 from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
-    records, offsets, topics, leases, groups, consumer_groups, group_offsets, admin, lag, probe,
-    records, offsets, topics, leases, groups, group_offsets, group_configs, admin, lag, probe,
-    places, bulk, cluster, snapshots, transactions, branches, security, share_groups, shares,
+    records, offsets, topics, leases, groups, consumer_groups, group_offsets, group_configs, admin,
+    lag, probe, places, bulk, memory, cluster, snapshots, transactions, branches, security,
+    share_groups, shares,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.memory.shared import LEAST_BYTES
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.records import (
     FetchOp,
@@ -101,11 +102,13 @@ async def mesh(
     datagram_size: int | None = None,
     batched: bool = True,
     bulk: bool = False,
+    memory: bool = False,
     by: Callable[[int], tuple[str, int]] = lambda port: ("127.0.0.1", port),
 ) -> AsyncIterator[Mesh]:
     """A connected pair. `by` returns the address to dial for a server's port.
 
-    `bulk`: both sides want bulk answers over TLS; `over_tls` waits for that.
+    `bulk`: both sides want bulk answers over TLS; `over_tls` waits for that. `memory`: large ops
+    may lie in shared memory; `in_memory` waits for that.
     """
     broker = Broker()
     ours, theirs = new_identity(), new_identity()
@@ -121,6 +124,7 @@ async def mesh(
         datagram_size=datagram_size,
         batched=batched,
         bulk=bulk,
+        memory=memory,
     )
     _, port = await server.start("127.0.0.1", 0)
     client = MeshClient(
@@ -131,6 +135,7 @@ async def mesh(
         datagram_size=datagram_size,
         batched=batched,
         bulk=bulk,
+        memory=memory,
     )
     await client.start()
     try:
@@ -146,3 +151,12 @@ async def over_tls(m: Mesh) -> None:
     async with asyncio.timeout(10):
         while not all(c.bulk_over_tls for c in (m.client.counters(), *m.server.counters())):
             await asyncio.sleep(0.005)
+
+
+async def in_memory(m: Mesh) -> None:
+    """Send large ops until they lie in shared memory."""
+    async with asyncio.timeout(10):
+        while not all(c.memory_shared for c in (m.client.counters(), *m.server.counters())):
+            await m.client.call(produce_of(bytes(LEAST_BYTES)), org_id=1, deadline=5, lane=0)
+            await asyncio.sleep(0.005)
+    m.broker.started.clear()

@@ -19,13 +19,14 @@ from quafka_mesh_ops.envelopes import encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import AnyOp, CreditKind, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, CreditKind, OpCode, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
+from quafka_mesh_ops.ops.memory import OpenMemory
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.transport import liveness
-from tests.unit.mesh_ops.mesh import mesh
+from tests.unit.mesh_ops.mesh import in_memory, mesh
 from tests.unit.mesh_ops.op_fillers import check_types, filled, least
 
 SIZES = {"1 B": 1, "2 KiB": 2 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
@@ -71,11 +72,16 @@ class Echo:
 
 
 @asynccontextmanager
-async def echo() -> AsyncIterator[Echo]:
+async def echo(memory: bool = False) -> AsyncIterator[Echo]:
     """A pair that must keep its first connection, whatever happens to ops."""
     echo = Echo()
-    async with mesh({op.code: echo.handle for op in OPS.values()}) as m:
+    handlers = {op.code: echo.handle for op in OPS.values()}
+    if memory:
+        del handlers[OpCode.OPEN_MEMORY]
+    async with mesh(handlers, memory=memory) as m:
         echo.client = m.client
+        if memory:
+            await in_memory(m)
         m.client._last_id = FIRST_ID
         yield echo
         assert m.client.counters().reconnects == 0
@@ -90,6 +96,16 @@ async def test_every_op_and_answer_arrives_whole(size: int) -> None:
                 await e.send(op)
             for _, answer, _ in filled(op_type.response, size, many=size <= 2 << 10):
                 await e.fetch(least(op_type), answer)
+
+
+async def test_every_large_op_lies_whole_in_memory() -> None:
+    async with echo(memory=True) as e:
+        for op_type in OPS.values():
+            for _, op, _ in filled(op_type, 64 << 10, many=False):
+                if op_type is not OpenMemory:
+                    before = e.client.counters().memory_bytes
+                    await e.send(op)
+                    assert e.client.counters().memory_bytes > before + (64 << 10)
 
 
 LIMIT = 80_000
