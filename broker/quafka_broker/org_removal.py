@@ -30,7 +30,7 @@ async def run_org_removal(state: BrokerState) -> None:
         for org in security.orgs_to_delete():
             try:
                 if await remove_org(state, org):
-                    log.info("org %d is deleted", org)
+                    log.info("org %d was deleted", org)
                     continue
             except StorageError as e:
                 log.warning("org %d cannot be deleted now: %s", org, e)

@@ -139,7 +139,7 @@ class Broker:
             raise StartupError("mesh.brokers is for brokers with data folders of their own")
         if config.snapshot_interval_ms:
             raise StartupError(
-                "snapshot.interval.ms is for brokers with data folders; of a log in an object "
+                "snapshot.interval.ms is for brokers with data folders; for a log in an object "
                 "store, `quafka snapshot create URL` makes snapshots, which copy nothing"
             )
         self._busy_with = "opening the store"

@@ -110,7 +110,7 @@ class Shard:
 
         The last run has given no lease since this run `held` the folder.
         """
-        self.busy_with = "waiting for the leases of the last run to end"
+        self.busy_with = "waiting for the leases of the previous run to expire"
         await asyncio.sleep(held + LEASE_SECONDS - asyncio.get_running_loop().time())
 
     async def start(self, allowed: AllowList) -> None:
@@ -124,7 +124,7 @@ class Shard:
             try:
                 state.places.start(self._folder, allowed.grant)
             except OSError as e:  # then records go by value
-                log.warning("no records by place: %s", e)
+                log.warning("records cannot be read by place: %s", e)
         state.security.watchers.grants = allowed.grant
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriting = state.log.rewrite_task(policy, lambda: state.journal.deletions)

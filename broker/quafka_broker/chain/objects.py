@@ -108,7 +108,7 @@ async def read_object(
     data = memoryview(await attempts.until_answered(lambda: store.read(path)))
     header = decode_header(data, shard, seq)
     if len(data) != header.size:
-        raise Malformed(f"chain object {seq} has {len(data)} bytes in place of {header.size}")
+        raise Malformed(f"chain object {seq} has {len(data)} bytes instead of {header.size}")
     return header, data
 
 

@@ -218,7 +218,7 @@ class StoreDisk:
         with self._lock:
             made = self._copies.shrink() or self.cache.shrink()
         if made:
-            log.warning("the local disk is full: the cache has become smaller")
+            log.warning("the local disk is full: the cache has been reduced")
         return made
 
     def save(self, node: Node) -> None:

@@ -184,9 +184,11 @@ class ClusterMember:
                     await self._read()
                 self._decide()
             except (OSError, TimeoutError) as e:
-                log.warning("the cluster cannot be seen: %s", e or "the store does not answer")
+                log.warning(
+                    "the cluster's state cannot be read: %s", e or "the store does not answer"
+                )
             except Exception:  # this broker would own what it has for ever, and take nothing
-                log.exception("the look at the cluster failed")
+                log.exception("the check of the cluster failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_next_look()):
                     await self._wake.wait()
@@ -273,7 +275,9 @@ class ClusterMember:
                 if to == me:
                     self._begin(shard, self._take(shard, Seen(self._stored[shard])))
                 elif to and now - since > _FREE_SECONDS:
-                    log.warning("shard %d is free, and broker %s does not take it", shard, to[:16])
+                    log.warning(
+                        "shard %d is free, and broker %s does not take it over", shard, to[:16]
+                    )
                     self._declined[shard, to] = now + _DECLINED_SECONDS
             else:
                 self._free_since.pop(shard, None)
@@ -382,7 +386,7 @@ class ClusterMember:
         try:
             await hosted.end()
         except Exception:  # the shard is given up by its lease, then
-            log.exception("shard %d was not closed as it should be", shard)
+            log.exception("shard %d was not closed cleanly", shard)
         self.hosted.pop(shard, None)
         self.manifests[shard] = hosted.stored.chain.manifest
         self.given_up += 1
@@ -411,7 +415,7 @@ class ClusterMember:
                     await asyncio.sleep(_HANDED_OVER_POLL)
                 self._note(shard, found)
                 log.info(
-                    "shard %d is at broker %s after %.2f s, %.2f of them to give it up",
+                    "shard %d moved to broker %s in %.2f s, of which it took %.2f s to give it up",
                     shard, owner.node[:16], time.monotonic() - began, given_up - began,
                 )  # fmt: skip
         self._publish()

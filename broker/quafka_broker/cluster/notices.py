@@ -91,4 +91,4 @@ async def _send(client: MeshClient, op: LookAtShards) -> None:
     try:
         await client.call(op, org_id=1, deadline=SECONDS)
     except MeshError as e:
-        log.debug("a broker was not told to look: %s", e)
+        log.debug("a broker was not asked to check the cluster: %s", e)

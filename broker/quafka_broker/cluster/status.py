@@ -62,7 +62,7 @@ def cluster_families(member: ClusterMember) -> Iterator[Family]:
     )  # fmt: skip
     yield gauge("quafka_shards_failed", "Shards that this broker cannot open", len(member.problems))
     yield gauge(
-        "quafka_cluster_brokers", "Brokers of the cluster that are there",
+        "quafka_cluster_brokers", "Brokers of the cluster that are alive",
         len(member.members.there()),
     )  # fmt: skip
     yield counter("quafka_shards_taken", "Shards that this broker has taken over", member.taken)

@@ -315,7 +315,7 @@ class Compactor:
         self._record(targets)
         self.passes += 1
         log.info(
-            "%d partitions compacted in %.1f s: %d bytes of %d are left", len(targets),
+            "%d partitions compacted in %.1f s: %d of %d bytes remain", len(targets),
             monotonic() - begun, sum(t.after for t in targets), sum(t.before for t in targets),
         )  # fmt: skip
         return len(targets)
@@ -325,7 +325,7 @@ class Compactor:
     ) -> Target:
         partition = each.partition
         if self._open_rewriter.is_damaged(partition):
-            raise CorruptError("a segment with records of it is damaged")
+            raise CorruptError("a segment with records of the partition is damaged")
         first = self._first_dirty(partition)
         end = await cleanable_end(self._wal, partition, first, each.policy, now_ms)
         target = target_of(partition, first, end, each.policy, self._producers)

@@ -64,4 +64,4 @@ class TopicNews:
         try:
             self._tell(key, group, names)
         except Exception:  # a bug in one group must not stop the news of the others
-            log.exception("group %r could not be told of changed topics", key[1])
+            log.exception("group %r could not be notified of changed topics", key[1])

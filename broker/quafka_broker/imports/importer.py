@@ -177,7 +177,7 @@ class _Importer:
         # Without an id, the last records tell whether it is the same topic.
         same = source.topic_id in (known.uuid, NO_ID) or marker.has(known)
         if known.source or not same:
-            raise ImportRefusedError(f"topic {known.name} exists here, and is another one")
+            raise ImportRefusedError(f"a different topic {known.name} exists here")
         if known.partitions != source.partition_count:
             raise ImportRefusedError(
                 f"topic {known.name} has {known.partitions} partitions here, and "

@@ -236,7 +236,7 @@ class KafkaFolders:
                 return None
             topic_id = before.topic_id
         for number in [n for n in folders if ids[n] not in (None, topic_id)]:
-            problems[f"{name}-{number}"] = f"{folders.pop(number).path}: of another topic id"
+            problems[f"{name}-{number}"] = f"{folders.pop(number).path}: has another topic id"
         return KafkaTopic(name, topic_id, max(found) + 1, folders, {})
 
     def _read_starts(self) -> None:
@@ -255,7 +255,7 @@ class KafkaFolders:
 def _meta_properties(folder: Path) -> MetaProperties:
     path = folder / META_PROPERTIES
     if not path.is_file():
-        raise KafkaLogError(folder, f"no log folder of Kafka: it has no {META_PROPERTIES}")
+        raise KafkaLogError(folder, f"not a log folder of Kafka: it has no {META_PROPERTIES}")
     return read_meta_properties(path)
 
 
@@ -263,13 +263,13 @@ def _check_one_broker(folders: dict[Path, MetaProperties]) -> None:
     owners = {(meta.cluster_id, meta.node_id): path for path, meta in folders.items()}
     if len(owners) > 1:
         first, second = list(owners.values())[:2]
-        raise KafkaLogError(second, f"a folder of another broker than {first}")
+        raise KafkaLogError(second, f"belongs to another broker than {first}")
 
 
 def _partition_folders(root: Path) -> list[PartitionFolder]:
     names = names_in(root)
     if META_PROPERTIES not in names:  # as while the disk is not mounted
-        raise KafkaLogError(root, f"it has no {META_PROPERTIES} any longer")
+        raise KafkaLogError(root, f"it no longer has a {META_PROPERTIES}")
     found = [partition_folder(root / name) for name in names]
     served = [each for each in found if each is not None and each.use is Use.SERVED]
     return [each for each in served if each.path.is_dir()]

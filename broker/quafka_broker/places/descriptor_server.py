@@ -143,7 +143,7 @@ class DescriptorServer:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         found = self.folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "it is not a folder of this user", str(self.folder))
+            raise OSError(errno.EPERM, "the folder does not belong to this user", str(self.folder))
         self.folder.chmod(0o700)
         with suppress(FileNotFoundError):
             (self.folder / descriptors.SOCKET).unlink()
@@ -208,7 +208,7 @@ class DescriptorServer:
             self._refuse(connection, "a process of another user")
             return
         if len(self._pending) >= _PENDING:
-            self._refuse(next(iter(self._pending)), "too many without a hello")
+            self._refuse(next(iter(self._pending)), "too many connections without a hello")
         loop = asyncio.get_running_loop()
         self._pending[connection] = loop.call_later(
             _HELLO_SECONDS, self._refuse, connection, "no hello in time"

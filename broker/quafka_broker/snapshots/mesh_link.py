@@ -22,7 +22,7 @@ _REASONS: dict[int, str] = {
     "this node's entry on its allow-list needs may=snapshot, for every org or, with --org, for "
     "that one",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-    "this node holds as many cuts of the log as snapshot.pins.max lets it",
+    "this node holds as many cuts of the log as snapshot.pins.max allows",
     ErrorCode.RESOURCE_NOT_FOUND:
     "the cut has ended (snapshot.pin.lease.ms, snapshot.pin.max.ms); begin again",
 }  # fmt: skip

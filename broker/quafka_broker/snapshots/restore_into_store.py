@@ -75,7 +75,7 @@ def restore_into_store(
         made = chain_format.Manifest(_SHARD, directory=listed)
         into.create(path, chain_format.encode_manifest(made))
     except ObjectExistsError as e:
-        raise RestoreError(f"{into.where} has got a log meanwhile") from e
+        raise RestoreError(f"{into.where} has a log meanwhile") from e
     return done
 
 

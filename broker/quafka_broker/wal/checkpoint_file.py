@@ -258,7 +258,7 @@ def read_checkpoint(file: File) -> Checkpoint:
                 return _checkpoint(found, values)
             found.setdefault(kind, []).append(values)
     except (TypeError, LookupError) as e:
-        raise ValueError(f"it cannot be understood: {e!r}") from e
+        raise ValueError(f"it cannot be decoded: {e!r}") from e
     raise ValueError("it has no end")
 
 
@@ -285,7 +285,7 @@ def _checkpoint(found: Mapping[str, list[list[Any]]], end: list[Any]) -> Checkpo
 def _blocks(file: File) -> Iterator[list[Any]]:
     data = file.read(0, file.size())
     if not data.startswith(_MAGIC):
-        raise ValueError("it is not a checkpoint of a version that is known")
+        raise ValueError("it is not a checkpoint of a known version")
     at = len(_MAGIC)
     while at < len(data):
         if len(data) - at < _BLOCK.size:

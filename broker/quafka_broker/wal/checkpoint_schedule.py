@@ -147,7 +147,7 @@ class CheckpointSchedule:
         try:
             await self._take()
         except OSError as e:
-            log.warning("no checkpoint could be written, the older one counts: %s", e)
+            log.warning("no checkpoint could be written, the previous one remains in use: %s", e)
 
 
 def uncovered_bytes(checkpoint: Checkpoint | None, segments: Sequence[Segment]) -> int:

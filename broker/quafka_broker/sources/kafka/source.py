@@ -195,7 +195,7 @@ class KafkaSource:
                 self._put(topic, known)
             elif topic.name not in self._skipped:
                 self._skipped.add(topic.name)
-                log.warning("Kafka's new topic %r is not served: the log has one", topic.name)
+                log.warning("Kafka's new topic %r is not served: the name is taken", topic.name)
 
     async def _follow_moves(self) -> None:
         """Take in which folders the partitions that are in use are in."""
