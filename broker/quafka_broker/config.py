@@ -580,12 +580,12 @@ class LogSettings(OpsSettings):
 
     @property
     def folder(self) -> Path:
-        """The local folder: the data, or what belongs to this machine if a store has the data."""
+        """The local folder: the data folder or, if a store has the data, the cache."""
         return self.cache if isinstance(self.data, StoreUrl) else self.data
 
     @property
     def store(self) -> StoreUrl | None:
-        """The object store that has the log; None: the folder has it."""
+        """The object store that has the log, or None if the folder has it."""
         return self.data if isinstance(self.data, StoreUrl) else None
 
 

@@ -1,4 +1,4 @@
-"""What operators see of the cluster at one of its brokers: a section of /statusz, and metrics."""
+"""The cluster as one of its brokers shows it: a section of /statusz, and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quafka_telemetry.status_page import Cell, Section, Table, text
 
 
 def cluster_section(member: ClusterMember) -> Section:
-    """The shards: owners, leases, and where they are placed."""
+    """The shards: owners, leases and placement."""
     rows: list[tuple[Cell, ...]] = []
     for shard, manifest in enumerate(member.manifests):
         owner = None if manifest is None else manifest.owner
