@@ -102,7 +102,7 @@ class Broker:
         config = self._config
         self._folder.hold()
         held = asyncio.get_running_loop().time()
-        # Started first, to distinguish a long recovery from a broker that hangs.
+        # Started first, so that a long recovery can be told from a broker that hangs.
         self._operations_address = await self._operations.start(
             *split_address(config.ops_listen), config.page_files
         )

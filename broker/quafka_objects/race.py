@@ -119,7 +119,7 @@ class _Race:
             )
 
     def look(self, objects: int) -> None:
-        """Check that objects are listed in order, can be read in part, and are gone once deleted."""
+        """Check that objects are listed in order, read in part, and gone once deleted."""
         expected = sorted([f"{self.folder}/object-{n}" for n in range(objects)])
         expected.insert(0, f"{self.folder}/counter")
         if [found.path for found in self.store.list_objects(self.folder)] != expected:

@@ -55,7 +55,7 @@ class GroupConfigStore:
     def settings(
         self, usual: ConsumerGroupSettings, kind: Kind, org: int, group: str
     ) -> ConsumerGroupSettings:
-        """The settings of a group of this kind, CONSUMER or SHARE: `usual`, overridden by its own."""
+        """The settings of a group of kind CONSUMER or SHARE: `usual`, overridden by its own."""
         if not self.of(org, group):
             return usual
         return replace(

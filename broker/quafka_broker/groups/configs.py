@@ -209,7 +209,7 @@ def reset_of(text: str) -> int | None:
 
 
 def number(broker: BrokerConfig, configs: Configs, name: str) -> int:
-    """The effective value of a numeric config; a group's value is kept within the broker's bounds."""
+    """The effective value of a numeric config; a group's is kept within the broker's bounds."""
     known = GROUP_CONFIGS[name]
     text = configs.get(name)
     if text is None:

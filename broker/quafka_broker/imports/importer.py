@@ -170,7 +170,7 @@ class _Importer:
         self._decided = decided
 
     def plan(self, source: KafkaTopic, marker: Marker) -> tuple[Topic, ImportedTopic]:
-        """The topic here, new or imported earlier, for a topic of Kafka. Raises ImportRefusedError."""
+        """The topic here, new or imported before, for one of Kafka. Raises ImportRefusedError."""
         known = self._state.registry.by_name(self._org, source.name)
         report = ImportedTopic(source.name, source.partition_count, known is None)
         if known is None:

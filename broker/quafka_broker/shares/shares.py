@@ -64,7 +64,7 @@ class Shares:
         begin_at: Callable[[int], Awaitable[None]],
         find_topic: Callable[[int, bytes], Topic | None],
     ) -> None:
-        """`begin_at` moves the journal's start, durably; `find_topic` finds a topic by org and id."""
+        """`begin_at` durably moves the journal's start; `find_topic` looks up by org and id."""
         self.limits = limits
         self.table = Table()
         self.journal = ShareJournal(wal, self.table, begin_at)

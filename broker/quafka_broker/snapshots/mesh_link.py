@@ -1,4 +1,4 @@
-"""Ops to a remote broker from a plain thread: the mesh has an event loop in a thread of its own."""
+"""Sends ops to a remote broker from a plain thread: the mesh's event loop has its own thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MeshLink:
         return self.run(self.call_on_loop(op, seconds, org))
 
     async def call_on_loop(self, op: Op[R], seconds: float, org: int = WHOLE_LOG_ORG) -> R:
-        """Call an op. It is retried after a failure of the mesh: all of these ops are idempotent.
+        """Call an op, with retries after failures of the mesh: all of these ops are idempotent.
 
         Raises:
             RefusedError: the broker answered with an error code.

@@ -228,5 +228,5 @@ FIXED: dict[str, str] = {
     "quafka.slug": "the topic's name in its RRL",
     "quafka.rrl": "the topic's RRL: org/env/cluster/topics/slug",
 }
-"""A topic's fixed properties, in words. Shown among its configs, so that any Kafka client can read
-them."""
+"""A topic's fixed properties, in words. They are listed with its configs, so that any Kafka client
+can read them."""

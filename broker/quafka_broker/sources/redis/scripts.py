@@ -1,4 +1,4 @@
-"""The scripts that run inside Redis, where several commands must see, or make, one state."""
+"""The scripts that run inside Redis, where several commands must be atomic."""
 
 from __future__ import annotations
 
@@ -109,4 +109,4 @@ Returns what happened and a detail: added, repeated (the first id); epoch, seque
 one), unknown (the producer is not known, and this is not its first batch)."""
 
 FLAGS = {BOUNDS: b"#!lua flags=no-writes\n", APPEND: b""}
-"""First lines for Redis 7 and later: a script that only reads runs in a full Redis, too."""
+"""First lines for Redis 7 and later: a read-only script also runs in a full Redis."""

@@ -49,7 +49,7 @@ def _ranges(partitions: int, members: int) -> list[range]:
 
 
 def _in_order(pool: Pool) -> list[MemberSpec]:
-    """The subscribers in the order of their ranges in the pool's longest topic, new ones in gaps."""
+    """The subscribers in the order of their ranges in the longest topic, new ones in gaps."""
     known = {topic_id for member in pool.subscribers for topic_id in member.target}
     topics = [topic for topic in pool.topics if topic.id in known]
     if not topics:

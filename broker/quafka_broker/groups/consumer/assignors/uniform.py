@@ -53,7 +53,7 @@ def place(
 
 
 def _level(placement: Placement, pool: Pool, *, by_rack: bool) -> Generator[None, None, bool]:
-    """Distribute a pool's partitions as evenly as the other loads allow; returns whether any moved."""
+    """Distribute a pool's partitions as evenly as other loads allow; returns whether any moved."""
     held: dict[str, list[tuple[TopicMetadata, int]]] = {m.id: [] for m in pool.subscribers}
     free: list[tuple[TopicMetadata, int]] = []
     for topic in pool.topics:
