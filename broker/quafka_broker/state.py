@@ -149,7 +149,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read, or written.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
             DamagedLogError: the log lacks records that were never in it.
         """
         found = await self.journal.replay()
@@ -193,7 +193,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("orgs, users, ACLs and quotas"):
             await self.security.start()
@@ -203,7 +203,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("the consumer groups"):
             await self.groups.start()
@@ -215,7 +215,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("transactions"):
             await self.transactions.start()
@@ -225,7 +225,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("share groups"):
             await self.shares.start()
@@ -235,7 +235,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("the consumer groups"):
             await self.groups.journal.replay()

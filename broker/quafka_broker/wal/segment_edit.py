@@ -106,7 +106,7 @@ class SegmentEdit:
         self._drop()
 
     def _keep_one(self, last: tuple[PartitionId, int, Range] | None) -> None:
-        """Keep the bounds of one batch of an otherwise empty segment, so that its ids stay in use."""
+        """Keep the bounds of one batch of an otherwise empty segment: its ids stay in use."""
         dropped = self._verdicts.count(Verdict.DROP)
         if last is None or dropped < sum(map(len, self._found.live.values())):
             return

@@ -139,7 +139,7 @@ class Writer:
         """Sync the active segment and its index; returns its number and durable position.
 
         Raises:
-            OSError: the log has failed, or does so now.
+            OSError: the log has failed, or fails now.
         """
 
         def sync() -> tuple[int, int]:
@@ -153,7 +153,7 @@ class Writer:
         """Sync the written part of the log, but not the index, so that appends hardly wait for it.
 
         Raises:
-            OSError: the log has failed, or does so now.
+            OSError: the log has failed, or fails now.
         """
         await self._syncing(self._sync)
 

@@ -69,7 +69,7 @@ def to_member(member_id: str, fact: bytes) -> Member:
     """The member of a fact.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not a fact that this version knows.
+        ValueError, KeyError, TypeError: this version does not know the fact.
     """
     items = _unpacked(fact)
     if len(items) < _MEMBER_ITEMS:
@@ -163,7 +163,7 @@ def to_topics(fact: bytes) -> tuple[dict[str, TopicMetadata], dict[str, frozense
     """The topics by name, and the names by pattern.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not a fact that this version knows.
+        ValueError, KeyError, TypeError: this version does not know the fact.
     """
     _, rows, listed, *more = _unpacked(fact)
     names = list(map(_text, more[0])) if more else []
