@@ -68,7 +68,7 @@ class Marker:
         try:
             content: dict[str, Any] = json.loads(self._path.read_text())
             if content["version"] != _VERSION:
-                raise ImportRefusedError(f"{self._path} was written by another version of quafka")
+                raise ImportRefusedError(f"{self._path} is from another version of quafka")
             self._topics = dict(content["topics"])
             self.offsets = [KeptOffset(*each) for each in content["offsets"]]
         except (ValueError, TypeError, KeyError) as e:

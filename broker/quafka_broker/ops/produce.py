@@ -37,7 +37,7 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
-_PER_BATCH = 16  # the cost of a batch besides its records, in records
+_PER_BATCH = 16  # the cost of a batch without its records, in records
 _FULL = "the records of the org take as many bytes as its limit max.stored.bytes allows"
 
 

@@ -29,10 +29,12 @@ class TopicConfig:
     """One config.
 
     Attributes:
-        default: the value where neither the topic nor the broker sets one. kind: Kafka's type of
-        the config. allowed: the allowed values, in words. effect: the config's effect here. broker:
-        returns the broker's value; None where the broker has no such setting. settings: the
-        broker's settings behind the config; the first one that is set applies.
+        default: the value where neither the topic nor the broker sets one.
+        kind: Kafka's type of the config.
+        allowed: the allowed values, in words.
+        effect: the config's effect here.
+        broker: returns the broker's value; None if the broker has no such setting.
+        settings: the broker's settings behind the config; the first one that is set applies.
     """
 
     name: str

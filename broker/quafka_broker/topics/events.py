@@ -6,7 +6,7 @@
     {"event": "topic_changed", "org": 1, "name": …, "generation": 0, "partitions": 4, "configs": …}
     {"event": "topic_deleted", "org": 1, "name": …}
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
-    {"event": "producer_ids", "up_to": …}        lower ids have been, or will be, handed out
+    {"event": "producer_ids", "up_to": …}        lower ids have been, or will be, allocated
     {"event": "producer_ids", "up_to": …, "restored": true}   … before a snapshot was restored
     {"event": "broker_configs", "scope": "cluster" or "own", "configs": {"message.max.bytes": "9"}}
     {"event": "group_configs", "org": 1, "group": …, "configs": {"share.isolation.level": …}}

@@ -21,8 +21,6 @@ def _invalid(message: str) -> RefusedError:
 def check_request(beat: Beat, assignors: Sequence[str], max_topics: int) -> None:
     """Check for errors that do not depend on the group. The limit of topics is Quafka's.
 
-    The limit is for topics by name: a pattern may match more.
-
     Raises:
         RefusedError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pyroaring import BitMap
 
 _COST = 200
-"""Bytes of a name with its number, besides its characters."""
+"""Bytes of a name with its number, without its characters."""
 
 
 class NumberedNames:
