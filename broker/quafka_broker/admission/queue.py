@@ -164,9 +164,7 @@ def claimed_records(records: Buffer) -> int:
 
 
 def _may_be_short(records: Buffer) -> bool:
-    """Decide by the header alone. Bytes that are no batch count as short: the check refuses them
-    early.
-    """
+    """Decide by the header alone. Bytes that are no batch count as short: they are refused soon."""
     if len(records) < BATCH_HEADER_SIZE:
         return True
     codec, count = claims(records)

@@ -188,11 +188,10 @@ class GroupJournal:
     async def as_members(
         self, event: Event, then: Callable[[bool], None]
     ) -> tuple[list[Member], Callable[[int | None], None]]:
-        """Encode an event as batches for a group of log entries; also returns a function to settle
-        it.
+        """Encode an event as batches for a group of log entries; returns them and a callback.
 
-        The function is called with the offset of the first batch, or None if the group is not in
-        the log. Long events are encoded in slices.
+        The callback gets the offset of the first batch, or None if the group is not in the log.
+        Long events are encoded in slices.
         """
         key: Key = (event["org"], event["group"])
         batches = await self._writer.encoded(event)

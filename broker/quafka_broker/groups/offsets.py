@@ -55,9 +55,7 @@ class GroupOffsets:
     # --- commit -----------------------------------------------------------------------------
 
     def commit_turn(self, org: int, group: str) -> asyncio.Lock:
-        """A lock that a commit holds until it is queued, so that a group's commits keep their
-        order.
-        """
+        """A lock that a commit holds until it is queued, which keeps a group's commits in order."""
         return self._turns.setdefault((org, group), asyncio.Lock())
 
     def has_turns(self, org: int, group: str) -> bool:

@@ -78,9 +78,7 @@ class BatchAdmission:
         return (request.org, request.transactional_id) not in self._table.unfinished
 
     async def prepare(self, request: ProduceRequest, batches: Joining) -> RefusedError | None:
-        """Wait on behalf of `admit`; returns the refusal of all the request's transactional
-        batches.
-        """
+        """Wait on behalf of `admit`; returns the refusal of the request's transactional batches."""
         if self._branches.is_elsewhere(request):
             return await self._branches.join(request, batches)
         await self._finishing.finished((request.org, request.transactional_id))

@@ -394,8 +394,7 @@ class Writer:
     # --- failure ----------------------------------------------------------------------------
 
     async def _take_back(self, error: OSError) -> None:
-        """Durably truncate the remains of a failed write. If this is impossible, the log has
-        failed.
+        """Durably truncate the remains of a failed write. If that fails, the log has failed.
 
         After a failed sync the log has always failed. The truncation then only makes it unlikely
         that the next start finds batches that were never acknowledged.
