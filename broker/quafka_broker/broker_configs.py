@@ -33,7 +33,7 @@ SETTINGS: dict[str, tuple[str, Setting]] = {
     for each in fields(BrokerConfig)
     if (name := each.name.replace("_", ".")) in _CHANGEABLE
 }
-"""By the config's name: the field of BrokerConfig, and its setting."""
+"""The field of BrokerConfig and its setting, by the config's name."""
 
 
 class BrokerConfigError(Exception):
@@ -44,7 +44,7 @@ class BrokerConfigError(Exception):
 class DynamicConfigs:
     """The configs that clients have set, as text by name: for all brokers, and for this one.
 
-    `static`: the settings without them.
+    `static`: the settings without these configs.
     """
 
     static: BrokerConfig = field(default_factory=BrokerConfig)
@@ -60,7 +60,7 @@ class DynamicConfigs:
             attribute, known = SETTINGS[name]
             try:
                 values[attribute] = known.parse(text)
-            except (ValueError, KeyError):  # a value that another version allowed
+            except (ValueError, KeyError):  # another version allowed the value
                 log.warning("%s: %r is not used; allowed: %s", name, text, known.allowed)
         return replace(self.static, **values)
 

@@ -19,7 +19,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[TopicCompaction], float]], ...] = (
     ("clean_bytes", "Bytes that passes have covered", lambda each: each.clean_bytes),
     ("due_partitions", "Partitions that the next pass includes", lambda each: each.due),
     (
-        "left_ratio", "Share of the examined bytes that the last passes have left",
+        "left_ratio", "Share of the examined bytes that the last passes have kept",
         lambda each: each.ratio,
     ),
 )  # fmt: skip

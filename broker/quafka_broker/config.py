@@ -70,7 +70,7 @@ def broker_addresses(text: str) -> tuple[str, ...]:
 
 
 class StoreUrl(str):
-    """The URL of an object store, or of a folder in the place of one (`file:///…`)."""
+    """The URL of an object store, or of a folder that serves as one (`file:///…`)."""
 
     __slots__ = ()
 
@@ -101,38 +101,40 @@ class LogSettings(OpsSettings):
     """The settings of the log, its topics, groups and snapshots."""
 
     data: Path | StoreUrl = setting(
-        Path("./quafka-data"), "folder of the log and the keys, or the URL of an object store that "
-        "has the log", data_place, "a path, s3://…, gs://…, az://… or file:///…",
+        Path("./quafka-data"), "folder of the log and the keys, or the URL of the object store "
+        "that holds the log", data_place, "a path, s3://…, gs://…, az://… or file:///…",
     )  # fmt: skip
     cache: Path = setting(
-        Path("./quafka-cache"), "with data in an object store: local folder of the keys, and of "
-        "copies that may be lost", settings.path, "a path",
+        Path("./quafka-cache"), "with data in an object store: local folder for the keys and for "
+        "disposable copies", settings.path, "a path",
     )  # fmt: skip
     store_shards: int = setting(
-        4, "number of shards of a cluster, fixed when its first broker starts: the parts in which "
-        "its log is spread over brokers", settings.whole(1, MOST_SHARDS), "1 to 1024",
+        4, "number of shards of a cluster, the parts of its log that are spread over brokers; "
+        "fixed when its first broker starts", settings.whole(1, MOST_SHARDS), "1 to 1024",
     )  # fmt: skip
     store_cache_bytes: int = setting(
         1 << 30, "with data in an object store: disk space for copies, in bytes",
         settings.whole(64 << 20, 1 << 50), "67108864 to 1125899906842624",
     )  # fmt: skip
     store_timeout_ms: int = setting(
-        10_000, "how long the object store may be silent before appends are refused, with errors "
-        "that clients retry, in ms", settings.whole(100, 600_000), "100 to 600000",
+        10_000, "how long the object store may be silent before appends are refused with "
+        "retriable errors, in ms", settings.whole(100, 600_000), "100 to 600000",
     )  # fmt: skip
     store_view_interval_ms: int = setting(
-        30_000, "with data in an object store: least time between two views of the log for Spark, "
-        "unless topics have changed, in ms", settings.whole(1_000, 86_400_000), "1000 to 86400000",
+        30_000, "with data in an object store: minimum time between two views of the log for "
+        "Spark, unless topics have changed, in ms", settings.whole(1_000, 86_400_000),
+        "1000 to 86400000",
     )  # fmt: skip
     store_grace_ms: int = setting(
-        600_000, "with data in an object store: how long objects stay that the log does not need "
-        "any more, for readers that began before, in ms", settings.whole(60_000, 604_800_000),
+        600_000, "with data in an object store: how long objects that the log no longer needs "
+        "are kept for readers that still use them, in ms", settings.whole(60_000, 604_800_000),
         "60000 to 604800000",
     )  # fmt: skip
     store_prices: str = setting(
         "put=0.005,get=0.0004,stored=0.023,read=0,written=0", "prices of the object store in "
-        "dollars, for the estimate on the status page: 1,000 requests that write (put) or read "
-        "(get), a GB stored for a month, a GB that leaves (read) or enters (written) the store",
+        "dollars, for the estimate on the status page: per 1,000 requests that write (put) or "
+        "read (get), per GB stored for a month, per GB that leaves (read) or enters (written) the "
+        "store",
         prices, "name=dollars, separated by commas",
     )  # fmt: skip
     cluster_env: str = setting(
@@ -144,15 +146,16 @@ class LogSettings(OpsSettings):
         _optional_rrl_part, "up to 64 of a-z, A-Z, 0-9, _, -",
     )  # fmt: skip
     num_partitions: int = setting(
-        1, "number of partitions of topics that are created without one",
+        1, "number of partitions of topics that are created without a count",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     max_partitions_per_topic: int = setting(
-        20_000, "most partitions of a topic",
+        20_000, "maximum number of partitions of a topic",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     max_partitions_per_org: int = setting(
-        200_000, "most partitions of all topics of an org; each topic has at least one",
+        200_000, "maximum number of partitions of all topics of an org; each topic has at least "
+        "one",
         settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     auto_create_topics_enable: bool = setting(
@@ -180,18 +183,19 @@ class LogSettings(OpsSettings):
         "delete, compact, both, or nothing",
     )  # fmt: skip
     log_retention_hours: int = setting(
-        -1, "how long records are kept by their timestamps, in hours; Kafka's default is 168",
+        -1, "how long records are kept, by their timestamps, in hours; Kafka's default is 168",
         settings.whole(-1, 1 << 31), "-1 (for ever) or more",
     )  # fmt: skip
     log_retention_ms: int | None = setting(
-        None, "the same in ms; wins over hours", _optional_retention, "-1 (for ever) or more"
-    )
+        None, "as log.retention.hours, but in ms; overrides it",
+        _optional_retention, "-1 (for ever) or more",
+    )  # fmt: skip
     log_retention_bytes: int = setting(
         -1, "size of a partition above which its oldest records are deleted, in bytes",
         settings.whole(-1, _MAX_LONG), "-1 (no limit) or more",
     )  # fmt: skip
     log_retention_check_interval_ms: int = setting(
-        300_000, "interval between searches for old records, in ms",
+        300_000, "interval between searches for records to delete, in ms",
         settings.whole(100, 86_400_000), "100 to 86400000",
     )  # fmt: skip
     log_cleaner_min_cleanable_ratio: float = setting(
@@ -211,7 +215,7 @@ class LogSettings(OpsSettings):
         settings.whole(0, _MAX_LONG), "0 or more",
     )  # fmt: skip
     log_cleaner_enable: bool = setting(
-        True, "compact topics with cleanup.policy=compact; it needs wal.rewrite",
+        True, "compact topics with cleanup.policy=compact; requires wal.rewrite",
         settings.boolean, "true, false",
     )  # fmt: skip
     log_cleaner_backoff_ms: int = setting(
@@ -223,14 +227,14 @@ class LogSettings(OpsSettings):
         settings.whole(16 << 20, 16 << 30), "16777216 to 17179869184",
     )  # fmt: skip
     log_cleaner_max_wait_ms: int = setting(
-        3_600_000, "how long a partition waits to be compacted if many bytes must be rewritten "
+        3_600_000, "how long compaction of a partition is put off if many bytes must be rewritten "
         "for few dirty ones, in ms", settings.whole(0, 2_592_000_000), "0 to 2592000000",
     )  # fmt: skip
     max_producers_per_org: int = setting(
-        100_000, "most idempotent producers that the broker remembers for an org, counted once "
-        "for each partition they write to; beyond it, those silent for longest must "
-        "begin a new epoch; also most new ids for idempotent producers of an org in an hour, "
-        "but 1,000 at least",
+        100_000, "maximum number of idempotent producers that the broker remembers for an org, "
+        "counted once for each partition they write to; beyond it, those silent for longest must "
+        "begin a new epoch; also the limit of new ids for idempotent producers of an org in an "
+        "hour, which is at least 1,000",
         settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
@@ -238,7 +242,7 @@ class LogSettings(OpsSettings):
         settings.whole(1, _MAX_LONG), "1 or more",
     )  # fmt: skip
     transaction_max_timeout_ms: int = setting(
-        900_000, "longest timeout of a transaction, in ms; a transaction that is open for longer "
+        900_000, "longest timeout of a transaction, in ms; a transaction that stays open longer "
         "than its producer's timeout is aborted", settings.whole(1, (1 << 31) - 1),
         "1 to 2147483647",
     )  # fmt: skip
@@ -247,10 +251,11 @@ class LogSettings(OpsSettings):
         settings.whole(1, _MAX_LONG), "1 or more",
     )  # fmt: skip
     transaction_max_ids_per_org: int = setting(
-        50_000, "most transactional ids of an org", settings.whole(1, 10_000_000), "1 to 10000000"
-    )
+        50_000, "maximum number of transactional ids of an org",
+        settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
     transaction_max_partitions: int = setting(
-        10_000, "most partitions and groups of one transaction, and most offsets in it",
+        10_000, "maximum number of partitions and groups of a transaction, and of offsets in it",
         settings.whole(1, 20_000), "1 to 20000",
     )  # fmt: skip
     group_min_session_timeout_ms: int = setting(
@@ -262,25 +267,27 @@ class LogSettings(OpsSettings):
         settings.whole(1, 86_400_000), "1 to 86400000",
     )  # fmt: skip
     group_initial_rebalance_delay_ms: int = setting(
-        3_000, "how long a group that was empty waits for more members, in ms",
+        3_000, "how long a group that was empty waits for further members, in ms",
         settings.whole(0, 3_600_000), "0 to 3600000",
     )  # fmt: skip
     group_max_size: int = setting(
-        10_000, "most members of a consumer group", settings.whole(1, 1_000_000), "1 to 1000000"
-    )
+        10_000, "maximum number of members of a consumer group",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
     group_max_bytes: int = setting(
-        96 << 20, "most memory that the members of a consumer group take, with their metadata and "
+        96 << 20, "maximum memory for the members of a consumer group, with their metadata and "
         "assignments, in bytes", settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
     )  # fmt: skip
     group_max_groups: int = setting(
-        10_000, "most consumer groups of an org", settings.whole(1, 1_000_000), "1 to 1000000"
-    )
+        10_000, "maximum number of consumer groups of an org",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
     group_max_members: int = setting(
-        50_000, "most members of all consumer groups of an org",
+        50_000, "maximum number of members of all consumer groups of an org",
         settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     group_total_max_bytes: int = setting(
-        256 << 20, "most memory that the members of all consumer groups of an org take, in bytes",
+        256 << 20, "maximum memory for the members of all consumer groups of an org, in bytes",
         settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
     group_share_session_timeout_ms: int = setting(
@@ -308,8 +315,8 @@ class LogSettings(OpsSettings):
         settings.whole(1, 86_400_000), "1 to 86400000",
     )  # fmt: skip
     group_share_assignment_interval_ms: int = setting(
-        1_000, "least time between two assignments of a share group, in ms; one with "
-        "at most 300 members and partitions is assigned at once",
+        1_000, "minimum time between two assignments of a share group, in ms; a group with at most "
+        "300 members and partitions is assigned at once",
         settings.whole(0, 3_600_000), "0 to 3600000",
     )  # fmt: skip
     group_share_min_assignment_interval_ms: int = setting(
@@ -321,10 +328,11 @@ class LogSettings(OpsSettings):
         settings.whole(0, 3_600_000), "0 to 3600000",
     )  # fmt: skip
     group_share_max_size: int = setting(
-        200, "most members of a share group", settings.whole(1, 10_000), "1 to 10000"
-    )
+        200, "maximum number of members of a share group",
+        settings.whole(1, 10_000), "1 to 10000",
+    )  # fmt: skip
     group_share_record_lock_duration_ms: int = setting(
-        30_000, "how long a member of a share group has the records that it acquires, in ms",
+        30_000, "how long a member of a share group holds the records that it acquires, in ms",
         settings.whole(100, 3_600_000), "100 to 3600000",
     )  # fmt: skip
     group_share_min_record_lock_duration_ms: int = setting(
@@ -336,34 +344,36 @@ class LogSettings(OpsSettings):
         settings.whole(100, 3_600_000), "100 to 3600000",
     )  # fmt: skip
     group_share_delivery_count_limit: int = setting(
-        5, "how often a share group delivers a record that is released or not acknowledged",
+        5, "how many times a share group delivers a record that is released or not acknowledged",
         settings.whole(2, 100), "2 to 100",
     )  # fmt: skip
     group_share_min_delivery_count_limit: int = setting(
-        2, "least share.delivery.count.limit of a share group", settings.whole(1, 100), "1 to 100"
-    )
+        2, "lowest share.delivery.count.limit of a share group",
+        settings.whole(1, 100), "1 to 100",
+    )  # fmt: skip
     group_share_max_delivery_count_limit: int = setting(
-        10, "greatest share.delivery.count.limit of a share group",
+        10, "highest share.delivery.count.limit of a share group",
         settings.whole(1, 100), "1 to 100",
     )  # fmt: skip
     group_share_min_partition_max_record_locks: int = setting(
-        100, "least share.partition.max.record.locks of a share group",
+        100, "lowest share.partition.max.record.locks of a share group",
         settings.whole(1, 10_000), "1 to 10000",
     )  # fmt: skip
     group_share_max_partition_max_record_locks: int = setting(
-        4_000, "greatest share.partition.max.record.locks of a share group",
+        4_000, "highest share.partition.max.record.locks of a share group",
         settings.whole(1, 10_000), "1 to 10000",
     )  # fmt: skip
     group_share_partition_max_record_locks: int = setting(
-        2_000, "most offsets of a partition that a share group has in flight",
+        2_000, "maximum number of offsets of a partition that a share group has in flight",
         settings.whole(10, 10_000), "10 to 10000",
     )  # fmt: skip
     group_share_max_partitions: int = setting(
-        20_000, "most partitions that the share groups of an org read, each group's counted",
+        20_000, "maximum number of partitions that the share groups of an org read, counted for "
+        "each group",
         settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     group_share_max_in_flight: int = setting(
-        2_000_000, "most offsets that the share groups of an org have in flight",
+        2_000_000, "maximum number of offsets that the share groups of an org have in flight",
         settings.whole(1_000, 1 << 40), "1000 to 1099511627776",
     )  # fmt: skip
     group_consumer_session_timeout_ms: int = setting(
@@ -391,8 +401,8 @@ class LogSettings(OpsSettings):
         settings.whole(1, 86_400_000), "1 to 86400000",
     )  # fmt: skip
     group_consumer_assignment_interval_ms: int = setting(
-        1_000, "least time between two assignments of a group of the consumer group protocol, in "
-        "ms; one with at most 300 members and partitions is assigned at once",
+        1_000, "minimum time between two assignments of a group of the consumer group protocol, "
+        "in ms; a group with at most 300 members and partitions is assigned at once",
         settings.whole(0, 3_600_000), "0 to 3600000",
     )  # fmt: skip
     group_consumer_min_assignment_interval_ms: int = setting(
@@ -404,12 +414,12 @@ class LogSettings(OpsSettings):
         settings.whole(0, 3_600_000), "0 to 3600000",
     )  # fmt: skip
     group_consumer_max_size: int = setting(
-        10_000, "most members of a group of the consumer group protocol",
+        10_000, "maximum number of members of a group of the consumer group protocol",
         settings.whole(1, 1_000_000), "1 to 1000000",
     )  # fmt: skip
     group_consumer_max_topics: int = setting(
-        5_000, "most topics that a member of the consumer group protocol is subscribed to, by name "
-        "or by a pattern", settings.whole(1, 100_000), "1 to 100000",
+        5_000, "maximum number of topics that a member of the consumer group protocol is "
+        "subscribed to, by name or by a pattern", settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     group_consumer_assignors: str = setting(
         "uniform,range", "assignors of the consumer group protocol that members may choose; the "
@@ -418,21 +428,21 @@ class LogSettings(OpsSettings):
         ), "uniform, range, or both in either order",
     )  # fmt: skip
     group_consumer_migration_policy: str = setting(
-        "bidirectional", "whether a group of the classic protocol becomes one of the consumer "
-        "group protocol when a consumer of that joins (upgrade), and one of the classic protocol "
-        "again when only classic members are left (downgrade)",
+        "bidirectional", "whether a group of the classic protocol switches to the consumer group "
+        "protocol when a consumer that uses it joins (upgrade), and back to the classic protocol "
+        "when only classic members are left (downgrade)",
         settings.choice("bidirectional", "upgrade", "downgrade", "disabled"),
         "bidirectional, upgrade, downgrade, disabled",
     )  # fmt: skip
     group_consumer_regex_refresh_interval_ms: int = setting(
-        600_000, "how often the topics that a member's pattern matches are looked up, if no topic "
-        "was created or deleted meanwhile, in ms",
+        600_000, "how often the topics that a member's pattern matches are looked up while no "
+        "topic is created or deleted, in ms",
         settings.whole(10_000, 86_400_000), "10000 to 86400000",
     )  # fmt: skip
     offsets_retention_minutes: int = setting(
         10_080,
-        "how long to keep the offsets of a consumer group without members, or in topics "
-        "that no member is subscribed to, in minutes",
+        "how long the offsets of a consumer group are kept while it has no members, or while no "
+        "member is subscribed to their topic, in minutes",
         settings.whole(1, 1 << 31), "1 to 2147483648",
     )  # fmt: skip
     offset_metadata_max_bytes: int = setting(
@@ -444,20 +454,22 @@ class LogSettings(OpsSettings):
         settings.whole(1 << 20, 64 << 20), "1048576 to 67108864",
     )  # fmt: skip
     offsets_max_bytes: int = setting(
-        512 << 20, "most memory that the committed offsets of an org take, in bytes; an offset "
-        "takes about 700", settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
+        512 << 20, "maximum memory for the committed offsets of an org, in bytes; an offset takes "
+        "about 700", settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
     security_max_orgs: int = setting(
-        10_000, "most orgs that have a record", settings.whole(1, 1_000_000), "1 to 1000000"
-    )
+        10_000, "maximum number of orgs that have a record",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
     security_max_users_per_org: int = setting(
-        10_000, "most users of an org", settings.whole(1, 100_000), "1 to 100000"
+        10_000, "maximum number of users of an org", settings.whole(1, 100_000), "1 to 100000"
     )
     security_max_acls_per_org: int = setting(
-        10_000, "most ACLs of an org", settings.whole(1, 100_000), "1 to 100000"
+        10_000, "maximum number of ACLs of an org", settings.whole(1, 100_000), "1 to 100000"
     )
     security_max_quotas_per_org: int = setting(
-        10_000, "most users, client ids and addresses of an org that have quotas of their own",
+        10_000, "maximum number of users, client ids and addresses of an org that have quotas of "
+        "their own",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     wal_fsync: str = setting(
@@ -470,16 +482,17 @@ class LogSettings(OpsSettings):
         settings.whole(1 << 16, 16 << 30), "65536 to 17179869184",
     )  # fmt: skip
     wal_object_linger_ms: int = setting(
-        50, "with data in an object store: least time between two objects of the log, less the "
-        "share of wal.object.bytes that waits, in ms; the first append after a pause does not wait",
+        50, "with data in an object store: minimum time between two objects of the log, in ms, "
+        "reduced by the share of wal.object.bytes that waits; the first append after a pause does "
+        "not wait",
         settings.whole(0, 10_000), "0 to 10000",
     )  # fmt: skip
     wal_object_bytes: int = setting(
-        8 << 20, "bytes of appends that make an object of the log at once",
+        8 << 20, "bytes of waiting appends from which an object of the log is written at once",
         settings.whole(1 << 16, 64 << 20), "65536 to 67108864",
     )  # fmt: skip
     wal_checkpoint_bytes: int = setting(
-        256 << 20, "bytes written between two checkpoints; a start reads at most as many",
+        256 << 20, "bytes written between two checkpoints; a start reads at most this much",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
     wal_reserve_bytes: int = setting(
@@ -492,7 +505,7 @@ class LogSettings(OpsSettings):
         settings.boolean, "true, false",
     )  # fmt: skip
     wal_rewrite_bytes_per_second: int = setting(
-        32 << 20, "most bytes a second that rewriting reads and writes",
+        32 << 20, "maximum bytes per second that rewriting reads and writes",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
     kafka_log_dirs: tuple[Path, ...] = setting(
@@ -501,7 +514,7 @@ class LogSettings(OpsSettings):
         settings.paths, "paths, separated by commas",
     )  # fmt: skip
     kafka_log_org: int = setting(
-        1, "the org that has the topics of kafka.log.dirs",
+        1, "the org that owns the topics of kafka.log.dirs",
         settings.whole(1, 0xFFFFFFFF), "1 to 4294967295",
     )  # fmt: skip
     sources_redis_allowed: tuple[str, ...] = setting(
@@ -517,37 +530,37 @@ class LogSettings(OpsSettings):
         settings.optional_path, "a path",
     )  # fmt: skip
     sources_redis_servers_per_org: int = setting(
-        8, "most Redis servers that an org's topics use at a time; another database or another "
-        "auth counts as a server, and each has up to 6 connections",
+        8, "maximum number of Redis servers that an org's topics use at a time; another database "
+        "or another auth counts as a server, and each has up to 6 connections",
         settings.whole(1, 1_000), "1 to 1000",
     )  # fmt: skip
     sources_redis_timeout_ms: int = setting(
-        5_000, "longest wait for an answer of a Redis server, in ms",
+        5_000, "longest wait for an answer from a Redis server, in ms",
         settings.whole(100, 60_000), "100 to 60000",
     )  # fmt: skip
     sources_redis_answer_bytes: int = setting(
-        32 << 20, "longest answer of a Redis server that the broker takes, in bytes; up to 5 may "
-        "be in memory for each server, and larger entries cannot be read",
+        32 << 20, "longest answer that the broker accepts from a Redis server, in bytes; up to 5 "
+        "may be in memory for each server, and larger entries cannot be read",
         settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
     )  # fmt: skip
     sources_redis_queued_bytes: int = setting(
-        64 << 20, "most bytes of batches that wait for one Redis server",
+        64 << 20, "maximum bytes of batches that wait for one Redis server",
         settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
     )  # fmt: skip
     sources_redis_snapshot_bytes: int = setting(
-        4 << 30, "most bytes of an org's records that a snapshot copies from Redis; 0: none",
+        4 << 30, "maximum bytes of an org's records that a snapshot copies from Redis; 0: none",
         settings.whole(0, 1 << 44), "0 to 17592186044416",
     )  # fmt: skip
     snapshot_pins_max: int = setting(
-        8, "most snapshot pins that one node, or all commands on this machine, may hold at "
-        "a time", settings.whole(1, 1_000), "1 to 1000",
+        8, "maximum number of snapshot pins that one node, or all commands on this machine, may "
+        "hold at a time", settings.whole(1, 1_000), "1 to 1000",
     )  # fmt: skip
     snapshot_pin_lease_ms: int = setting(
         600_000, "how long a pin that is held over the mesh lasts without a read, in ms",
         settings.whole(1_000, 86_400_000), "1000 to 86400000",
     )  # fmt: skip
     snapshot_pin_max_ms: int = setting(
-        86_400_000, "longest life of a pin, in ms; a pin keeps files that the log has freed",
+        86_400_000, "longest lifetime of a pin, in ms; a pin keeps files that the log has freed",
         settings.whole(1_000, 2_592_000_000), "1000 to 2592000000",
     )  # fmt: skip
     snapshot_interval_ms: int = setting(
@@ -567,12 +580,12 @@ class LogSettings(OpsSettings):
 
     @property
     def folder(self) -> Path:
-        """The local folder: the data, or what belongs to this machine if a store has the data."""
+        """The local folder: the data folder or, if a store has the data, the cache."""
         return self.cache if isinstance(self.data, StoreUrl) else self.data
 
     @property
     def store(self) -> StoreUrl | None:
-        """The object store that has the log; None: the folder has it."""
+        """The object store that has the log, or None if the folder has it."""
         return self.data if isinstance(self.data, StoreUrl) else None
 
 
@@ -581,12 +594,12 @@ class BrokerConfig(LogSettings):
     """All settings of `quafka broker`."""
 
     mesh_listen: str = setting(
-        "127.0.0.1:9192", "UDP address for gateways; port 0 takes a free one",
+        "127.0.0.1:9192", "UDP address for gateways; port 0 picks a free port",
         settings.address, settings.ADDRESS,
     )  # fmt: skip
     mesh_advertised: str = setting(
         "", "with data in an object store: mesh address for gateways and other brokers; default: "
-        "that of mesh.listen", settings.optional_address, settings.ADDRESS,
+        "mesh.listen", settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
     mesh_allow: tuple[str, ...] = setting(
         (), "nodes that may connect, with their rights, separated by commas; a bare node id "
@@ -596,7 +609,7 @@ class BrokerConfig(LogSettings):
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting("entries")
     mesh_brokers: tuple[str, ...] = setting(
         (), "the brokers that transactions may span, separated by commas; all brokers may have the "
-        "same list; the others may connect to this one, with the right to coordinate",
+        "same list; the others may connect to this one and have the right to coordinate",
         broker_addresses, "NODE_ID@host:port",
     )  # fmt: skip
     node_key: Path | None = setting(

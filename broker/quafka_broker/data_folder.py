@@ -35,7 +35,7 @@ class DataFolder:
 
     @property
     def size(self) -> int:
-        """Size of its file system in bytes."""
+        """The size of its file system in bytes."""
         return shutil.disk_usage(self._path).total
 
     def hold(self, *, to_import: bool = False) -> None:

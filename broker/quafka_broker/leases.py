@@ -1,9 +1,10 @@
 """Leases: gateways answer fetches from memory, and changes wait until the gateways know of them.
 
-A gateway that holds a lease may serve records that it has read without asking the broker again. So
-before a topic is deleted or a log start moves, every holder in its org must have confirmed the
-change, or its lease must have expired: the change itself waits. For another org's change, a holder
-learns only that the serial has moved. docs/adr has the proof that no stale byte is served.
+A gateway that holds a lease may serve the records that it has read without another request to the
+broker. So before a topic is deleted or a log start moves, every holder in its org must have
+confirmed the change, or its lease must have expired: the change itself waits. For another org's
+change, a holder sees only that the serial has moved. docs/adr has the proof that no stale byte is
+served.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 
 LEASE_SECONDS = 2.0
-_PARKED_PART = 4  # of a lease, so that a holder that asks again always has one
+_PARKED_PART = 4  # of a lease, so that a holder that renews it always has one
 _REMEMBERED = 1_000  # changes, for holders whose lease has expired meanwhile
 
 
@@ -54,19 +55,19 @@ class Leases:
         self._draining = False
 
     def wait_for_predecessor(self) -> None:
-        """Make changes wait for a lease's length: the last run may have given leases."""
+        """Make changes wait for the length of a lease: the previous run may have granted leases."""
         self._others_until = asyncio.get_running_loop().time() + self._seconds
 
     # --- for holders ------------------------------------------------------------------------
 
     async def hold(self, org: int, peer: str, op: HoldLease) -> HoldLeaseResp:
-        """Give or prolong a lease. Parked until there is news, or the lease needs renewal."""
+        """Grant or extend a lease. Parked until there is news, or the lease must be renewed."""
         now = asyncio.get_running_loop().time()
         heard = min(op.heard, self._serial) if op.incarnation == self._incarnation else -1
         self._drop_ended(now)
         holder = self._holders.get((org, peer, op.holder))
         if holder is None:
-            # It serves nothing from memory before it has this answer, which has all changes.
+            # It serves nothing from memory until it has this answer, which includes all changes.
             holder = self._holders[org, peer, op.holder] = _Holder(
                 now + self._seconds, self._serial
             )
@@ -77,7 +78,7 @@ class Leases:
             if not self._draining:
                 await self._wait_for_news(holder)
         else:
-            # Not prolonged: a holder that never confirms must not hold up changes.
+            # Not extended: a holder that never confirms must not delay changes.
             holder.heard = heard
             return self._answer(org, heard, 0.0)
         return self._answer(org, heard, self._seconds)
@@ -119,9 +120,9 @@ class Leases:
 
     @asynccontextmanager
     async def changing(self, changes: Changes) -> AsyncGenerator[None]:
-        """The body may change these partitions: no gateway serves from memory what it deletes.
+        """Guard a change of these partitions: no gateway serves deleted records from memory.
 
-        Entering waits for the holders, at most for a lease's length.
+        Entering waits for the holders, for the length of a lease at most.
         """
         self._serial += 1
         self._under_way += 1

@@ -1,4 +1,4 @@
-"""The other brokers: mesh connections to those of `mesh.brokers`."""
+"""Mesh connections to the other brokers in `mesh.brokers`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quafka_mesh_ops.settings import split_address
 from quafka_telemetry.tracing import Tracer
 
 _SECONDS = 5.0
-"""Deadline of an op: a produce waits for it, and its gateway waits for 30 s at most."""
+"""Deadline of an op: a produce waits for it, and the gateway of the produce for 30 s at most."""
 
 
 def grants_of(brokers: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A broker's metrics, read from counters that the broker keeps in any case.
 
 The metrics of each partition and group have the names of kafka_exporter, so that dashboards and
-alerts carry over. They are on a page of their own.
+alerts carry over. They are on a separate page.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class GroupLag(NamedTuple):
 class _Lags:
     """The lag of every group in every partition that it has committed in, in columns.
 
-    With an object for each, the garbage collector would soon search all objects of the broker,
-    which takes longer than anything here.
+    With an object for each, garbage collection would soon scan all objects of the broker, which
+    takes longer than everything here.
     """
 
     groups: list[GroupLag] = field(default_factory=list[GroupLag])
@@ -140,7 +140,7 @@ class BrokerMetrics:
         self._lags = lags
 
     def _share_lags(self, org: int, group: Group) -> Iterator[PartitionLag]:
-        """Where a share group is, in the partitions of this broker."""
+        """The lag of a share group in the partitions of this broker."""
         for share in self.state.shares.table.of((org, group.name)):
             topic = self.state.registry.find(org, "", share.place.topic_id)
             if topic is None or not topic.has(share.place.partition):

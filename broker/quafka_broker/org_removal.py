@@ -1,8 +1,8 @@
-"""Deletes what a broker has of deleted orgs, in the background.
+"""Deletes the data of deleted orgs from a broker, in the background.
 
-Users, rules and quotas go first, then topics, groups and transactional ids, some at a time. The
-org's record goes last: a restart finds it and goes on. Gateways let nobody in from the beginning.
-The log's bytes are freed as after other deletions of topics.
+Users, rules and quotas are deleted first, then topics, groups and transactional ids, some at a
+time, and finally the org's record, so that a restart continues the deletion. Gateways reject all
+clients of the org from the beginning. The log's bytes are freed as after other deletions of topics.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = logging.getLogger("quafka.broker.security")
 
 _AT_ONCE = 200
 _RETRY_SECONDS = 1.0
-"""Until members that join again, and transactions that end, are gone as well."""
+"""The pause before another attempt, for members that rejoin and transactions that end."""
 
 
 async def run_org_removal(state: BrokerState) -> None:
-    """Delete orgs for ever."""
+    """Keep deleting orgs that are marked as deleted."""
     security = state.security
     while True:
         await security.deleting.wait()
@@ -30,7 +30,7 @@ async def run_org_removal(state: BrokerState) -> None:
         for org in security.orgs_to_delete():
             try:
                 if await remove_org(state, org):
-                    log.info("org %d is deleted", org)
+                    log.info("org %d was deleted", org)
                     continue
             except StorageError as e:
                 log.warning("org %d cannot be deleted now: %s", org, e)
@@ -40,10 +40,10 @@ async def run_org_removal(state: BrokerState) -> None:
 
 
 async def remove_org(state: BrokerState, org: int) -> bool:
-    """Delete what there is of an org; False where something is in use until later.
+    """Delete the data of an org; False if some of it is still in use.
 
     Raises:
-        StorageError: some of it is still there.
+        StorageError: some of it still exists.
     """
     while await state.security.remove_records(org):
         pass
@@ -57,7 +57,7 @@ async def remove_org(state: BrokerState, org: int) -> bool:
 
 
 async def _remove_topics(state: BrokerState, org: int) -> int:
-    """Delete topics; returns how many remain. Those of Kafka's folders are not the broker's."""
+    """Delete topics; returns how many remain. Topics of Kafka's folders are not the broker's."""
     topics = [
         topic
         for topic in state.registry.topics(org)

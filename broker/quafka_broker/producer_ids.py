@@ -1,12 +1,12 @@
 """The allocation of producer ids.
 
 A producer may write to several brokers through one gateway, with the id that one of the brokers
-gave. If another broker gave the same id to another producer, a third broker would take new batches
-for repeated ones. So each broker allocates from a space of its own, and no id twice.
+allocated. If another broker allocated the same id to another producer, a third broker would mistake
+new batches for repeated ones. So each broker allocates from its own space, and no id twice.
 
-The space is shared by all orgs. An org has blocks of its own, which begin at random distances above
-all others, so its ids tell little of how many others get. And the idempotent producers of an org
-get at most `max.producer.ids` ids in an hour, or the org could use up the space.
+The space is shared by all orgs. An org has its own blocks, which begin at random distances above
+all others, so its ids reveal little about the number of ids of others. And the idempotent producers
+of an org get at most `max.producer.ids` ids in an hour; otherwise the org could exhaust the space.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.log import Log
 
 PRODUCER_ID_BLOCK = 1_000
-"""Ids that one event of the registry allocates, at least."""
+"""The minimum number of ids that one event of the registry allocates."""
 _ORG_BLOCK = 64
 _MOST_SKIPPED = 7
-"""Blocks that are left out before an org's next one, at most."""
+"""The maximum number of blocks that are skipped before an org's next one."""
 _MOST_PER_EVENT = PRODUCER_ID_BLOCK + (_MOST_SKIPPED + 1) * _ORG_BLOCK
-"""Ids by which one event raises the highest allocated one, at most."""
+"""The maximum by which one event raises the highest allocated id."""
 _HOUR = 3_600.0
 _SPACE_SIZE = 1 << 32
 
@@ -50,7 +50,7 @@ def producer_id_space(cluster_id: str) -> range:
 
 @dataclass(slots=True)
 class _OrgIds:
-    """The ids that an org gets next, and how many more it may have now."""
+    """The next ids of an org, and how many more it may have now."""
 
     next: int = 0
     stop: int = 0
@@ -71,7 +71,7 @@ class ProducerIds:
     """Allocates producer ids; blocks of them are events of the registry.
 
     Args:
-        limit: the most ids for idempotent producers of an org in an hour.
+        limit: the maximum number of ids for idempotent producers of an org in an hour.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class ProducerIds:
         self._next = 0
 
     def begin(self, lost_events: int) -> None:
-        """Begin above every id that may be allocated: each lost event may have allocated a block.
+        """Begin above every id that may be allocated: any lost event may have allocated a block.
 
-        The registry must have been replayed, and the cluster have an id.
+        The registry must have been replayed, and the cluster must have an id.
         """
         space = self._space = producer_id_space(self._registry.cluster_id)
         up_to = max(space.start, self._registry.producer_ids_up_to)
@@ -117,14 +117,14 @@ class ProducerIds:
         return self._space.start <= producer_id < self._registry.producer_ids_up_to
 
     def admit(self, org: int) -> bool:
-        """Whether another idempotent producer of an org may have an id now; if so, it is counted.
+        """Whether another idempotent producer of an org may have an id now; counts it if so.
 
-        Those of transactions are bounded by the number of transactional ids.
+        Transactional producers are bounded by the number of transactional ids.
         """
         return self._org(org).take(self._limit(org), self._clock())
 
     async def allocate(self, org: int) -> int:
-        """An id that is never allocated again, by this broker or another, whatever crashes.
+        """Allocate an id, which no broker ever allocates again, whatever crashes.
 
         Raises:
             StorageError: no new block of ids could be recorded.
@@ -154,10 +154,10 @@ class ProducerIds:
         self._next = stop
 
     async def skip(self, count: int) -> None:
-        """Never allocate the next `count` ids: this log is a copy. Durable on return.
+        """Never allocate the next `count` ids, since this log is a copy. Durable on return.
 
         Raises:
-            StorageError: they may be allocated.
+            StorageError: they may still be allocated.
         """
 
         async def skip() -> None:
@@ -168,7 +168,7 @@ class ProducerIds:
         await self._journal.in_turn(skip)
 
     def _may_lack(self, id_: PartitionId, offset: int) -> bool:
-        """Whether records after this one may be lost: the log is a copy from before them."""
+        """Whether later records may be missing, since the log is a copy from before them."""
         try:
             global_id = self._wal.partition(id_).global_id_at(offset)
         except (OffsetGoneError, IndexError):

@@ -102,7 +102,7 @@ class Broker:
         config = self._config
         self._folder.hold()
         held = asyncio.get_running_loop().time()
-        # Started first, to distinguish a long recovery from a broker that hangs.
+        # Started first, so that a long recovery can be told from a broker that hangs.
         self._operations_address = await self._operations.start(
             *split_address(config.ops_listen), config.page_files
         )
@@ -139,7 +139,7 @@ class Broker:
             raise StartupError("mesh.brokers is for brokers with data folders of their own")
         if config.snapshot_interval_ms:
             raise StartupError(
-                "snapshot.interval.ms is for brokers with data folders; of a log in an object "
+                "snapshot.interval.ms is for brokers with data folders; for a log in an object "
                 "store, `quafka snapshot create URL` makes snapshots, which copy nothing"
             )
         self._busy_with = "opening the store"

@@ -1,6 +1,6 @@
-"""One shard: a log, everything that is made from it, and its background tasks.
+"""One shard: a log, the state derived from it, and its background tasks.
 
-A broker with a local folder has one, shard 0.
+A broker with a local folder has one shard, shard 0.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Shard:
 
     Attributes:
         number: the shard's number in its cluster.
-        state: the log and everything that is made from it.
-        busy_with: what a shard that does not serve yet, or any more, is doing; else empty.
+        state: the log and the state derived from it.
+        busy_with: the work of a shard that does not serve yet, or no longer; otherwise empty.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Shard:
         *,
         cluster_id: str = "",
     ) -> None:
-        """`folder`: this process alone has it; the snapshots' and the descriptors' sockets are in
-        it. `cluster_id`: the name of a new log; empty: a random one."""
+        """`folder`: held by this process alone; has the sockets of snapshots and descriptors.
+        `cluster_id`: the name of a new log; empty: a random one."""
         self.number = number
         self._config = config
         self._folder = folder
@@ -80,10 +80,9 @@ class Shard:
         return handlers(self.state, self._stats)
 
     async def open(self, held: float | None = None) -> None:
-        """Recover the log. This process alone has its folder since `held` (loop time).
+        """Recover the log. This process alone has held its folder since `held` (loop time).
 
-        None: every record that anybody has read is in the log, whatever has happened to its last
-        owner.
+        None: every record that was ever read is in the log, whatever happened to its last owner.
 
         Raises:
             StartupError: the log cannot be opened; the message gives the reason in one sentence.
@@ -106,11 +105,11 @@ class Shard:
             raise StartupError(f"cannot serve kafka.log.dirs: {e}") from e
 
     async def _outlive_leases(self, held: float) -> None:
-        """Wait until no gateway serves from memory records of the log before this start.
+        """Wait until no gateway serves records of the log before this start from memory.
 
-        The last run has given no lease since this run `held` the folder.
+        The previous run has granted no lease since this run `held` the folder.
         """
-        self.busy_with = "waiting for the leases of the last run to end"
+        self.busy_with = "waiting for the leases of the previous run to expire"
         await asyncio.sleep(held + LEASE_SECONDS - asyncio.get_running_loop().time())
 
     async def start(self, allowed: AllowList) -> None:
@@ -123,8 +122,8 @@ class Shard:
         if config.mesh_records == RECORDS_AUTO:
             try:
                 state.places.start(self._folder, allowed.grant)
-            except OSError as e:  # then records go by value
-                log.warning("no records by place: %s", e)
+            except OSError as e:  # then records are sent by value
+                log.warning("records cannot be read by place: %s", e)
         state.security.watchers.grants = allowed.grant
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriting = state.log.rewrite_task(policy, lambda: state.journal.deletions)
@@ -153,12 +152,12 @@ class Shard:
         self.busy_with = ""
 
     def enforce(self) -> None:
-        """The allow-list has changed."""
+        """Enforce a changed allow-list."""
         self.state.security.watchers.wake()
         self.state.places.enforce()
 
     async def drain(self) -> None:
-        """Answer what is parked, and park no more. Ops that come are still answered."""
+        """Answer parked ops, and park no more. New ops are still answered."""
         self.busy_with = "draining"
         if self._control is not None:
             await self._control.close()
@@ -168,7 +167,7 @@ class Shard:
         self.state.groups.drain()
 
     async def close(self) -> None:
-        """Sync and close the log, once no op runs any more."""
+        """Sync and close the log, once no op is running."""
         self.state.places.close()
         for task in self._background:
             task.cancel()
@@ -177,6 +176,6 @@ class Shard:
         await self.state.close()
 
     def problem(self) -> str | None:
-        """What keeps the log from its work; None: nothing."""
+        """The problem that stops the log, or None."""
         health = self.state.log.health()
         return health.failed or health.refusing

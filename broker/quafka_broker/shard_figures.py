@@ -1,4 +1,4 @@
-"""The metrics of all shards of a broker as one: as if they were one log."""
+"""Merges the metrics of all shards of a broker, as if they were one log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quafka_telemetry.metrics import Family, Histogram, Kind, Sample, Value
 
 _OPS = "quafka_broker_op"
 _FIRST = ("quafka_wal_disk_", _OPS)
-"""Families that are the same for each shard: of the disk, and of the ops of the process."""
+"""Families that are equal for all shards: of the disk, and of the process's ops."""
 _LEAST = ("quafka_wal_reserve_held",)
 _MOST = (
     "quafka_wal_checkpoint_age_seconds", "quafka_wal_leader_epoch", "quafka_wal_failed",
@@ -37,7 +37,7 @@ class ShardsFigures:
             await each.read_lags()
 
     async def read_compaction(self) -> None:
-        """Read what is to be compacted, in slices."""
+        """Read the status of compaction, in slices."""
         for each in self._shards():
             await each.compaction.read()
 
@@ -54,7 +54,7 @@ class ShardsFigures:
         yield from map(_merged, found.values())
 
     def detail(self) -> Iterator[Family]:
-        """The families of each partition and group, which are at one shard each."""
+        """The families of partitions and groups, each of which is at one shard."""
         found: dict[str, list[Family]] = {}
         for each in self._shards():
             for family in each.detail():

@@ -1,4 +1,4 @@
-"""The state of the snapshots that a broker makes by itself. Pure, but for the clock."""
+"""The state of a broker's scheduled snapshots. Pure, except for the clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SchedulerStatus:
 
     Attributes:
         interval_ms: the time between two snapshots; 0: none are made.
-        cut_ms: the time of the last good snapshot's cut; None: none is known.
+        cut_ms: the time of the last good snapshot's cut, or None if unknown.
         made: snapshots since the start.
         failures: failed attempts since the start.
         problem: the reason why the last attempt failed; empty if it did not.

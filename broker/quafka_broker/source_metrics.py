@@ -1,4 +1,4 @@
-"""Metrics of what others store: Redis servers, and Kafka's log folders."""
+"""Metrics of external sources: Redis servers, and Kafka's log folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's parts, put together: each op handler takes the parts that it needs."""
+"""Assembles a broker's parts; each op handler uses the parts that it needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LEAST_NEW_PRODUCERS = 1_000
 
 
 class BrokerState:
-    """The log and everything that is made from it. Everything but the log is in memory only."""
+    """The log and all state derived from it, which is only in memory."""
 
     def __init__(self, config: BrokerConfig, wal: Log, *, leases: Leases | None = None) -> None:
         self.log = wal
@@ -118,7 +118,7 @@ class BrokerState:
         self.produced_by = ProducedBy()
 
     def room(self, org: int) -> OrgRoom:
-        """Most topics and partitions of an org."""
+        """The maximum numbers of topics and partitions of an org."""
         partitions = self.configs.broker.max_partitions_per_org
         limit = self.security.limit
         return OrgRoom(
@@ -140,7 +140,7 @@ class BrokerState:
         return self.security.limit(org, LimitName.PRODUCER_IDS, most)
 
     def _most_new_producers(self, org: int) -> int:
-        """In an hour. However few are remembered: each that was evicted needs a new id."""
+        """The limit per hour. It has a minimum, since each evicted producer needs a new id."""
         most = max(self.configs.broker.max_producers_per_org, _LEAST_NEW_PRODUCERS)
         return self.security.limit(org, LimitName.PRODUCER_IDS, most)
 
@@ -149,7 +149,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read, or written.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
             DamagedLogError: the log lacks records that were never in it.
         """
         found = await self.journal.replay()
@@ -165,7 +165,7 @@ class BrokerState:
         await self.journal.settle()
 
     async def adopt_kafka(self) -> None:
-        """Serve the topics of `kafka.log.dirs`, if that is set; after the registry's replay.
+        """Serve the topics of `kafka.log.dirs`, if set; after the registry's replay.
 
         Raises:
             AdoptionError: the folders cannot be served.
@@ -193,17 +193,17 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("orgs, users, ACLs and quotas"):
             await self.security.start()
 
     async def start_groups(self) -> None:
-        """Rebuild groups and transactions from the log, after the registry, and let them run.
+        """Rebuild groups and transactions from the log, after the registry, and start them.
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("the consumer groups"):
             await self.groups.start()
@@ -215,7 +215,7 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("transactions"):
             await self.transactions.start()
@@ -225,23 +225,23 @@ class BrokerState:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("share groups"):
             await self.shares.start()
 
     async def replay_groups(self) -> None:
-        """Rebuild the consumer groups from the log, but do not let them run.
+        """Rebuild the consumer groups from the log without starting them.
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         with _understood("the consumer groups"):
             await self.groups.journal.replay()
 
     async def close(self) -> None:
-        """Write what is queued, end reads and close the log."""
+        """Write queued events, end reads and close the log."""
         await self.compaction.close()
         await self.security.close()
         await self.transactions.close()

@@ -37,8 +37,8 @@ from quafka_telemetry.status_page import (
 )
 
 _SHOWN = 500
-"""Open transactions on the page."""
-_COMPACTION_LATE = 7_200  # seconds without a pass over a topic that is due
+"""The maximum number of open transactions on the page."""
+_COMPACTION_LATE = 7_200  # seconds without a pass over a due topic
 _OVERDUE_MS = 5_000  # a transaction is aborted within a second of its timeout
 
 

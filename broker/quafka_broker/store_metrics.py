@@ -1,4 +1,4 @@
-"""The object store of a log: requests and bytes by kind, and what they cost."""
+"""The object store of a log: requests and bytes by kind, and their costs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from quafka_telemetry.status_page import Cell, Facts, Section, size, text
 
 
 class LocalFigures(NamedTuple):
-    """What one process has of the store's objects, and leaves there; all in bytes but counts.
+    """The local data and unneeded objects of one process, in bytes except for counts.
 
     Attributes:
-        cache: what the caches may have.
+        cache: the limit of the caches.
         unneeded: objects that are deleted after the grace period.
     """
 
@@ -30,7 +30,7 @@ class LocalFigures(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StoreFigures:
-    """What one process has asked of the store.
+    """The use of the store by one process.
 
     Attributes:
         where: the store's URL.
@@ -45,12 +45,12 @@ class StoreFigures:
     meter: StoreMeter = field(default_factory=lambda: StoreMeter(SECONDS))
 
     def estimate(self) -> Estimate:
-        """The costs since the start, and of a month of the same."""
+        """The costs since the start, and for a month at the same rate."""
         return estimate(self.prices, self.meter.kinds, self.meter.age, self.stored())
 
 
 def sum_of(figures: Sequence[LocalFigures]) -> LocalFigures:
-    """Those of all shards together."""
+    """The figures of all shards together."""
     if not figures:
         return LocalFigures()
     disks, caches, unneeded = zip(*figures, strict=True)

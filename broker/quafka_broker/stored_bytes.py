@@ -1,7 +1,7 @@
-"""The bytes that an org's topics have in the log, for orgs whose record limits them.
+"""Counts the bytes of an org's topics in the log, for orgs with a limit in their record.
 
-What is appended counts at once. What is deleted, by retention, compaction or a client, counts from
-the next recount on.
+Appended bytes count at once. Bytes deleted by retention, compaction or a client are subtracted at
+the next recount.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StoredBytes:
         self._used: dict[int, int] = {}
 
     def limit_org(self, org: int, limit: int) -> None:
-        """Set an org's limit; NO_LIMIT: it has none."""
+        """Set an org's limit; NO_LIMIT: none."""
         if limit == NO_LIMIT:
             self._limits.pop(org, None)
             self._used.pop(org, None)
@@ -38,7 +38,7 @@ class StoredBytes:
             self._used[org] = sum(map(self._size, self._registry.topics(org)))
 
     def limit_reached(self, org: int, more: int) -> bool:
-        """Whether an org may not append so many bytes; if it may, they count from now on."""
+        """Whether an append would exceed an org's limit; if not, its bytes count from now on."""
         limit = self._limits.get(org)
         if limit is None:
             return False
@@ -48,7 +48,7 @@ class StoredBytes:
         return False
 
     async def run(self) -> None:
-        """Recount again and again."""
+        """Recount periodically."""
         while True:
             await asyncio.sleep(_RECOUNT_SECONDS)
             for org in list(self._limits):
@@ -63,7 +63,7 @@ class StoredBytes:
             await slices.done(topic.partitions)
         now = self._used.get(org)
         if before is not None and now is not None:
-            # What was appended meanwhile may count twice, until the next recount.
+            # Bytes appended meanwhile may count twice until the next recount.
             self._used[org] = found + now - before
 
     def _size(self, topic: Topic) -> int:

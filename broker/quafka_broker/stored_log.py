@@ -1,7 +1,7 @@
-"""A shard's log in an object store: taken over, opened, and given up again.
+"""Takes over, opens and gives up a shard's log in an object store.
 
-Whoever takes the shard over later stops this broker: nothing is acknowledged any more, whatever
-this process does. So a `StoredLog` needs no lock, and its folder may be lost at any time.
+A later owner stops this broker: nothing is acknowledged any more, whatever this process does. So a
+`StoredLog` needs no lock, and its folder may be lost at any time.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ log = logging.getLogger("quafka.broker.store")
 
 _ATTEMPT_SECONDS = 20.0
 _CALLS_AT_ONCE = 128
-"""Of all shards here, each with up to 16 objects under way: none waits for another's."""
+"""Threads for all shards here, each with up to 16 objects under way: no shard waits for another."""
 _LAST_CALLS_S = 3.0
 
 
 class LogStore(NamedTuple):
-    """The object store of a cluster: for threads, and for the event loop."""
+    """The object store of a cluster, for threads and for the event loop."""
 
     blocking: ObjectStore
     calls: AsyncObjectStore
@@ -63,7 +63,7 @@ async def open_log_store(
 ) -> LogStore:
     """Open the store at a URL, and read from it. A store without a log is verified first.
 
-    Each request is made once: those who ask have their own patience, and `meter` counts attempts.
+    Each request is sent once: callers repeat it themselves, and `meter` counts attempts.
 
     Raises:
         ObjectStoreError: the URL is wrong, or access is denied.
@@ -81,7 +81,7 @@ async def open_log_store(
         raise
     except ANSWERS:
         pass
-    except OSError as e:  # an outage: the start waits for its end
+    except OSError as e:  # an outage: the start waits until it ends
         log.warning("%s does not answer yet: %s", url, e)
     return opened
 
@@ -143,13 +143,13 @@ class StoredLog:
         """Become the only writer of a shard, and make its local folder below `folder`.
 
         Args:
-            seen: what the decision was made on.
+            seen: the facts of the decision.
 
         Raises:
             FencedError: another broker was faster.
             StoreUnavailableError: the store does not answer.
             OSError: the folder cannot be used.
-            DamagedLogError, Malformed: what the store has is damaged.
+            DamagedLogError, Malformed: the log in the store is damaged.
         """
         prefetched = PrefetchedStore(store.blocking)
         if seen.manifest is not None and seen.manifest.manifest.directory:
@@ -181,7 +181,7 @@ class StoredLog:
         return cls(chain, lease, disk, store, prefetched, config)
 
     def begin(self, state: BrokerState) -> None:
-        """The log is open: upload what is sealed, write views, delete what nobody needs."""
+        """Begin background work on the open log: uploads, views, deletion of unneeded objects."""
         self._prefetched.forget()
         self._uploads.start()
         pins = PinnedFiles(self._store.blocking)
@@ -212,9 +212,9 @@ class StoredLog:
         return Collected() if self._collector is None else self._collector.unneeded
 
     async def prepare_hand_over(self, seconds: float) -> None:
-        """Save what the next owner would read from the chain and replay; appends go on meanwhile.
+        """Save what the next owner would have to read and replay; appends continue meanwhile.
 
-        Nothing depends on it: it takes at most so long, and may fail.
+        It is optional: it takes at most `seconds`, and may fail.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -225,7 +225,7 @@ class StoredLog:
             log.info("shard %d is handed over as it is: %s", self.chain.shard, e or "no answer")
 
     def prepare_to_close(self) -> None:
-        """The broker stops: an outage of the store keeps it for a few seconds at most."""
+        """Prepare to stop: an outage of the store delays this by a few seconds at most."""
         for task in self._tasks:
             task.cancel()
         self.disk.patience.end_within(_LAST_CALLS_S)

@@ -1,4 +1,4 @@
-"""From the path or URL of a store to the store."""
+"""Opens the store at a path or URL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_store(
 
     Raises:
         StoreAddressError: the address has an unknown scheme, is not a folder, or needs obstore.
-        ObjectStoreError: the URL names no bucket, or an option is not known.
+        ObjectStoreError: the URL names no bucket, or an option is unknown.
     """
     place = parse_address(address)
     if isinstance(place, Path):
@@ -40,10 +40,10 @@ def open_store(
 
 
 def parse_address(address: str) -> Path | str:
-    """The path of a local folder, or the URL of a bucket as obstore has it.
+    """The path of a local folder, or the URL of a bucket in obstore's form.
 
     Raises:
-        StoreAddressError: the address is of no known kind, or its path is not a folder.
+        StoreAddressError: the address has an unknown scheme, or its path is not a folder.
     """
     if not address:
         raise StoreAddressError("the path is empty")
@@ -59,7 +59,7 @@ def parse_address(address: str) -> Path | str:
 
 
 def _local_path(url: str) -> Path:
-    """The path in a file URL, percent-decoded; only this machine's files can be opened."""
+    """The path in a file URL, percent-decoded; only files of this machine can be opened."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise StoreAddressError("a URL of a folder has three slashes, as in file:///folder")

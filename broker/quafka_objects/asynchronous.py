@@ -1,4 +1,4 @@
-"""An object store for asyncio: each call blocks a thread of a pool of its own."""
+"""An object store for asyncio: each call blocks a thread of a private pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AsyncObjectStore:
-    """The methods of an `ObjectStore`, awaited. They promise and raise the same.
+    """The methods of an `ObjectStore`, awaited, with the same promises and exceptions.
 
     A cancelled call may still take effect: a thread cannot be interrupted.
     """

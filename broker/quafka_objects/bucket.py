@@ -1,4 +1,4 @@
-"""A bucket of an object store, through `obstore` (extra `quafka[s3]`): S3, GCS, Azure and alike.
+"""A bucket of an object store, through `obstore` (extra `quafka[s3]`): S3, GCS, Azure and others.
 
 Credentials and endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_REGION, AWS_ENDPOINT_URL, ...), from the machine's role, or from the options of the caller.
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 _REASONS = {
-    # The address at which the client asks for a machine's role, which it tries last.
+    # The client requests a machine's role from this address, which it tries last.
     "169.254.169.254": "no credentials, as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "403 Forbidden": "access is denied",
     "404 Not Found": "there is no such bucket",
     "Unable to recognise URL": "it names no bucket",
 }
-"""Reasons by a part of the library's message."""
+"""Reasons, each by a part of the library's message."""
 _TRANSIENT = re.compile(r"status code: (408|425|429|5\d\d)\b|HTTP error")
-"""What the library writes of answers and connections that another attempt may not meet."""
+"""Parts of the library's messages about answers and connections that another attempt may not meet.
+"""
 _CONFLICT = "409 Conflict"
 _PARTS_AT_ONCE = 8
 
@@ -67,11 +68,11 @@ class BucketStore(ObjectStore):
 
         Args:
             options: settings, by obstore's names, that take precedence over the environment.
-            attempt_seconds: make each request once, with this timeout. Without it, the library
+            attempt_seconds: send each request once, with this timeout. Without it, the library
                 repeats requests for up to three minutes.
 
         Raises:
-            ObjectStoreError: the URL names no bucket, or an option is not known.
+            ObjectStoreError: the URL names no bucket, or an option is unknown.
         """
         options = dict(options or {})
         endpoint = options.get("endpoint") or os.environ.get(
@@ -165,9 +166,9 @@ class BucketStore(ObjectStore):
             raise ObjectChangedError(f"{self.where}/{path} was changed by another writer") from e
 
     def _put_if(self, path: str, data: Buffer, mode: Any, expected: ETag | None) -> ETag:
-        """Put on a condition; a refusal is settled by what the object has.
+        """Put on a condition; after a refusal, the object's content decides.
 
-        A conflict of two writers at the same moment may be answered before either has written: then
+        A store may report a conflict of two simultaneous writers before either has written: then
         the object is as the caller expects it, and the call may be repeated.
         """
         with self._translated(path):

@@ -20,28 +20,29 @@ from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
 
 _WHOLE = 256 << 10
-"""An object up to this size is read by one request; of a larger one, the header and the rows."""
+"""Objects up to this size are read by one request; of larger ones, only header and rows are read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TailObject:
-    """A chain object. `rows`: its index rows; a fence has none."""
+    """A chain object. `rows`: its index rows, none for a fence."""
 
     header: ChainHeader
     rows: bytes
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The object's path."""
         return chain_path(self.header.shard, self.header.seq)
 
 
 class ChainGapError(Exception):
-    """The first objects that are wanted are not there any more."""
+    """The first of the requested objects have been deleted."""
 
 
 class ChainTail:
-    """The objects of one shard's chain, each of them read once."""
+    """The objects of one shard's chain, each read once."""
 
     def __init__(self, store: ObjectStore, shard: int) -> None:
         self._store = store
@@ -51,14 +52,14 @@ class ChainTail:
     def read(
         self, start: int, first_needed: int, covered: Mapping[int, int], readers: Executor
     ) -> list[TailObject]:
-        """The objects with entries from `start` on: up to the first hole, without ignored ones.
+        """The objects with entries from `start` to the first hole, without ignored ones.
 
         Args:
             first_needed: the manifest's `chain_start`, read before; objects from there on exist.
-            covered: positions in segments up to which objects are passed over.
+            covered: positions in segments up to which objects are skipped.
 
         Raises:
-            ChainGapError: objects from `start` on have been deleted meanwhile.
+            ChainGapError: objects from `start` on have since been deleted.
             Malformed: an object is damaged.
         """
         listed = list(self._listed(start))
@@ -77,7 +78,7 @@ class ChainTail:
         ]
 
     def _listed(self, start: int) -> Iterator[ObjectInfo]:
-        """The objects without a hole between them. (Fences of a cleaned up chain come before.)"""
+        """The objects without a hole between them. (Fences of a trimmed chain come before.)"""
         after = chain_path(self._shard, start - 1) if start else ""
         expected = start
         for info in self._store.list_objects(chain_folder(self._shard), after):
@@ -105,7 +106,7 @@ def decode_tail(data: bytes, shard: int, seq: int) -> TailObject:
 
 
 def valid(chain: Iterable[TailObject]) -> Iterator[TailObject]:
-    """Those with entries whose writers had not been fenced; see `chain_format`."""
+    """The objects with entries whose writers had not been fenced; see `chain_format`."""
     epoch = 0
     for tail in chain:
         if tail.header.epoch < epoch:

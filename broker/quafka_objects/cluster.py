@@ -1,4 +1,4 @@
-"""The description of a cluster in its object store: who is there, and who owns which shard."""
+"""The description of a cluster in its object store: its brokers, and the owner of each shard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_BROKERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What a store has about its cluster now. `manifests`: by shard; None: never owned."""
+    """The current description of a cluster. `manifests`: by shard; None: never owned."""
 
     cluster: ClusterFile
     manifests: list[Manifest | None]
@@ -36,7 +36,7 @@ class ClusterState:
 
 
 def read_cluster(store: ObjectStore) -> ClusterFile | None:
-    """The cluster; None: there is none.
+    """The cluster, or None if there is none.
 
     Raises:
         OSError: the store cannot be read.
@@ -51,8 +51,8 @@ def read_cluster(store: ObjectStore) -> ClusterFile | None:
 def create_cluster(store: ObjectStore, new: ClusterFile) -> ClusterFile:
     """The cluster; `new` if there was none. Raises as `read_cluster`.
 
-    Shards without a description are refused: with another number of shards, topics would be sought
-    where they are not.
+    Shards without a description are refused: with another number of shards, topics would be looked
+    up in the wrong shard.
     """
     found = read_cluster(store)
     if found is None:
@@ -67,7 +67,7 @@ def create_cluster(store: ObjectStore, new: ClusterFile) -> ClusterFile:
 
 
 def read_owner(store: ObjectStore, shard: int) -> Manifest | None:
-    """The manifest of a shard; None: it was never owned. Raises as `read_cluster`."""
+    """The manifest of a shard, or None if it was never owned. Raises as `read_cluster`."""
     try:
         return decode_manifest(store.read(manifest_path(shard)), shard)
     except ObjectNotFoundError:
@@ -75,7 +75,7 @@ def read_owner(store: ObjectStore, shard: int) -> Manifest | None:
 
 
 def read_brokers(store: ObjectStore) -> list[Registration]:
-    """All registrations, also of brokers that were killed. Raises OSError."""
+    """All registrations, including those of killed brokers. Raises OSError."""
     found: list[Registration] = []
     for item in store.list_objects(BROKERS):
         name = item.path.rpartition("/")[2]
@@ -91,7 +91,7 @@ def read_brokers(store: ObjectStore) -> list[Registration]:
 
 
 def read_state(store: ObjectStore) -> ClusterState | None:
-    """All of it; None: there is no cluster. Raises as `read_cluster`."""
+    """The whole description, or None if there is no cluster. Raises as `read_cluster`."""
     cluster = read_cluster(store)
     if cluster is None:
         return None

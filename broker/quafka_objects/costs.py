@@ -1,4 +1,4 @@
-"""What a store costs, by a table of prices: pure."""
+"""The cost of a store, from a table of prices. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from quafka_objects.meter import KindFigures
 
 MONTH = 730 * 3_600.0
-"""Seconds in a month, as providers count it."""
+"""Seconds in a month, as providers count them."""
 GB = 1e9
 _WRITES = ("put", "create", "replace", "list")
 _READS = ("get", "head")
@@ -34,7 +34,7 @@ class Prices:
 
 
 def parse_prices(text: str) -> Prices:
-    """Parse name=dollars, separated by commas; what is not named has its default.
+    """Parse name=dollars, separated by commas; prices that are not named have their defaults.
 
     Raises:
         ValueError: a part has another form.
@@ -52,11 +52,11 @@ def parse_prices(text: str) -> Prices:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Dollars.
+    """Estimated costs in dollars.
 
     Attributes:
-        requests: what has been counted so far: requests and traffic.
-        per_gb: the same for each GB of the log; None before the first GB's thousandth part.
+        requests: the requests and the traffic counted so far.
+        per_gb: the same for each GB of the log; None before the first thousandth of a GB.
         requests_month: the same for a month of such use.
         storage_month: the stored bytes for a month.
     """
@@ -70,7 +70,7 @@ class Estimate:
 def estimate(
     prices: Prices, kinds: Mapping[str, KindFigures], seconds: float, stored: int
 ) -> Estimate:
-    """The costs of what was counted in `seconds`, with so many bytes stored."""
+    """The costs of the counts of `seconds`, and of the stored bytes."""
     writes = sum(kinds[kind].requests for kind in _WRITES)
     reads = sum(kinds[kind].requests for kind in _READS)
     put = sum(kinds[kind].bytes for kind in _WRITES) / GB

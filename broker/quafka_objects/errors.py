@@ -2,7 +2,7 @@
 
 
 class ObjectStoreError(OSError):
-    """The store failed, or refused. The message names the object and the reason."""
+    """The store failed or refused. The message names the object and the reason."""
 
 
 class StoreAddressError(ObjectStoreError):
@@ -18,19 +18,19 @@ class ObjectExistsError(ObjectStoreError, FileExistsError):
 
 
 class ObjectChangedError(ObjectStoreError):
-    """`replace` was refused: the object is not the one that the caller has read."""
+    """`replace` was refused: the object has changed since the caller read it."""
 
 
 class AccessDeniedError(ObjectStoreError, PermissionError):
-    """The credentials are missing, wrong or not sufficient."""
+    """The credentials are missing, wrong or insufficient."""
 
 
 class TransientStoreError(ObjectStoreError):
-    """The store throttles, has failed, or has not answered: the same call may succeed later.
+    """The store throttled, failed, or did not answer: the same call may succeed later.
 
-    A write may have taken effect all the same.
+    A write may have taken effect nevertheless.
     """
 
 
 class UnsafeStoreError(ObjectStoreError):
-    """The store does not do what a log needs of it: see `race`."""
+    """The store lacks a guarantee that a log needs: see `race`."""

@@ -1,8 +1,8 @@
 """A local folder as an object store.
 
-A write goes to a temporary file, which is fsynced and then renamed or linked to its path; so no
+A write goes to a temporary file, which is fsynced and then renamed or linked to its path. So no
 reader sees half an object, and a power cut leaves the old object or the new one. Temporary names
-are random, because several processes may write the same path at a time, and begin with a dot, so
+are random, because several processes may write the same path at a time. They begin with a dot, so
 that readers of a folder of Parquet files ignore them.
 """
 
@@ -24,7 +24,7 @@ _PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
 
 
 class FolderStore(ObjectStore):
-    """The files below one folder, which is made by the first write."""
+    """The files below one folder, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -148,18 +148,18 @@ class FolderStore(ObjectStore):
         sync_folder(target.parent)
 
     def write_unsynced(self, path: str, data: Buffer | Iterable[Buffer]) -> None:
-        """Put an object with durable bytes. Its name is durable after `sync_folder`."""
+        """Put an object whose bytes are durable; its name is durable after `sync_folder`."""
         self._write_part(path, data).replace(self.root / path)
 
     def make_parents(self, path: str = "") -> list[Path]:
-        """Make the folders above a path; returns those that were missing."""
+        """Create the folders above a path; returns those that were missing."""
         folder = (self.root / path).parent if path else self.root
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         return missing
 
     def _sync_parents(self, path: str, made: Iterable[Path]) -> None:
-        """Make a path durable. An interrupted write may have made its folders without a sync."""
+        """Make a path durable. An interrupted write may have created its folders without a sync."""
         parents = (self.root / path).parents
         for folder in parents[: len(parents) - len(self.root.parents)]:
             sync_folder(folder)
@@ -178,14 +178,14 @@ class FolderStore(ObjectStore):
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError:  # a full disk gets its space back: it may be the broker's, too
+        except OSError:  # frees the space: the broker may use the same disk
             part.unlink(missing_ok=True)
             raise
         return part
 
     @contextmanager
     def _exclusive(self) -> Generator[None]:
-        """Keep other processes' `replace` out."""
+        """Exclude `replace` by other processes."""
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -195,7 +195,7 @@ class FolderStore(ObjectStore):
 
 
 def final_path(path: str) -> str | None:
-    """The path that an interrupted write was for; None if this is not the path of one."""
+    """The path that an interrupted write was for; None if this is no path of such a write."""
     folder, slash, name = path.rpartition("/")
     found = _PART.fullmatch(name)
     return None if found is None else f"{folder}{slash}{found[1]}"
@@ -231,6 +231,6 @@ def _etag_of(path: Path) -> ETag | None:
 
 
 def _unless_missing(error: OSError) -> None:
-    """Raise: a folder that cannot be read must not pass for an empty one."""
+    """Raise the error: an unreadable folder must not pass for an empty one."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error

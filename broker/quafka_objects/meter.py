@@ -19,7 +19,7 @@ from quafka_objects.passing import PassingStore
 from quafka_objects.store import PART_BYTES, Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
 
 KINDS = ("put", "create", "replace", "get", "head", "list", "delete")
-"""put: objects in place of others or in parts; create and replace: on a condition."""
+"""put: replaced objects and objects in parts; create and replace: writes on a condition."""
 _PAGE = 1_000  # objects in an answer to LIST
 _GAP = 1 << 20  # ranges with smaller gaps are read by one request
 _ANSWERS = (ObjectExistsError, ObjectChangedError, ObjectNotFoundError)
@@ -32,8 +32,8 @@ class KindFigures:
     """The requests of one kind.
 
     Attributes:
-        refused: answers that are no failure: exists, changed, not found.
-        transient: throttled, failed or unanswered ones; another attempt may succeed.
+        refused: answers that are not failures: exists, changed, not found.
+        transient: throttled, failed or unanswered calls; another attempt may succeed.
         seconds: the sum over all calls; `buckets` counts calls by the meter's bounds.
     """
 
@@ -80,7 +80,7 @@ class StoreMeter:
 
 
 class MeteredStore(PassingStore):
-    """Counts each call. Behind a store that repeats calls, each attempt is one."""
+    """Counts each call. Behind a store that repeats calls, each attempt counts."""
 
     def __init__(self, inner: ObjectStore, meter: StoreMeter) -> None:
         super().__init__(inner)
@@ -134,7 +134,7 @@ class MeteredStore(PassingStore):
     def _measure(
         self, kind: str, call: Callable[[], T], weigh: Callable[[T], tuple[int, int]]
     ) -> T:
-        """Make a call, and count its requests and bytes as `weigh` finds them."""
+        """Make a call, and count the requests and bytes that `weigh` returns."""
         started = time.monotonic()
         try:
             found = call()
@@ -146,7 +146,7 @@ class MeteredStore(PassingStore):
 
 
 class _Counted:
-    """Chunks, and how many bytes of them have been taken."""
+    """Chunks, with a count of the bytes taken."""
 
     def __init__(self, chunks: Iterable[Buffer]) -> None:
         self._chunks = chunks
@@ -163,17 +163,17 @@ class _Counted:
 
 
 def _in_parts(size: int) -> int:
-    """Requests of an upload in parts: it is begun and completed, too."""
+    """Requests of an upload in parts, including its start and its completion."""
     return 2 + max(1, -(-size // PART_BYTES))
 
 
 def _whole(size: int) -> tuple[int, int]:
-    """Requests and bytes of one buffer, which is in parts only if it is large."""
+    """Requests and bytes of one buffer, which is sent in parts only if it is large."""
     return (1 if size <= PART_BYTES else _in_parts(size)), size
 
 
 def requests_for(ranges: Sequence[tuple[int, int]]) -> int:
-    """How many requests read these ranges, each a start and a length."""
+    """The number of requests that read these ranges, each a start and a length."""
     requests, end = 0, -_GAP - 1
     for start, length in sorted(ranges):
         if start - end > _GAP:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PassingStore(ObjectStore):
-    """Every call goes to `inner` by way of `_call`, which names its kind.
+    """Passes every call with its kind to `_call`, which makes it at `inner`.
 
     Kinds: get, list, head, put, stream (a put of chunks, which cannot be repeated), create,
     replace, delete. A listing is complete before its first object is returned.

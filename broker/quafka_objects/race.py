@@ -1,8 +1,8 @@
-"""Whether a store does what a log in it needs: tried, not believed.
+"""Verifies by experiment that a store keeps the guarantees that a log needs.
 
-Of several creators of one object exactly one may succeed; of several writers that have read the
-same ETag exactly one may replace the object; and what has been written is read and listed at once.
-Some servers accept the conditions and do not keep them. Without races they look right.
+Of several creators of one object exactly one may succeed. Of several writers that have read the
+same ETag exactly one may replace the object. Reads and listings see a write at once. Some servers
+accept the conditions but do not enforce them, which only races reveal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SIZE = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the store has shown. `median`, `slowest`: of one creation or swap, in seconds."""
+    """The result of the races. `median`, `slowest`: of one creation or swap, in seconds."""
 
     creations: int
     swaps: int
@@ -54,7 +54,7 @@ def verify_store(
 
     Raises:
         UnsafeStoreError: the store must not hold a log; the message gives the reason.
-        ObjectStoreError: it cannot be used at all, or (`TransientStoreError`) not now.
+        ObjectStoreError: it cannot be used at all, or (`TransientStoreError`) not at present.
     """
     began = time.monotonic()
     race = _Race(RetryingStore(store, patience), f"{FOLDER}/{os.urandom(8).hex()}", creators)
@@ -79,7 +79,7 @@ class _Race:
         self._pool = ThreadPoolExecutor(creators, thread_name_prefix="race")
 
     def create(self, path: str) -> None:
-        """Several creators: one succeeds, the object is that one's, and it stays so."""
+        """Race several creators: one succeeds, and the object has its bytes from then on."""
         bodies = [os.urandom(_SIZE) for _ in range(self._creators)]
         done = self._at_once([self._creation(path, body) for body in bodies])
         winners = [body for body, etag in zip(bodies, done, strict=True) if etag is not None]
@@ -96,7 +96,7 @@ class _Race:
             raise UnsafeStoreError(f"{self.store.where}: an object was created a second time")
 
     def swap(self, path: str, rounds: int) -> None:
-        """A counter that several writers raise, each time from the same ETag: one succeeds."""
+        """Race several writers that raise a counter from the same ETag: one succeeds each time."""
         first = etag = self.store.create(path, _counter(0, b""))
         for number in range(1, rounds + 1):
             bodies = [_counter(number, os.urandom(16)) for _ in range(WRITERS)]
@@ -119,7 +119,7 @@ class _Race:
             )
 
     def look(self, objects: int) -> None:
-        """What was written is listed in order, read in part, and gone once it is deleted."""
+        """Check that objects are listed in order, read in part, and gone once deleted."""
         expected = sorted([f"{self.folder}/object-{n}" for n in range(objects)])
         expected.insert(0, f"{self.folder}/counter")
         if [found.path for found in self.store.list_objects(self.folder)] != expected:
@@ -138,7 +138,7 @@ class _Race:
             raise UnsafeStoreError(f"{self.store.where}: a deleted object can still be read")
 
     def close(self) -> None:
-        """Delete what is left; a store that cannot keeps some KB."""
+        """Delete the remaining objects; if that fails, some KB stay in the store."""
         self._pool.shutdown()
         with suppress(OSError):
             for found in list(self.store.list_objects(self.folder)):

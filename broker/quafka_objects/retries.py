@@ -1,4 +1,4 @@
-"""A store whose calls are repeated while the store throttles, fails or does not answer."""
+"""Repeats calls while a store throttles, fails or does not answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long, and how often, a call is repeated.
+    """How long and how often a call is repeated.
 
     Attributes:
         seconds: no attempt begins later than this after the first one.
         first: the longest wait after the first attempt, in seconds; it doubles with each attempt.
-        most: the longest wait of all.
+        most: the upper limit of all waits.
     """
 
     seconds: float = 30.0
@@ -32,14 +32,14 @@ class RetryPolicy:
     def wait(self, attempt: int, chance: float) -> float:
         """Seconds to wait after an attempt, counted from 0; `chance` is from 0 to 1.
 
-        Anything from 0 to the longest wait: clients that a store has turned away at the same
-        moment shall not return at the same moment.
+        From 0 to the longest wait, so that clients that a store has rejected at the same moment do
+        not return at the same moment.
         """
         return chance * float(min(self.most, self.first * 2 ** min(attempt, 30)))
 
 
 class RetryingStore(PassingStore):
-    """Repeats what failed for a transient reason. A put of chunks is not repeated.
+    """Repeats calls that failed for a transient reason, except puts of chunks.
 
     A `replace` whose first attempt took effect without an answer, and whose object another writer
     has replaced since, is refused as changed: the caller reads the object, as after any refusal.

@@ -14,11 +14,11 @@ from typing import NamedTuple
 Buffer = bytes | bytearray | memoryview
 
 ETag = str
-"""Stands for the bytes that an object had when it was read or written; opaque."""
+"""Opaque; identifies the bytes that an object had when it was read or written."""
 
 
 PART_BYTES = 8 << 20
-"""A larger object is put in parts of this size."""
+"""Larger objects are put in parts of this size."""
 
 
 class ObjectInfo(NamedTuple):
@@ -50,7 +50,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """A range of an object, up to its end by default; fewer bytes where the object ends.
+        """Read a range of an object, up to its end by default; shorter where the object ends.
 
         Raises:
             ObjectNotFoundError: no object has this path.
@@ -58,7 +58,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def view(self, path: str, start: int = 0, length: int | None = None) -> memoryview:
-        """The same range without a copy where the store allows it. The object must not shrink.
+        """Read a range without a copy where the store allows it. The object must not shrink.
 
         Raises:
             ObjectNotFoundError: no object has this path.
@@ -66,7 +66,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several ranges of an object, each a start and a length, read in parallel.
+        """Read several ranges of an object, each a start and a length, in parallel.
 
         Raises:
             ObjectNotFoundError: no object has this path.
@@ -74,7 +74,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def get(self, path: str) -> StoredObject:
-        """An object with its ETag.
+        """Read an object and its ETag.
 
         Raises:
             ObjectNotFoundError: no object has this path.
@@ -86,28 +86,28 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """The objects below a folder, in the order of their paths, from the one after `after` on.
+        """The objects below a folder whose paths follow `after`, in the order of their paths.
 
-        A missing folder is an empty one. An interrupted write to a local folder leaves a file
+        A missing folder counts as empty. An interrupted write to a local folder leaves a file
         `.<name>.<number>.part`, which is listed, so that it can be deleted: see
         `folder.final_path`.
         """
 
     @abstractmethod
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly below a folder, sorted; none in a missing one."""
+        """The sorted names of the folders directly below a folder; none if it is missing."""
 
     # --- writes: durable when they return -----------------------------------------------------
 
     @abstractmethod
     def put(self, path: str, data: Buffer | Iterable[Buffer]) -> None:
-        """Write an object, in place of the one that has this path. Chunks are streamed."""
+        """Write an object, replacing any object with this path. Chunks are streamed."""
 
     @abstractmethod
     def create(self, path: str, data: Buffer) -> ETag:
-        """Write an object that does not exist yet: of several creators exactly one succeeds.
+        """Write an object that does not exist yet. Of several creators exactly one succeeds.
 
-        A store may write the object and lose the answer, and refuse the retry. So an object with
+        A store may write the object, lose the answer and refuse the retry. So an object with
         exactly these bytes counts as created. Callers that race put a nonce into the data.
 
         Raises:
@@ -116,7 +116,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def replace(self, path: str, data: Buffer, expected: ETag) -> ETag:
-        """Compare and swap: write an object in place of the one that has the ETag `expected`.
+        """Compare and swap: replace the object if its ETag is still `expected`.
 
         As with `create`, an object that already has exactly these bytes counts as replaced.
 
@@ -126,4 +126,4 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete an object. A missing one is no error."""
+        """Delete an object. A missing object is no error."""

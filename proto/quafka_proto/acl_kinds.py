@@ -1,4 +1,4 @@
-"""The numeric codes in Kafka's requests and responses about access control (KIP-140, KIP-290)."""
+"""The numeric codes of access control in Kafka's requests and responses (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Resource(IntEnum):
-    """The kinds of resources that rules are about (ResourceType)."""
+    """The kinds of resources in rules (ResourceType)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -19,7 +19,7 @@ class Resource(IntEnum):
 
 
 class Pattern(IntEnum):
-    """How a rule's name is compared (PatternType). ANY and MATCH are of filters alone."""
+    """How a rule's name is compared (PatternType). ANY and MATCH are only for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -63,4 +63,4 @@ CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 """As a literal name: every resource of the kind. As a host: every host."""
 EVERYONE = "User:*"
-"""The principal of rules about all users."""
+"""The principal of rules for all users."""

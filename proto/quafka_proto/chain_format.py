@@ -3,8 +3,8 @@
 Below the prefix of a cluster (`shard`: four decimal digits, `seq`: twelve):
 
     cluster                         the cluster: JSON, created once
-    brokers/<node id>               a broker that is there: JSON, written again and again
-    manifest/<shard>                who owns a shard, and its parts: JSON, compare and swap
+    brokers/<node id>               a living broker: JSON, rewritten every few seconds
+    manifest/<shard>                a shard's owner and its parts: JSON, compare and swap
     log/<shard>/<seq>               the chain: one object for each group commit, created if absent
     directory/<shard>/<name>        the files of a shard's folder: one list, never changed
     files/<shard>/<name>            those files: sealed segments, checkpoints; never changed
@@ -19,12 +19,12 @@ so opening a log reads no file's header. (Bit 63 is clear where the file had no 
 The successful creation of a chain object is the commit. An append is acknowledged when its object
 and all before it exist. A writer sends the object `seq` only when all up to `seq - WINDOW` exist.
 
-A new owner raises the epoch in the manifest, and creates an object without entries, a *fence*, at
-the first free sequence number and at the `WINDOW - 1` after it, where nobody has created one: a
-late object of a writer before it can appear only there. Readers ignore an object whose epoch is
-below that of an object before it: its writer had been fenced, and has acknowledged nothing of it.
-They begin at the manifest's `chain_start`. Objects before it are deleted, fences never: without
-them, a writer that wakes up after years could create an object, and take that for a commit.
+A new owner raises the epoch in the manifest, and creates objects without entries, *fences*, at the
+first free sequence number and at the free ones among the `WINDOW - 1` after it: only there can a
+late object of an earlier writer appear. Readers ignore an object whose epoch is below that of an
+object before it: its writer had been fenced, and has acknowledged nothing of it. They begin at the
+manifest's `chain_start`. Objects before it are deleted, but fences never: without them, a writer
+that wakes up after years could create an object, and mistake this for a commit.
 
 A chain object, integers big-endian:
 
@@ -49,7 +49,7 @@ A chain object, integers big-endian:
     their index rows, as in the segment's index file; positions are those in the log file
 
 A reader refuses a version that it does not know. A change of layout is a new version; readers
-continue to read the old ones. Fields of JSON that are not known are ignored.
+continue to read the old ones. Unknown fields of JSON are ignored.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ENTRIES, FENCE = 0, 1
 """The kinds of chain objects."""
 NONCE_SIZE = 16
 WINDOW = 16
-"""How many objects a writer may have sent of which the first is not known to exist."""
+"""How many objects a writer may have sent while the first of them is not known to exist."""
 CLUSTER = "cluster"
 BROKERS = "brokers"
 FILES = "files"
@@ -123,7 +123,7 @@ class ChainHeader(NamedTuple):
 
     @property
     def rows_at(self) -> int:
-        """Where the index rows begin in the object."""
+        """The offset of the index rows in the object."""
         return HEADER_SIZE + self.length
 
     @property
@@ -132,7 +132,7 @@ class ChainHeader(NamedTuple):
         return self.rows_at + INDEX_ROW_SIZE * self.entries
 
     def offset_of(self, position: int) -> int:
-        """Where the entry at `position` in the segment's log file is in the object."""
+        """The offset in the object of the entry at `position` in the segment's log file."""
         return HEADER_SIZE + position - self.position
 
 
@@ -147,12 +147,12 @@ def chain_folder(shard: int) -> str:
 
 
 def chain_path(shard: int, seq: int) -> str:
-    """The path of a chain object. Paths sort as the sequence numbers do."""
+    """The path of a chain object. Paths sort like the sequence numbers."""
     return f"{chain_folder(shard)}/{seq:012d}"
 
 
 def seq_of(path: str) -> int | None:
-    """The sequence number in a chain object's path; None if it is the path of something else."""
+    """The sequence number in a chain object's path; None for other paths."""
     name = path.rpartition("/")[2]
     return int(name) if _SEQ.fullmatch(name) else None
 
@@ -178,7 +178,7 @@ def part_name(name: str, start: int) -> str:
 
 
 def part_of(name: str) -> tuple[str, int] | None:
-    """The file that a part belongs to, and where it begins there; None: the name is a file's."""
+    """The file that a part belongs to, and its position there; None for the name of a file."""
     file, at, start = name.partition("@")
     return (file, int(start)) if at and start.isdecimal() else None
 
@@ -189,14 +189,14 @@ def directory_path(shard: int, epoch: int, nonce: int) -> str:
 
 
 def segment_nonce(nonce: int, header: FileHeader | None) -> int:
-    """A random number of 64 bits with a segment's file header in it, for `file_path`."""
+    """A random number of 64 bits that includes a segment's file header, for `file_path`."""
     if header is None:
         return nonce & ~(1 << 63)
     return nonce & ~((1 << 33) - 1) | 1 << 63 | header.kind << 32 | header.salt
 
 
 def header_in_path(path: str) -> FileHeader | None:
-    """The header of a segment's file, from the path of its object; None: the path lacks it."""
+    """The header of a segment's file in the path of its object, or None."""
     if epoch_of(path) is None:
         return None
     nonce = int(path[-16:], 16)
@@ -204,7 +204,7 @@ def header_in_path(path: str) -> FileHeader | None:
 
 
 def epoch_of(path: str) -> int | None:
-    """The epoch of the writer of a file or of a list; None if it is the path of something else."""
+    """The epoch of the writer of a file or of a list; None for other paths."""
     found = _WRITTEN.fullmatch(path.rpartition("/")[2])
     return None if found is None else int(found[1])
 
@@ -241,7 +241,7 @@ def decode_header(data: bytes | memoryview, shard: int, seq: int) -> ChainHeader
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The broker that a shard belongs to.
+    """The broker that owns a shard.
 
     Attributes:
         node: the broker's node id in the mesh.
@@ -254,20 +254,21 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a shard consists of, and who owns it.
+    """The owner of a shard, and the parts of the shard.
 
     Attributes:
         epoch: raised by each takeover.
         owner: the owner; None if the last one has released the shard.
-        lease_until_ms: wall clock of the owner (ms since 1970). Others may take over later, or at
-            once if they have the shard's release. No write depends on it.
+        lease_until_ms: by the owner's wall clock (ms since 1970). Others may take over later, or at
+            once if the owner has released the shard. No write depends on it.
         directory: the path of the list of files; empty: no file yet.
-        chain_start: the first chain object that is needed besides the files: one that readers do
-            not ignore, or the next one to be created.
-        tail_start: the first chain object that a new owner reads: what is before it is in files, or
-            in parts of files. Never below `chain_start` if it counts.
-        view: the path of what Spark reads besides the chain: a snapshot's manifest; may be empty.
-        nonce: a random number for each write, so that its writer knows it again, and no manifest
+        chain_start: the first chain object that is needed in addition to the files: one that
+            readers do not ignore, or the next one to be created.
+        tail_start: the first chain object that a new owner reads: earlier entries are in files, or
+            in parts of files. A value below `chain_start` does not count.
+        view: the path of the view that Spark reads together with the chain: a snapshot's manifest;
+            may be empty.
+        nonce: a random number for each write, so that the writer recognizes it, and no manifest
             ever has the bytes of an earlier one.
     """
 
@@ -285,8 +286,8 @@ class Manifest:
 class StoredFile(NamedTuple):
     """A file of a shard's folder: its name there, and the path and size of its object.
 
-    The list also has the beginnings of segments that are appended to, in parts: a part's name is
-    that of the file, and the position where it begins (`part_name`). Parts are only for owners.
+    The list also has the beginnings of active segments, in parts: a part's name has the name of the
+    file and the part's position (`part_name`). Parts are only for owners.
     """
 
     name: str
@@ -304,7 +305,7 @@ def decode_manifest(data: bytes, shard: int) -> Manifest:
     """Read the manifest of a shard.
 
     Raises:
-        Malformed: it is not one, of another shard, or of an unknown version.
+        Malformed: not a manifest, of another shard, or of an unknown version.
     """
     found = _json(data, "the manifest")
     crc = found.pop("crc", None)
@@ -349,7 +350,7 @@ def decode_directory(data: bytes) -> list[StoredFile]:
     """Read a list of files.
 
     Raises:
-        Malformed: it is not one, or of an unknown version.
+        Malformed: not a list of files, or of an unknown version.
     """
     unpacking = zlib.decompressobj()
     try:

@@ -1,12 +1,12 @@
 """The objects that describe a cluster in an object store: JSON, version 1 or 2.
 
     cluster              id and number of shards; created once, never changed
-    brokers/<node id>    a broker that is there; written every few seconds, deleted at its end
+    brokers/<node id>    a living broker; rewritten every few seconds, deleted at its end
 
-Version 2 is that of a cluster whose groups and transactional ids have shards by their names: who
-does not know that would look for them at the wrong shards. Fields that are not known are ignored.
-`crc` is that of all others (`chain_format.crc_of`); objects of earlier versions lack it. The
-manifests, which name the owners, are in `chain_format`.
+In a cluster of version 2, groups and transactional ids have shards by their names: earlier readers
+would look for them at the wrong shards. Unknown fields are ignored. `crc` is the CRC of all other
+fields (`chain_format.crc_of`); objects of earlier versions lack it. The manifests, which name the
+owners, are in `chain_format`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class ClusterFile:
 
     Attributes:
         shards: the number of shards.
-        by_name: groups and transactional ids have a shard each by their names, as topics have; else
-            all of an org are at one, its home.
+        by_name: groups and transactional ids have shards by their names, like topics; otherwise all
+            of an org's are at one shard, its home.
     """
 
     cluster_id: str
@@ -46,7 +46,7 @@ class Registration:
     Attributes:
         node: the broker's node id in the mesh.
         address: host:port of its mesh listener, for gateways and other brokers.
-        beat: grows with each write: from it others tell whether the broker is there.
+        beat: grows with each write, which shows others that the broker is alive.
         at_ms: the broker's wall clock at the last write (ms since 1970).
         draining: it gives up its shards, and takes none.
     """

@@ -74,7 +74,7 @@ def decode_in_steps(
 def encode(message: Message, version: int, head: bytearray | None = None) -> list[Buffer]:
     """Encode a message. Record bytes are passed by reference, never copied or joined.
 
-    `head` holds what stands before the message; it becomes the beginning of the first buffer.
+    `head`: the bytes before the message, which become the beginning of the first buffer.
 
     Raises:
         ValueError: a value that does not fit its field, null where the version has no null, or a
@@ -107,7 +107,7 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
 
 
 def encode_items(items: Iterable[Struct], message_type: type[Message], version: int) -> bytearray:
-    """The bytes of structs of a message, side by side. The structs must have no record bytes."""
+    """The adjacent bytes of structs of a message. The structs must have no record bytes."""
     tail = bytearray()
     flexible = _flexible(message_type, version)
     for item in items:
@@ -116,7 +116,7 @@ def encode_items(items: Iterable[Struct], message_type: type[Message], version: 
 
 
 _LONG = 64
-"""A list of fewer structs is one step together with the struct that holds it."""
+"""A list of fewer structs is encoded in one step with the struct that contains it."""
 _PIECE = 64 << 10
 S = TypeVar("S", bound=Struct)
 

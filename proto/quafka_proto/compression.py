@@ -1,15 +1,14 @@
 """The compression of record batches and message sets: gzip, snappy, lz4 and zstd.
 
 For any bytes, decompression allocates no more than the caller's limit (zstd's window may take as
-much again), and returns the data or raises Malformed. It trusts no size that the bytes claim:
-streams are written into a buffer of fixed size, and a snappy block may claim no more than its
-length can hold.
+much again), and returns the data or raises Malformed. It trusts no claimed size: streams are
+written into a buffer of fixed size, and a snappy block may claim no more than its length allows.
 
 Snappy has two framings in Kafka: a bare block (librdkafka), and blocks of 32 KiB after a header of
-16 bytes, as the Java library by xerial writes them. Clients with snappy read both, except that old
-ones read only the second, so this module writes the second. Lz4 is the frame format with
-independent blocks, the only kind that Java's reader accepts; before magic 2 the checksum in its
-header could be wrong (KAFKA-3160).
+16 bytes, as written by xerial's Java library. Clients with snappy read both, but old ones read only
+the second, so this module writes the second. Lz4 is the frame format with independent blocks, the
+only kind that Java's reader accepts; before magic 2 the checksum in its header could be wrong
+(KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class Codec(IntEnum):
 
 
 class TooLarge(Malformed):
-    """Data that decompresses to more than the limit."""
+    """The data decompresses to more than the limit."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-    """The decompressed data, at most `limit` bytes; with codec 0, `data` itself.
+    """Decompress data to at most `limit` bytes; with codec 0, returns `data` itself.
 
     Raises:
         TooLarge: the data exceed `limit`.
@@ -59,7 +58,7 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buf
 
 
 def decompress_into(codec: int, data: Buffer, out: memoryview | bytearray) -> int:
-    """Decompress to the front of `out`. Returns the size; bytes after it may change, too.
+    """Decompress to the front of `out`. Returns the size; bytes after it may also change.
 
     Raises:
         TooLarge: the data do not fit.
@@ -83,7 +82,7 @@ def decompress_into(codec: int, data: Buffer, out: memoryview | bytearray) -> in
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """The compressed data, readable by every client since the introduction of the codec.
+    """Compress data, readable by every client since the introduction of the codec.
 
     Raises:
         ValueError: an unknown codec.
@@ -160,7 +159,7 @@ def _snappy_into(blocks: list[tuple[memoryview, int]], out: memoryview) -> int:
 
 
 def _snappy_blocks(data: memoryview) -> list[tuple[memoryview, int]]:
-    """Each block and its claimed size, which it can hold."""
+    """Each block and its claimed size, which is plausible."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return [(data, _claimed(data))]
     if len(data) < _XERIAL.size:
@@ -205,10 +204,10 @@ _LZ4_HAS_SIZE, _LZ4_HAS_DICTIONARY = 0x08, 0x01
 
 
 def mend_lz4(data: Buffer) -> bytes:
-    """The frame with a correct header checksum. Data that are no frame are returned unchanged.
+    """The frame with a correct header checksum. Other data are returned unchanged.
 
-    Kafka's Java client computed the checksum over the magic number, too, until message format 1
-    (KAFKA-3160): in message sets of magic 0 its value is meaningless.
+    Before message format 1, Kafka's Java client also included the magic number in the checksum
+    (KAFKA-3160), whose value in message sets of magic 0 is therefore meaningless.
     """
     mended = bytearray(data)
     if len(mended) < 7 or not mended.startswith(_LZ4_MAGIC):

@@ -1,4 +1,4 @@
-"""The numeric codes in Kafka's requests and responses about configs."""
+"""The numeric codes of configs in Kafka's requests and responses."""
 
 from __future__ import annotations
 

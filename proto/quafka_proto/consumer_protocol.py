@@ -37,7 +37,7 @@ def subscribed_topics(metadata: bytes) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member's metadata. `owned`: the partitions that it has, by topic; version 1 and up.
+    """A member's metadata. `owned`: its partitions, by topic; version 1 and up.
 
     `rack`: from version 3 on.
     """
@@ -49,7 +49,7 @@ class Subscription:
 
 
 def subscription_of(metadata: bytes) -> Subscription:
-    """A member's metadata, whatever its version.
+    """Decode a member's metadata of any version.
 
     Raises:
         Malformed: not such metadata.
@@ -121,7 +121,7 @@ def _count(data: bytes, at: int) -> int:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """A topic's name, and the position after it, which is always greater than `at`."""
+    """A topic's name, and the position after it, which is always above `at`."""
     length: int = struct.unpack_from(">h", data, at)[0]
     end = at + 2 + length
     if length < 0 or end > len(data):

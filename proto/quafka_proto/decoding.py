@@ -20,7 +20,7 @@ from quafka_proto.primitives import STRING_LIMIT, TAGGED_LIMIT, read_uvarint, sk
 Decoder = Callable[[bytes, int, int, "list[int]"], "tuple[Any, int]"]
 """(frame, position, end, items left) -> (struct, position after it)."""
 GARBLED = (IndexError, struct.error, UnicodeDecodeError)
-"""Raised by a compiled function, besides Malformed, if bytes end early or are not UTF-8."""
+"""Also raised by a compiled function, like Malformed, if bytes end early or are not UTF-8."""
 
 
 @cache
@@ -73,7 +73,7 @@ class DecoderSource(Source):
         if self.flexible:
             self._tagged_fields()
         owner = self.name("owner", self.owner)
-        self.emit(f"made = _new({owner})")  # a call of __init__ costs more
+        self.emit(f"made = _new({owner})")  # cheaper than a call of __init__
         for name, field in self.owner.FIELDS.items():
             if self._read(name):
                 self.emit(f"made.{name} = f_{name}")
@@ -106,7 +106,7 @@ class DecoderSource(Source):
             self.emit("n = data[at] - 1")
             self.emit("at += 1")
             self.emit("if n >= 127:")
-            if not text:  # a batch of records mostly has a length of two bytes
+            if not text:  # the length of a record batch usually takes two bytes
                 self.emit("    more = data[at]")
                 self.emit("    if more < 128:")
                 self.emit("        n += (more << 7) - 128")
@@ -227,7 +227,7 @@ class DecoderSource(Source):
 
 
 def _smallest(item: Field, version: int, flexible: bool) -> int:
-    """The least size of an array's item in bytes; at least 1."""
+    """The minimum size of an array's item in bytes; at least 1."""
     if is_fixed(item):
         return FIXED[item.kind]
     if version in item.nullable and item.kind == "struct":

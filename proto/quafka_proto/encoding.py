@@ -29,7 +29,7 @@ def _long_string(size: int) -> ValueError:
 
 
 def _short(message: bytes) -> bytes:
-    """An error message within the limit of a string: it may quote the request at any length."""
+    """Cut an error message to the limit of a string: it may quote a long part of the request."""
     if len(message) <= STRING_LIMIT:
         return message
     return message[:STRING_LIMIT].decode(errors="ignore").encode()

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Malformed(ValueError):  # noqa: N818 - the field's own word
-    """Bytes that are not a message of the kind, version or length that they claim."""
+    """Bytes that are not a message of the claimed kind, version or length."""
 
 
 class UnsupportedVersion(ValueError):  # noqa: N818

@@ -7,7 +7,7 @@ from typing import Any
 from quafka_proto.message import Field, Struct
 
 FIXED = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "16s": 16}
-"""The field kinds of fixed width, which are struct codes, with their width in bytes."""
+"""The field kinds of fixed width, which are struct codes, with their widths in bytes."""
 
 
 def is_fixed(field: Field) -> bool:
@@ -57,7 +57,7 @@ class Source:
 
 
 def several(kind: str, count: str) -> str:
-    """Source of the struct format of a number of values of fixed width; `count` is source, too."""
+    """Source of the struct format of a number of values of fixed width; `count` is also source."""
     if len(kind) > 1:  # UUIDs
         return f"'>' + '{kind}' * {count}"
     # ">5i", not ">iiiii": struct allocates per letter, and caches the format.

@@ -23,7 +23,7 @@ _CORRELATION = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
 _RESPONSE = struct.Struct(">ii")
 _MOST_TAGS = 100
-"""Tagged fields that are skipped at most: no header has one yet."""
+"""The maximum number of tagged fields to skip: no header has one yet."""
 _flexible: dict[tuple[int, int], bool] = {}
 """Whether the versions of the APIs seen so far, all of them described, are flexible."""
 

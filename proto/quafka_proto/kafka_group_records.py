@@ -124,7 +124,7 @@ def decode_offset(value: bytes) -> OffsetCommitValue:
     """The value of a committed offset.
 
     Raises:
-        Malformed: cut short, garbled, or of a version that is not known.
+        Malformed: cut short, garbled, or of an unknown version.
     """
     return _decode(OffsetCommitValue, _version(value), value)
 
@@ -133,7 +133,7 @@ def decode_group(value: bytes) -> GroupMetadataValue:
     """The value of a classic group.
 
     Raises:
-        Malformed: cut short, garbled, or of a version that is not known.
+        Malformed: cut short, garbled, or of an unknown version.
     """
     return _decode(GroupMetadataValue, _version(value), value)
 
@@ -142,7 +142,7 @@ def decode_transaction(value: bytes) -> TransactionLogValue:
     """The state of a transactional id.
 
     Raises:
-        Malformed: cut short, garbled, or of a version that is not known.
+        Malformed: cut short, garbled, or of an unknown version.
     """
     return _decode(TransactionLogValue, _version(value), value)
 

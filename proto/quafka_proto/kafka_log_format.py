@@ -1,4 +1,4 @@
-"""The bytes of Apache Kafka's own log folders, beside the record batches of its `.log` files.
+"""The bytes of Apache Kafka's log folders, except for the record batches of `.log` files.
 
 All integers are big-endian. `N` is the offset of a segment's first record, in twenty digits.
 
@@ -56,7 +56,7 @@ _ABORTED_VERSION, _SNAPSHOT_VERSION = 0, 1
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction of a partition; `last_offset` is its marker's."""
+    """An aborted transaction of a partition; `last_offset` is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -79,7 +79,7 @@ class ProducerEntry(NamedTuple):
 
 
 def aborted_transactions(data: Buffer) -> list[AbortedTransaction]:
-    """The rows of a `.txnindex` file; a row that is cut short at the end is left out.
+    """The rows of a `.txnindex` file, without a row that is cut short at the end.
 
     Raises:
         Malformed: a row of another version.

@@ -1,8 +1,8 @@
 """The records of `__cluster_metadata`, Kafka's log of its own metadata (KRaft, KIP-500, KIP-631).
 
 A record's value is a frame: unsigned varints of frame version (1), record type and version, then a
-message, which is flexible in all versions. This module describes the records about topics. Names
-and fields are Kafka's.
+message, which is flexible in all versions. This module describes the records of topics. Names and
+fields are Kafka's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FRAME_VERSION = 1
 
 
 class MetadataRecord(Message):
-    """A record about topics. `RECORDS` lists all by type."""
+    """A record of topics. `RECORDS` lists all by type."""
 
     item_limit = 1_000_000
 
@@ -99,10 +99,10 @@ class AbortTransactionRecord(MetadataRecord, key=25, versions="0"):
 
 
 def decode_metadata_record(value: bytes) -> MetadataRecord | None:
-    """The record in a value; None: of a type that is not about topics.
+    """The record in a value; None for types that do not concern topics.
 
     Raises:
-        Malformed: cut short, garbled, or of a version that is not known.
+        Malformed: cut short, garbled, or of an unknown version.
     """
     try:
         frame, at = read_uvarint(value, 0)

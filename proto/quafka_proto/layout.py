@@ -2,7 +2,7 @@
 
 Each structure of Kafka's record batches and of our files is one `Layout`, in the module that
 documents its bytes. A reader of a few fields, or of many structures as columns, derives its format
-from the layout and repeats no offset.
+from the layout without repeating offsets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Layout:
         return struct.Struct(self._skipping(fields, max(map(self.end, fields))))
 
     def part_of_each(self, *fields: str) -> struct.Struct:
-        """As `part`, for `iter_unpack` over structures that lie side by side."""
+        """As `part`, for `iter_unpack` over adjacent structures."""
         return struct.Struct(self._skipping(fields, self.size))
 
     def joined(self, name: str, first: str, last: str) -> Layout:
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """The fields as `numpy.dtype` takes them."""
+        """The fields in the form for `numpy.dtype`."""
         return [(name, _column_type(form)) for name, form in self._fields.items()]
 
     def _skipping(self, fields: tuple[str, ...], size: int) -> str:

@@ -4,8 +4,8 @@ Clients may send any pattern, and Python's `re` can take for ever over a few doz
 syntax is RE2's (pattern_syntax.py). A pattern matches whole texts, as in Kafka's filters.
 
 A pattern becomes a nondeterministic automaton (Thompson 1968), which follows all alternatives at
-once. What follows a character is computed once for each set of alternatives that occurs and kept,
-up to a bound: so a long list of names takes a look-up for each character.
+once. The successor of a set of alternatives after a character is computed once and kept, up to a
+bound: so a long list of names takes one look-up per character.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MAX_STEPS = 4_000
 """Characters of a pattern, which bound the time to read it; and steps of an automaton, repetitions
 expanded, which bound the time for each character of a text."""
 _MAX_KEPT = 50_000
-"""Most steps in the states that are kept: some megabytes."""
+"""The maximum number of steps in the cached states: some megabytes."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """A step of the automaton: what it needs, and where it leads to."""
+    """A step of the automaton: its condition and its successors."""
 
     needs: CharSet | Anchor | None
     to: list[int] = field(default_factory=list[int])
@@ -44,7 +44,7 @@ class _Step:
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """The steps that may be next, after a character ("" at the beginning).
+    """The possible next steps after a character ("" at the beginning).
 
     Attributes:
         then: the state after each character so far.
@@ -109,7 +109,7 @@ class LinearPattern:
         return found
 
     def _reached(self, state: _State, following: str) -> set[int]:
-        """The steps that a state leads to without a character, `following` being the next one."""
+        """The steps that a state reaches without a character; `following` is the next character."""
         found: set[int] = set()
         numbers = list(state.steps)
         while numbers:
@@ -129,7 +129,7 @@ class LinearPattern:
         return len(self._steps) - 1
 
     def _emit(self, node: Node, after: int) -> int:
-        """Add the steps of a node that lead to the step `after`; returns the first of them."""
+        """Add the steps of a node, which lead to the step `after`; returns the first of them."""
         self._emitted += 1
         if self._emitted > _MAX_STEPS:
             raise PatternError("the pattern is too large")

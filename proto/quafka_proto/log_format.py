@@ -31,17 +31,17 @@ Segment file `N.log` (N: twelve decimal digits):
        64   4 record count
        68     the record batch: 61-byte header and records, as produced
 
-The batch's own CRC-32C covers the batch from byte 21 on, so a checksum covers every byte. The salt
-distinguishes an entry from a copy of one: a record's value may hold any bytes, and recovery
-searches for entries after a torn one.
+The batch's own CRC-32C covers the batch from byte 21 on, so every byte is covered by a checksum.
+The salt distinguishes an entry from a copy of one: a record's value may contain any bytes, and
+recovery searches for entries after a torn one.
 
 An entry of org 0, the broker's own, whose batch has no producer id and a base sequence n above 0
-begins a group: it and the n entries that follow it are in the log together or not at all.
+begins a group: it and the following n entries are in the log together or not at all.
 
-The entry's record count and the batch's last offset delta give the number of the entry's offsets
-and ids. The batch itself has fewer records after compaction, and none where the records were lost
-to damage or only the batch's bounds or its producer are needed. In a rewritten segment, offsets
-from a partition's log start on that have no entry were removed by compaction.
+The entry's record count and the batch's last offset delta are the number of the entry's offsets and
+ids. The batch itself has fewer records after compaction, and none if the records were lost to
+damage or only the batch's bounds or its producer are needed. In a rewritten segment, offsets from a
+partition's log start on without an entry were removed by compaction.
 
 Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry, in the
 order of global ids:
@@ -137,7 +137,7 @@ INDEX_ROW_SIZE = INDEX_ROW.size
 ROW_CRC_AT = INDEX_ROW.offset("crc")
 """The position of an index row's CRC, which covers the bytes before it."""
 CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
-"""The leading bytes of an entry, which its own CRC covers."""
+"""The leading bytes of an entry, which its CRC covers."""
 
 _NO_PRODUCER = -1
 _MARKER_TYPE_AT = BATCH_HEADER_SIZE + 7
@@ -265,8 +265,8 @@ def encode_entry_header(
 class EntryStart:
     """The first bytes of the entries of one batch, which may be in several partitions.
 
-    Transactions end with the same batch in each partition: what does not depend on the partition
-    is made once.
+    Transactions end with the same batch in each partition: parts that do not depend on the
+    partition are made once.
     """
 
     __slots__ = ("_batch_length", "_crc", "_head", "_magic_and_crc")
@@ -301,7 +301,7 @@ class EntryStart:
 def encode_copied_header(
     row: IndexRow, patched: bytes | bytearray | memoryview, salt: int
 ) -> bytes:
-    """The header of an entry that is copied to a rewritten file, from its index row."""
+    """The header of an entry that is copied to a rewritten file, made from its index row."""
     return encode_entry_header(
         patched,
         salt=salt,
@@ -353,7 +353,7 @@ def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
         raise Malformed("an entry is cut short")
     batch = data[start : start + entry.length]
     header = read_header(batch)
-    # A producer's batch is dense; a batch for lost records has offsets only.
+    # A producer's batch is dense; a batch for lost records has only offsets.
     if header.length != entry.length or header.last_offset_delta + 1 != entry.record_count:
         raise Malformed("an entry and its record batch differ")
     if header.crc != crc32c(batch[PATCHED_SIZE:]):
@@ -384,7 +384,7 @@ def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -
 
 
 def row_flags(attributes: int, batch: bytes | bytearray | memoryview) -> int:
-    """The flags of a batch's row. Only of a control batch, more than its header is read."""
+    """The flags of a batch's row. Only for control batches is more than the header read."""
     if not attributes & TRANSACTIONAL:
         return 0
     if not attributes & CONTROL:
@@ -405,7 +405,7 @@ def _marker_type_at(batch: bytes | bytearray | memoryview) -> int:
 
 
 def group_size(row: IndexRow) -> int:
-    """The number of entries after this one that are in the log together with it; see above."""
+    """The number of following entries that are in the log together with this one; see above."""
     if row.org_id or row.producer_id != _NO_PRODUCER:
         return 0
     return max(0, row.base_sequence)
@@ -418,7 +418,7 @@ def encode_row(row: IndexRow) -> bytes:
 
 
 def encode_rows(rows: Iterable[IndexRow]) -> bytes:
-    """The rows' bytes, side by side."""
+    """The adjacent bytes of the rows."""
     pack, pack_crc = _ROW.pack, _CRC.pack
     encoded: list[bytes] = []
     for row in rows:

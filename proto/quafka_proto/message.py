@@ -160,7 +160,7 @@ def binary(
 
 
 def records(versions: str | None = None, *, nullable: str | None = "0+") -> Any:
-    """RECORDS, which may be null but for share groups.
+    """RECORDS, which may be null except for share groups.
 
     Decoded as a memoryview of the frame, or None; encoded from one buffer or a list of buffers,
     which are passed on by reference.
@@ -214,7 +214,7 @@ class _Description(type):
 
 
 def _make_init_on_first_use(self: Struct, *args: Any, **named: Any) -> None:
-    """Replaced by the class's own `__init__` on first use: compiling all delays every start."""
+    """Replaced by the class's `__init__` on first use: compiling all would delay every start."""
     for owner in type(self).__mro__:
         if owner.__dict__.get("__init__") is _make_init_on_first_use:
             owner.__init__ = _make_init(owner.FIELDS)  # type: ignore[attr-defined, misc]
@@ -268,10 +268,10 @@ class Struct(metaclass=_Description):
 
 
 class Encoded:
-    """The encoded items of an array of structs, in place of the array.
+    """The encoded items of an array of structs, instead of the array.
 
-    Only for encoding, and not in a tagged field. `buffers` hold `count` items side by side, encoded
-    for the message's version.
+    Only for encoding, and not in a tagged field. `buffers` have `count` adjacent items, encoded for
+    the message's version.
     """
 
     __slots__ = ("buffers", "count")
@@ -292,7 +292,7 @@ def lists_of_structs(kind: type[Struct]) -> tuple[tuple[str, type[Struct]], ...]
 
 
 def _short(value: Any) -> str:
-    """A repr that is short enough for a log line: long bytes are given by their size."""
+    """A repr that is short enough for a log line: long bytes are replaced by their size."""
     if type(value) in (bytes, bytearray, memoryview) and len(value) > 32:
         return f"<{len(value)} bytes>"
     if isinstance(value, list):
@@ -307,7 +307,7 @@ class Message(Struct):
         api_key: the API key.
         versions: the described versions.
         flexible: the versions with compact types and tagged fields (KIP-482).
-        item_limit: the greatest number of array items and tagged fields in a decoded message: an
+        item_limit: the maximum number of array items and tagged fields in a decoded message: an
             item of three bytes in a frame can take a hundred times as much memory.
     """
 

@@ -35,7 +35,7 @@ _PREFIX = struct.Struct(">qiI")
 _SUMMED = struct.Struct(">bb")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
-_UNSUMMED_LENGTH = 12  # offset and length, which the length field does not count
+_UNSUMMED_LENGTH = 12  # offset and length, which the length field excludes
 _CRC_SIZE = 4
 _CODEC_MASK, _APPEND_TIME = 0x07, 0x08
 _NO_TIMESTAMP = -1
@@ -81,7 +81,7 @@ def to_batch(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
     Raises:
         BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format),
             UNSUPPORTED_COMPRESSION_TYPE (zstd is not in these formats), INVALID_TIMESTAMP,
-            INVALID_RECORD (no message, or a compressed message beside others or within another),
+            INVALID_RECORD (no message, or a compressed message next to others or within another),
             MESSAGE_TOO_LARGE (above the limit).
     """
     messages = _messages(memoryview(message_set))
@@ -108,7 +108,7 @@ def iter_messages(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Itera
 
     Raises:
         BatchError: as `to_batch`, except that a set may be empty, and may have compressed messages
-            beside others.
+            next to others.
     """
     for message in _messages(memoryview(message_set)):
         if message.codec == Codec.NONE:
@@ -270,16 +270,16 @@ def from_batches(
 
     The set starts at `from_offset` and has at most `max_bytes`, but at least one message, if the
     batches have one. Messages are uncompressed, and so have their own offsets. Headers are dropped,
-    with magic 0 timestamps, too. Control records are left out: if batches give an empty set, the
-    next offset to read is the one after the last batch.
+    and with magic 0 timestamps, too. Control records are left out: if batches yield an empty set,
+    the next offset to read is the one after the last batch.
 
     The set ends before a batch that cannot be converted. If that batch is the first, its error is
     raised.
 
     Raises:
-        BatchError: UNSUPPORTED_COMPRESSION_TYPE: zstd, which clients of that age are not given
-            (KIP-110); CORRUPT_MESSAGE: a batch whose records do not match its header, or
-            that decompresses to more than `limit` bytes.
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE: zstd, which such old clients do not get (KIP-110);
+            CORRUPT_MESSAGE: a batch whose records do not match its header, or that decompresses to
+            more than `limit` bytes.
     """
     out = bytearray()
     for batch in batches:

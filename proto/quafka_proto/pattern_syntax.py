@@ -1,8 +1,8 @@
-"""The syntax of regular expressions that RE2 has (https://github.com/google/re2/wiki/Syntax). Pure.
+"""The syntax of RE2's regular expressions (https://github.com/google/re2/wiki/Syntax). Pure.
 
-Not supported: scripts (`\\p{Greek}`; categories such as `\\pL` are), `\\C`, and what RE2 refuses as
-well: backreferences and looking around. Lazy repetitions are read; for whole matches they are like
-others.
+Not supported: scripts (`\\p{Greek}`; categories such as `\\pL` are), `\\C`, and constructs that RE2
+also refuses: backreferences and lookaround. Lazy repetitions are accepted; for whole matches they
+are like others.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _CATEGORIES = {
     "C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps",
 }  # fmt: skip
-"""The general categories: the first letters of their names, and the second ones of each."""
+"""The general categories: the first letters of their names, each with the second letters."""
 _HEX = frozenset("0123456789abcdefABCDEF")
 _OCTAL = frozenset("01234567")
 
 
 class PatternError(ValueError):
-    """The pattern is not one, or uses what is not supported, or is too large."""
+    """The pattern is invalid, uses unsupported syntax, or is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CharSet:
 
     Attributes:
         category: the beginning of the names of Unicode's general categories.
-        folds: upper and lower case are alike.
+        folds: upper and lower case are equal.
     """
 
     ranges: _Ranges = ()
@@ -80,14 +80,14 @@ class CharSet:
 
 
 class Anchor(Enum):
-    """What a place in the text must be."""
+    """A condition for a place in the text."""
 
     START = auto()
     END = auto()
     LINE_START = auto()
     LINE_END = auto()
     BOUNDARY = auto()
-    """Between a character of a word and another one, or the end of the text."""
+    """Between a word character and another one, or the end of the text."""
     NO_BOUNDARY = auto()
 
 
@@ -189,7 +189,7 @@ class _Parser:
         return CharSet(ranges, folds=self._flags.folds)
 
     def _atom(self) -> tuple[Node, ...]:
-        """One part of a sequence; none where there are only flags."""
+        """One part of a sequence; empty if there are only flags."""
         if self._takes("("):
             return self._group()
         return (self._atom_of(self._next()),)
@@ -241,7 +241,7 @@ class _Parser:
         self._at = end + 1
 
     def _set_flags(self) -> bool:
-        """Read flags; whether a group follows them."""
+        """Read flags; returns whether a group follows them."""
         on = True
         while True:
             char = self._next()
@@ -255,13 +255,13 @@ class _Parser:
                 self._flags = replace(self._flags, lines=on)
             elif char == "s":
                 self._flags = replace(self._flags, dot_all=on)
-            elif char != "U":  # which only matters for what a group matches
+            elif char != "U":  # which matters only for the text that a group matches
                 raise PatternError(f"(?{char} is not supported")
 
     # --- repetition -------------------------------------------------------------------------
 
     def _times(self) -> tuple[int, int | None] | None:
-        """A repetition, if one follows. Whether it is lazy does not matter for whole matches."""
+        """A repetition, if one follows. Laziness does not matter for whole matches."""
         found: tuple[int, int | None] | None = None
         if self._takes("*"):
             found = 0, None
@@ -276,7 +276,7 @@ class _Parser:
         return found
 
     def _braces(self) -> tuple[int, int | None] | None:
-        """A repetition in braces; braces with anything else in them are characters."""
+        """A repetition in braces; other braces are characters."""
         end = self._text.find("}", self._at)
         least, comma, most = self._text[self._at + 1 : max(end, self._at + 1)].partition(",")
         if end < 0 or not _is_number(least) or (most and not _is_number(most)):
@@ -343,7 +343,7 @@ class _Parser:
         return self._chars(((found, found),)) if isinstance(found, str) else found
 
     def _escape(self) -> CharSet | str:
-        """What follows a backslash: a character, or a set of them."""
+        """The character, or the set of characters, after a backslash."""
         char = self._next()
         if char.lower() in _CLASSES:
             return CharSet(_CLASSES[char.lower()], negated=char.isupper())

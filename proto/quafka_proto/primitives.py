@@ -9,15 +9,15 @@ from __future__ import annotations
 from quafka_proto.errors import Malformed
 
 STRING_LIMIT = 32767
-"""Kafka's limit for a string, in bytes, which holds for compact strings, too."""
+"""Kafka's limit for a string, in bytes, which also applies to compact strings."""
 
 TAGGED_LIMIT = 1_000
-"""The greatest number of tagged fields in a struct, which are read in one step. Kafka has no limit,
+"""The maximum number of tagged fields in a struct, which are read in one step. Kafka has no limit,
 and defines fewer than ten for any struct."""
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits.
+    """Read an unsigned varint of at most 32 bits.
 
     Raises:
         Malformed: longer than five bytes or above 32 bits.
@@ -46,7 +46,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits, as in records.
+    """Read a zigzag varint of at most 64 bits, as in records.
 
     Raises:
         Malformed: longer than ten bytes or above 64 bits.
@@ -83,7 +83,7 @@ def write_varint(out: bytearray, value: int) -> None:
 def skip_tagged(data: bytes, at: int, end: int, left: list[int]) -> int:
     """Skip tagged fields (KIP-482). Returns the position after them.
 
-    `left` holds how many items the frame may still have; each tagged field is one.
+    `left`: how many items the frame may still have; each tagged field counts as one.
 
     Raises:
         Malformed: too many fields, or one that is longer than its message.

@@ -1,14 +1,14 @@
-"""Checks the records of a batch against its header, as Kafka's LogValidator.
+"""Checks the records of a batch against its header, like Kafka's LogValidator.
 
 The checks: the number of records, the lengths of records, keys, values and headers, offset deltas
 0, 1, 2, ..., timestamps of 64 bits, and no bytes after the last record. As in Kafka, the unused
 attributes of a record may have any value, and header names need not be UTF-8.
 
-Records of equal layout are checked together (`record_runs`). Few others are checked one by one. Of
-many others Python reads the lengths only, and numpy reads the other fields of thousands of records
-at once (`record_columns`, imported when the first such batch arrives). Records that numpy rejects
-are checked again one by one, so that errors come from one place. The window of records that are
-checked at a time bounds the memory.
+Records of equal layout are checked together (`record_runs`). A few others are checked one by one.
+Of many others, Python reads only the lengths, and numpy reads the other fields of thousands of
+records at once (`record_columns`, imported when the first such batch arrives). Records that numpy
+rejects are checked again one by one, so that errors come from one place. The window of records that
+are checked at a time bounds the memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quafka_proto.record_runs import Body, run_from
 from quafka_proto.records import BATCH_HEADER_SIZE, LEAST_RECORD, BatchHeader, read_header
 
 FEW = 100
-"""The greatest number of records that are checked one by one: numpy costs more for so few."""
+"""The maximum number of records that are checked one by one: numpy is slower for so few."""
 WINDOW = 4_096
 """Records that are checked at a time, in about half a millisecond."""
 _PAUSE_RECORDS, _PAUSE_HEADERS = 512, 2_048
@@ -40,9 +40,9 @@ class Checked(NamedTuple):
     """Facts about the records of a valid batch.
 
     Attributes:
-        oldest: the least timestamp, or -1 if a record has none.
-        newest: the greatest timestamp.
-        keyless: whether a record has no key, which topics with compaction refuse.
+        oldest: the lowest timestamp, or -1 if a record has none.
+        newest: the highest timestamp.
+        keyless: whether a record has no key, which compacted topics refuse.
     """
 
     oldest: int
@@ -116,7 +116,7 @@ def check_body(
 ) -> Checked:
     """Check the uncompressed records in `data[start:end]` of a batch with this header.
 
-    The caller compares the header's max timestamp with the newest: Kafka corrects it.
+    The caller compares the header's max timestamp with the newest one: Kafka corrects it.
 
     Raises:
         BatchError: INVALID_RECORD; INVALID_TIMESTAMP if a timestamp does not fit 64 bits.
@@ -200,7 +200,7 @@ class _Check:
         found = None
         if len(starts) == count and stop <= self._end:
             found = columns.check(self._data, starts, stop, first, self._end)
-        if found is None:  # a record is wrong, or needs the check of single records
+        if found is None:  # a record is invalid, or must be checked by itself
             return self._one_by_one(at, first, count)
         self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
         self.keyless |= found[2]
@@ -321,7 +321,7 @@ def _skip_bytes(data: Body, at: int) -> int:
 
 
 def _walk(data: Body, at: int, most: int) -> tuple[list[int], int]:
-    """The starts of at most `most` records that the bytes hold, and the position after them."""
+    """The starts of at most `most` records in the bytes, and the position after them."""
     starts: list[int] = []
     append = starts.append
     try:

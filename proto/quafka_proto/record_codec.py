@@ -6,10 +6,10 @@
     key, value                     varint length, -1: null; bytes
     headers                        varint count; each a name and a value like key and value
 
-with a varint of all that length in front. Varints are zigzag, of up to 64 bits. The records of a
+preceded by a varint of the total length. Varints are zigzag, of up to 64 bits. The records of a
 compressed batch are compressed together.
 
-A control batch holds one record, a marker, whose key and value are (KIP-98):
+A control batch has one record, a marker, whose key and value are (KIP-98):
 
     key    version int16, type int16 (0 abort, 1 commit; others belong to brokers)
     value  version int16, coordinator epoch int32
@@ -44,7 +44,7 @@ _GARBLED = (IndexError,)
 class Record(NamedTuple):
     """One record. Key, value and header values may be null; header names may repeat.
 
-    A header name that is not UTF-8 has replacement characters, as in Java's clients.
+    A header name that is not UTF-8 has replacement characters, as in the Java clients.
     """
 
     offset: int
@@ -71,11 +71,11 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A batch of at least one record, with the offsets from `base_offset` on.
+    """Build a batch of at least one record, with the offsets from `base_offset` on.
 
     With `keep_offsets` the records keep their own offsets, which must ascend from `base_offset` and
-    may have gaps, as after compaction. `append_time` is the time of every record, as a broker sets
-    it under LogAppendTime.
+    may have gaps, as after compaction. `append_time` is the time of every record, as set by a
+    broker under LogAppendTime.
     """
     body = bytearray()
     count, delta, first, newest = 0, -1, 0, 0
@@ -141,7 +141,7 @@ def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Rec
 
     Raises:
         TooLarge: the records exceed `limit` bytes.
-        Malformed: cut short, garbled, or other records than the header's.
+        Malformed: cut short, garbled, or records that differ from the header.
     """
     header = read_header(batch)
     return _decoded(header, _body(batch, header, limit))
@@ -227,7 +227,7 @@ _HEADERS_LIMIT = 16 << 10
 
 
 def first_headers(batch: Buffer) -> list[tuple[str, bytes | None]]:
-    """The headers of a batch's first record, without a look at the rest of the batch.
+    """The headers of a batch's first record, without reading the rest of the batch.
 
     None if the batch is compressed or has no such record.
     """
@@ -292,7 +292,7 @@ def build_marker(
 
 
 def read_marker(record: Record) -> Marker | None:
-    """The marker in a record of a control batch; None: the record is not about a transaction.
+    """The marker in a record of a control batch; None if the record is not for a transaction.
 
     Later versions only add fields to version 0 (KIP-98).
 

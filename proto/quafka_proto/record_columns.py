@@ -12,13 +12,13 @@ from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 _MOST_HEADERS = 16
 _FEWEST_LANES = 64
-"""For fewer records side by side, a step of numpy costs more than a loop over them."""
+"""For fewer adjacent records, a step of numpy costs more than a loop over them."""
 
 
 def check(
     data: bytes | bytearray | memoryview, starts: list[int], end: int, first: int, stop: int
 ) -> tuple[int, int, bool] | None:
-    """The least and the greatest timestamp delta of valid records, and whether one has no key.
+    """The lowest and the highest timestamp delta of valid records, and whether one has no key.
 
     The records begin at `starts`, end at `end`, and have the offset deltas from `first` on. None: a
     record is invalid, or has so many headers that it must be checked by itself.

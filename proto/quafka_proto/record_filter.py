@@ -1,9 +1,9 @@
-"""Removing records from batches, as compaction does: the batch keeps its bounds.
+"""Removes records from batches, for compaction: a batch keeps its bounds.
 
 A batch without some of its records keeps its base offset, last offset delta, producer fields and
-codec, so the offsets of the others do not change. Records are copied as they are, except where the
-batch gets a *delete horizon* (KIP-534): the time after which its tombstones, or its transaction
-marker, may be removed. Attribute bit 6 says that the base timestamp is the horizon; the records'
+codec, so the offsets of the others do not change. Records are copied unchanged, unless the batch
+gets a *delete horizon* (KIP-534): the time after which its tombstones, or its transaction marker,
+may be removed. Attribute bit 6 means that the base timestamp is the horizon; the records'
 timestamps are relative to it.
 """
 
@@ -32,11 +32,11 @@ _NULL = 1  # a length of -1, as a varint
 
 
 class FoundRecords(NamedTuple):
-    """What decides which records of a batch stay; one item of each list for a record.
+    """The facts that decide which records of a batch are kept; one item per record in each list.
 
     Attributes:
         offset_deltas: from the batch's base offset.
-        keys: None: the record has none.
+        keys: None for records without a key.
         has_values: unset for a tombstone.
     """
 
@@ -49,7 +49,7 @@ def uncompressed(header: BatchHeader, batch: Buffer, limit: int = DECOMPRESSED_L
     """The uncompressed records of a whole batch.
 
     Raises:
-        Malformed: they cannot be decompressed, or exceed `limit` bytes.
+        Malformed: the records cannot be decompressed, or exceed `limit` bytes.
     """
     return bytes(decompress(header.codec, memoryview(batch)[BATCH_HEADER_SIZE:], limit))
 
@@ -57,12 +57,12 @@ def uncompressed(header: BatchHeader, batch: Buffer, limit: int = DECOMPRESSED_L
 def find_records(
     header: BatchHeader, data: bytes, pause: Callable[[], None] = lambda: None
 ) -> FoundRecords:
-    """Read what matters of all records in the uncompressed records of a batch.
+    """Read the facts of all records in the uncompressed records of a batch.
 
     `pause` is called after every PAUSE_RECORDS records, which take a quarter of a millisecond.
 
     Raises:
-        Malformed: cut short, garbled, or other records than the header's.
+        Malformed: cut short, garbled, or records that differ from the header.
     """
     _check_count(header, data)
     found = FoundRecords([], [], [])
@@ -111,7 +111,7 @@ def _check_end(at: int, data: bytes) -> None:
 
 
 def _places(header: BatchHeader, data: bytes) -> list[int]:
-    """Where each record begins, and the end of the last one."""
+    """The start of each record, and the end of the last one."""
     _check_count(header, data)
     places = [0]
     at = 0
@@ -132,7 +132,7 @@ def with_records(
     """The batch with some of its records, at least one, by their numbers, which ascend.
 
     `data` are all records, uncompressed. `horizon`: a new delete horizon, in ms since the epoch;
-    None: as it is.
+    None: unchanged.
 
     Raises:
         Malformed: the records are garbled.
@@ -159,7 +159,7 @@ def _timestamp_delta(data: bytes, start: int) -> tuple[int, int]:
 
 
 def without_records(header: BatchHeader) -> bytearray:
-    """The batch without its records: it stays for its bounds and its producer."""
+    """The batch without its records, kept for its bounds and its producer."""
     kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     newest = header.max_timestamp
     return assemble(header._replace(attributes=kept, base_timestamp=newest, record_count=0), b"")
@@ -171,7 +171,7 @@ def delete_horizon(header: BatchHeader) -> int | None:
 
 
 def _joined(data: bytes, places: Sequence[int], kept: Iterable[int]) -> bytearray:
-    """The records as they are; neighbours are copied at once."""
+    """Copy the records unchanged, adjacent ones at once."""
     body = bytearray()
     start = end = 0
     for number in kept:

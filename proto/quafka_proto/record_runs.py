@@ -1,7 +1,7 @@
 """Checks records of equal layout together: a field's bytes in all of them are one strided slice.
 
-Records whose keys and values have the same lengths differ in their timestamps, offset deltas,
-keys and values only, until one of the numbers needs another byte. Such a run is checked with a few
+Records whose keys and values have the same lengths differ only in their timestamps, offset deltas,
+keys and values, until one of the numbers needs another byte. Such a run is checked with a few
 comparisons of byte strings, each of which covers all its records.
 """
 
@@ -14,18 +14,18 @@ Body = bytes | bytearray | memoryview
 """Uncompressed records. A memoryview is slower to read byte by byte."""
 
 LEAST = 16
-"""Records of a run that is worth it: the check of a run costs as much as that of 16 records."""
+"""The minimum records of a run: the check of a run costs as much as that of 16 records."""
 MOST = 4_096
 """Records that are checked at a time."""
 _LONGEST = 9
 """Bytes of a varint. Longer ones are left to the check of single records."""
 _BLOCK = 1 << 13
-"""The numbers that a varint of two bytes can tell apart."""
+"""The number of values of a varint of two bytes."""
 
 _LOW = bytes(range(0, 0x80, 2)) * (_BLOCK // 64)
-"""Of each number of a block: the lowest seven bits of its varint, zigzag-encoded."""
+"""For each number of a block, the lowest seven bits of its varint, zigzag-encoded."""
 _HIGH = b"".join(bytes((high,)) * 64 for high in range(_BLOCK // 64))
-"""Of each number of a block: the next seven bits."""
+"""For each number of a block, the next seven bits."""
 _CONTINUED = 0x80
 _MORE = bytes(byte | _CONTINUED for byte in range(0x80)) * 2
 """Translates a byte of a varint to one that is followed by another."""
@@ -35,7 +35,7 @@ _WITH_MORE = bytes(range(_CONTINUED, 0x100))
 
 
 class Run(NamedTuple):
-    """Checked records: how many, the position after them, timestamp deltas, whether without key."""
+    """Checked records: their number, the position after them, timestamp deltas, whether keyless."""
 
     records: int
     end: int
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where the fields of a record are, from the record's first byte on."""
+    """The positions of a record's fields from its first byte on."""
 
     size: int
     timestamp: range
@@ -56,10 +56,10 @@ class _Layout(NamedTuple):
 
 
 def run_from(data: Body, at: int, end: int, first: int, most: int) -> Run | None:
-    """Check records that begin at `at` and are laid out like the first of them.
+    """Check records that begin at `at` and have the layout of the first one.
 
     They are at most `most`, and have the offset deltas from `first` on. None: the run is short, or
-    a record must be checked by itself, and may be wrong.
+    a record must be checked by itself, and may be invalid.
     """
     if most < LEAST:
         return None
@@ -107,7 +107,7 @@ def _layout(data: Body, at: int, end: int) -> _Layout | None:
 
 
 def _number(data: Body, at: int) -> tuple[int, int]:
-    """A zigzag varint, and the position after it. Raises IndexError where it is too long or cut."""
+    """A zigzag varint, and the position after it. Raises IndexError if it is too long or cut."""
     raw = shift = 0
     for place in range(at, at + _LONGEST):
         byte = data[place]
@@ -129,7 +129,7 @@ def _column(data: Body, at: int, step: int, count: int) -> bytes:
 
 
 def _room(first: int) -> int:
-    """How many offset deltas from `first` on differ in their last two bytes only."""
+    """How many offset deltas from `first` on differ only in their last two bytes."""
     return 64 - first if first < 64 else _BLOCK - first % _BLOCK
 
 
@@ -154,7 +154,7 @@ def _groups(number: int) -> Iterator[int]:
 
 
 def _times(columns: list[bytes]) -> tuple[int, int] | None:
-    """The least and the greatest of some varints; None if one is negative or of another length."""
+    """The lowest and the highest of some varints; None if one is negative or of another length."""
     *more, last = columns
     if not last.isascii() or any(column.translate(None, _WITH_MORE) for column in more):
         return None
@@ -165,9 +165,9 @@ def _times(columns: list[bytes]) -> tuple[int, int] | None:
 
 
 def _extreme(columns: list[bytes], pick: Callable[[set[int]], int]) -> int | None:
-    """The least or greatest number; None if the records with its upper bits are no neighbours.
+    """The lowest or highest number; None if the records with its upper bits are not adjacent.
 
-    They are where timestamps grow from record to record.
+    They are adjacent if timestamps grow from record to record.
     """
     start, stop = 0, len(columns[0])
     number = 0

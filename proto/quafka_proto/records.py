@@ -53,7 +53,7 @@ PATCHED_SIZE = BATCH_HEADER.end("crc")
 LEAST_RECORD = 7
 """Bytes of the smallest record: a length and six fields of one byte."""
 LENGTH_FROM = BATCH_HEADER.end("length")
-"""The leading bytes that the length field does not count."""
+"""The leading bytes that the length field excludes."""
 MAGIC = 2
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -61,7 +61,7 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-# The library has no type hints, and accepts bytes only.
+# The library has no type hints, and accepts only bytes.
 _extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend"))  # noqa: B009
 
 _HEADER = BATCH_HEADER.whole
@@ -112,7 +112,7 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """The header of a batch. Checks only that the bytes suffice.
+    """Read the header of a batch. Checks only that there are enough bytes.
 
     Raises:
         Malformed: fewer than 61 bytes.
@@ -130,7 +130,7 @@ def claims(batch: Buffer) -> tuple[int, int]:
 
 
 def is_transactional(batch: Buffer) -> bool:
-    """Whether a batch is of a transaction. False for fewer bytes than a header.
+    """Whether a batch belongs to a transaction. False for fewer bytes than a header.
 
     False for message sets, too: they have a timestamp where a batch has its attributes.
     """
@@ -238,7 +238,7 @@ def _checked(rest: memoryview) -> BatchHeader:
 
 
 def _check_claims(header: BatchHeader) -> None:
-    """Check a producer's header beyond its checksum, as Kafka's LogValidator."""
+    """Check a producer's header beyond its checksum, like Kafka's LogValidator."""
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,
@@ -259,7 +259,7 @@ def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:
-    """A batch of this header and these records, which are compressed already.
+    """A batch of this header and these already compressed records.
 
     Computes length, magic and CRC, and ignores the header's.
     """
@@ -286,7 +286,7 @@ def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
 
 
 def without_transaction(batch: Buffer) -> tuple[BatchHeader, memoryview]:
-    """A copy of a transactional batch as one that is not, with its header and a correct CRC."""
+    """A non-transactional copy of a transactional batch, with its header and a correct CRC."""
     plain = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", plain, _ATTRIBUTES_AT)
     struct.pack_into(">h", plain, _ATTRIBUTES_AT, attributes & ~TRANSACTIONAL)
@@ -295,7 +295,7 @@ def without_transaction(batch: Buffer) -> tuple[BatchHeader, memoryview]:
 
 
 def empty_batch(base_offset: int, offsets: int, leader_epoch: int = 0) -> bytes:
-    """A batch of `offsets` offsets without a record, as compaction in Kafka leaves them.
+    """A batch of `offsets` offsets without records, as left by compaction in Kafka.
 
     Consumers skip it.
     """

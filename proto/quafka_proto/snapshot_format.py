@@ -4,21 +4,21 @@
     DEST/segments/<name>.log .oidx .zones shared by snapshots, never changed once referenced
     DEST/lock                             held while snapshots are made or dropped; not for readers
 
-Ids sort as text in the order of the cuts. The manifest gives the place of everything: names of
-files have no meaning. docs/snapshots.md describes how a reader finds the batches of a topic.
+Ids sort as text in the order of the cuts. The manifest has the places of all parts: names of files
+have no meaning. docs/snapshots.md describes how a reader finds the batches of a topic.
 
-The contents of a segment lie in one or more *pieces*. A piece is a range of a log file, the index
+The contents of a segment are in one or more *pieces*. A piece is a range of a log file, the index
 rows of its entries (`log_format`), and its zones (`zone_format`).
 
-A reader refuses a version that it does not know. It ignores fields of the manifest that it does
-not know: a change that an older reader must not ignore is a new version.
+A reader refuses an unknown version. It ignores unknown fields of the manifest: a change that an
+older reader must not ignore is a new version.
 
-Version 2 is version 1 with open or aborted transactions. A reader of version 1 would take their
-records for committed. A manifest without transactions is still written as version 1.
+Version 2 is version 1 with open or aborted transactions. A reader of version 1 would consider their
+records committed. A manifest without transactions is still written as version 1.
 
 Version 3 is version 2 with copies of records that another system stores. Their pieces have numbers
-from FIRST_COPY on, which no segment of the log has. A restore by an earlier version would take them
-for segments.
+from FIRST_COPY on, which no segment of the log has. A restore by an earlier version would mistake
+them for segments.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from quafka_proto.errors import Malformed
 FORMAT = "quafka-snapshot"
 VERSION, WITH_TRANSACTIONS, WITH_COPIES = 1, 2, 3
 FIRST_COPY = 1 << 36
-"""Pieces with this number or a greater one hold copies of what another system stores."""
+"""Pieces with numbers from this one on have copies of records that another system stores."""
 SHARD_BITS = 26
-"""Of several shards, the shard is above these bits of the numbers of segments and pieces."""
+"""With several shards, the shard is above these bits of the numbers of segments and pieces."""
 SNAPSHOTS, SEGMENTS, MANIFEST = "snapshots", "segments", "manifest.json"
 _PIECES_IN = (SEGMENTS, "files", "log", "zones")
-"""Where pieces are: the last three are those of a log in an object store (`chain_format`)."""
+"""The folders of pieces: the last three are those of a log in an object store (`chain_format`)."""
 _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 
@@ -50,9 +50,9 @@ class Piece:
 
     Attributes:
         number: of the segment.
-        salt: the segment's; entries' checksums begin with it.
+        salt: that of the segment; entries' checksums begin with it.
         position: the position of the first byte in the index rows.
-        length: bytes of the log; whole entries, with the file header where `position` is 0.
+        length: bytes of the log; whole entries, with the file header if `position` is 0.
         log: the file with the entries, relative to DEST.
         log_offset: the offset of the first entry in that file.
         index: the file with the index rows, relative to DEST.
@@ -84,7 +84,7 @@ class Segment:
     Attributes:
         position: the position of the cut.
         rows: the number of entries before the cut.
-        tail: a digest of the last entries: it identifies the log.
+        tail: a digest of the last entries, which identifies the log.
     """
 
     number: int
@@ -121,8 +121,8 @@ class Partition:
             if none is open.
         lost: ranges [first, end) of offsets that were lost to damage.
         aborted: by their last offsets, those from the log start on.
-        copied: the number of its records, if another system stores them: its offsets have gaps,
-            and `lost` has what could not be copied. -1: the log stores them.
+        copied: the number of its records, if another system stores them: its offsets have gaps, and
+            `lost` has the records that could not be copied. -1: the log stores them.
         gone: the number of offsets whose batches compaction has removed.
     """
 
@@ -138,7 +138,7 @@ class Partition:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether some records are not, or not yet, committed."""
+        """Whether some records are aborted or not committed yet."""
         return bool(self.open or self.aborted)
 
 
@@ -202,14 +202,14 @@ class Manifest:
     Attributes:
         id: sorts in the order of the cuts in one DEST.
         cut_ms: the time of the cut by the broker's clock, ms since 1970.
-        cluster_id: the log's; each log has a DEST of its own.
+        cluster_id: that of the log; each log has its own DEST.
         end_id: the snapshot has exactly the live records with smaller global ids.
         org: the org whose entries it has; None: all orgs.
-        lease_until_ms: the time from which on it may be removed; None: it stays until dropped.
-        evicted: pairs [org, id]: the broker may have forgotten idempotent producers of the org
-            with smaller ids; None in manifests of older versions.
+        lease_until_ms: the time from which it may be removed; None: it is kept until dropped.
+        evicted: pairs [org, id]: the broker may have evicted idempotent producers of the org with
+            smaller ids; None in manifests of older versions.
         scheduled: made by the broker's schedule, which drops it when it has newer ones.
-        shards: the number of logs that it is of; only that of one log can be restored.
+        shards: the number of its logs; only a snapshot of one log can be restored.
         producer_ids_up_to: smaller producer ids may be in use; 0 in manifests of older
             versions.
     """
@@ -237,7 +237,7 @@ class Manifest:
         return None
 
     def of_the_log(self) -> Manifest:
-        """Without copies: topics whose records another system stores have no offsets."""
+        """The manifest without copies: topics with records in another system have no offsets."""
         topics = [
             replace(topic, partitions=[Partition(p.partition, 0, 0, 0) for p in topic.partitions])
             if topic.is_copied
@@ -253,7 +253,7 @@ class Manifest:
         return piece.number if self.shards == 1 else piece.number & ((1 << SHARD_BITS) - 1)
 
     def files(self) -> Iterator[str]:
-        """The files in DEST that the snapshot needs, some of them several times."""
+        """The files in DEST that the snapshot needs, possibly repeated."""
         for piece in self.pieces:
             yield from (piece.log, piece.index, piece.zones)
 
@@ -366,7 +366,7 @@ class _Fields:
         return cast(str, self._get(name, str, default))
 
     def path(self, name: str) -> str:
-        """A path that stays below DEST, in a folder that pieces may be in."""
+        """A path below DEST, in a folder that may have pieces."""
         path = self.text(name)
         folder, *rest = path.split("/")
         if folder not in _PIECES_IN or not rest or ".." in rest:
@@ -384,7 +384,7 @@ class _Fields:
             raise Malformed(f"{self.where}: {name!r} is not a list of ranges: {e}") from e
 
     def numbers(self, name: str, count: int) -> Iterator[list[int]]:
-        """Lists of `count` whole numbers each; none if the field is absent."""
+        """Lists of `count` whole numbers each; empty if the field is absent."""
         for item in cast("list[Any]", self._get(name, list, [])):
             numbers = cast("list[Any]", item) if isinstance(item, list) else []
             if len(numbers) != count or set(map(type, numbers)) != {int}:
@@ -473,8 +473,8 @@ def _group(item: _Fields) -> Group:
 
 
 def merged_topics(topics: Iterable[Topic]) -> list[Topic]:
-    """Each topic once. Of a partition in several shards, the one that has had most records counts:
-    the others only know of it."""
+    """Merge topics of several shards. Of a partition in several shards, the one with the highest
+    high watermark counts: the others only know of it."""
     found: dict[tuple[int, str], Topic] = {}
     for topic in topics:
         known = found.setdefault((topic.org, topic.name), topic)

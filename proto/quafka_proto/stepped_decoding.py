@@ -1,7 +1,7 @@
 """Compiles a struct's description into a generator that reads the struct in short steps.
 
-The generator reads as the function of `decoding`, and yields after every few items of an array, so
-that its caller can let other tasks run. It takes about a tenth longer.
+The generator reads like the function of `decoding`, and yields after every few items of an array,
+so that its caller can let other tasks run. It takes about a tenth longer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stepped_decoder(owner: type[Struct], version: int, flexible: bool) -> Steppe
 class _SteppedSource(DecoderSource):
     def compile(self) -> Any:
         self.emit("if False:")
-        self.emit("    yield")  # makes it a generator for a struct without arrays, too
+        self.emit("    yield")  # makes it a generator even for a struct without arrays
         return super().compile()
 
     def nested(self, owner: type[Struct]) -> str:

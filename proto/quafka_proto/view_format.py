@@ -1,17 +1,17 @@
-"""Views: what Spark reads of a shard in an object store besides the chain (`chain_format`).
+"""Views, which Spark reads together with the chain of a shard in an object store (`chain_format`).
 
     views/<shard>/<epoch>-<number>  a view: JSON, never changed; the manifest names the newest
     zones/<shard>/<name>            the zones of the segment with the log file files/<shard>/<name>
 
 A view is the manifest of a snapshot (`snapshot_format`) with a piece for each segment that is an
 object, and for each part of one: nothing is copied. All other records, and those that were added
-since, are in the chain from the object `chain_from` on; what pieces have is passed over there.
+since, are in the chain from the object `chain_from` on; records that pieces have are skipped there.
 
 The topics, log starts and transactions are those at the view's cut. A record in the chain may
-belong to a topic or a partition that the view does not know; the next view does.
+belong to a topic or a partition that is missing in the view; the next view has it.
 
-A reader refuses a version that it does not know, and ignores fields that it does not know. `crc` is
-the CRC-32C of the others together; views of earlier versions lack it.
+A reader refuses unknown versions, and ignores unknown fields. `crc` is the CRC-32C of all other
+fields; views of earlier versions lack it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class View:
     manifest: Manifest
 
     def covered(self) -> dict[int, int]:
-        """For each segment with pieces, the position in it from which on the chain has more."""
+        """For each segment with pieces, the position from which the chain has more."""
         found: dict[int, int] = {}
         for piece in self.manifest.pieces:
             end = piece.position + piece.length if _is_part(piece) else WHOLE
@@ -49,7 +49,7 @@ class View:
 
 
 def _is_part(piece: Piece) -> bool:
-    """Whether it is a part of a segment that had not ended yet, by the name of its object."""
+    """Whether a piece is a part of a then unfinished segment, by the name of its object."""
     return part_of(piece.log.rpartition("/")[2][:-_WRITER]) is not None
 
 
@@ -86,7 +86,7 @@ def decode_view(data: bytes, shard: int) -> View:
     """Read the view of a shard.
 
     Raises:
-        Malformed: it is not one, of another shard, or of an unknown version.
+        Malformed: not a view, of another shard, or of an unknown version.
     """
     try:
         found: Any = json.loads(data)

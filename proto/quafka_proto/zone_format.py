@@ -1,4 +1,4 @@
-"""Zones files of snapshots: what a piece of the log has of each virtual topic's partitions.
+"""Zones files of snapshots: the contents of a piece of the log by partition.
 
 With the zones a reader skips index rows that it does not need. A zones file, all integers
 big-endian:
@@ -65,11 +65,11 @@ _KEY = ZONE.before("batches")
 _ROW = INDEX_ROW.joined("owner", "org_id", "generation").part_of_each(
     "base_offset", "topic_hash", "max_timestamp", "owner", "record_count", "length", "crc"
 )
-"""The fields of an index row that zones are made of."""
+"""The fields of an index row from which zones are made."""
 
 
 class Zone(NamedTuple):
-    """What a piece has of one partition of a virtual topic."""
+    """The records of one partition of a virtual topic in a piece."""
 
     topic_hash: bytes
     org_id: int
@@ -89,7 +89,8 @@ class ZoneBuilder:
     """Builds the zones of a piece from its index rows, in their order."""
 
     def __init__(self) -> None:
-        # By the bytes of topic hash, org, partition and generation, the same in rows and zones.
+        # By the bytes of topic hash, org, partition and generation, which are equal in rows and
+        # zones.
         self._found: dict[bytes, list[int]] = {}
         self._number = 0
 

@@ -1,8 +1,8 @@
 """The checks of a record batch before it is stored.
 
-They are those of Kafka's LogValidator, with its error codes: sizes, the CRC, the header, every
-record (`quafka_proto.record_check`), keys where the topic is compacted, and timestamps by the
-topic's configs.
+The checks and error codes are those of Kafka's LogValidator: sizes, the CRC, the header, every
+record (`quafka_proto.record_check`), keys if the topic is compacted, and timestamps by the topic's
+configs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BODY_AT = BATCH_HEADER_SIZE - PATCHED_SIZE
 _NO_TIMESTAMP = -1
 _UNLIMITED = (1 << 63) - 1
 _MOST_NAMED = 100
-"""The most records that an error names."""
+"""The maximum number of records that an error names."""
 _NO_KEY = "a compacted topic takes no record without a key"
 _KEPT = 4 << 20
 _ZEROED = 1 << 20
@@ -38,7 +38,7 @@ _GROWTH = 4
 
 
 class Admitted(NamedTuple):
-    """A checked batch, ready to be stored, and its header."""
+    """A checked batch that is ready to be stored, and its header."""
 
     header: BatchHeader
     batch: memoryview
@@ -51,10 +51,10 @@ class Scratch:
         self._data = _memory(size)
 
     def decompress(self, codec: int, packed: Buffer, limit: int) -> tuple[Body, int]:
-        """The records, at the start of a buffer that is valid until the next call; their size.
+        """Decompress records into a buffer that is valid until the next call; returns their size.
 
         Raises:
-            TooLarge: they have more than `limit` bytes.
+            TooLarge: the records have more than `limit` bytes.
             Malformed: the data is not of this codec.
         """
         data = self._data
@@ -70,10 +70,10 @@ class Scratch:
 
 
 def _memory(size: int) -> bytearray | memoryview:
-    """Large memory is not zeroed: a bytearray of 64 MiB blocks all threads for 50 ms."""
+    """Allocate memory, unzeroed if large: a bytearray of 64 MiB blocks all threads for 50 ms."""
     if size <= _ZEROED:
         return bytearray(size)
-    import numpy as np  # late: only threads come here, and it takes 150 ms
+    import numpy as np  # imported late: only threads need it, and it takes 150 ms
 
     return np.empty(size, np.uint8).data
 
@@ -87,9 +87,9 @@ def admit(
     effort: Effort | None = None,
     at_most: int | None = None,
 ) -> Admitted:
-    """Check a batch; returns the batch to store. With `LogAppendTime`, a copy with the time.
+    """Check a batch; returns the batch to store: with `LogAppendTime`, a copy with the time.
 
-    A max timestamp that is not the newest of the records is corrected, as in Kafka.
+    A max timestamp that is not the records' newest is corrected, as in Kafka.
 
     Raises:
         BatchError: INVALID_RECORD, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
@@ -123,7 +123,7 @@ def admit(
 def _body(
     policy: TopicPolicy, header: BatchHeader, part: bytes, scratch: Scratch, at_most: int | None
 ) -> tuple[Body, int, int]:
-    """The uncompressed records: a buffer, and where they begin and end in it."""
+    """The uncompressed records: a buffer, and their start and end in it."""
     if header.codec == Codec.NONE:
         return part, _BODY_AT, len(part)
     # A topic that allows larger batches allows them uncompressed, too.
@@ -141,7 +141,7 @@ def _body(
 
 
 def _allowed(policy: TopicPolicy, now_ms: int) -> tuple[int, int]:
-    """The least and the greatest timestamp of a record. No timestamp, -1, is always allowed."""
+    """The lowest and the highest allowed timestamp. No timestamp (-1) is always allowed."""
     newest = min(now_ms + policy.after_max_ms, _UNLIMITED)
     if policy.before_max_ms == _UNLIMITED:
         return -_UNLIMITED - 1, newest
@@ -149,7 +149,7 @@ def _allowed(policy: TopicPolicy, now_ms: int) -> tuple[int, int]:
 
 
 def _refuse_keyless(header: BatchHeader, body: Body, start: int) -> None:
-    """Raise INVALID_RECORD with the records that have no key."""
+    """Raise INVALID_RECORD, naming the records without a key."""
     named = [(index, _NO_KEY) for index in islice(without_key(header, body, start), _MOST_NAMED)]
     raise BatchError(ErrorCode.INVALID_RECORD, f"record {named[0][0]}: {_NO_KEY}", named)
 

@@ -1,8 +1,8 @@
-"""Where batches are checked: short ones on the event loop, long ones in a thread.
+"""Checks batches: short ones on the event loop, long ones in a thread.
 
 One thread checks all long batches, so checks use at most one core. Orgs take turns, so the long
 batches of an org delay only that org. Batches are appended to a partition in the order of arrival,
-even if an earlier one takes longer to check than a later one.
+even if an earlier one takes longer to check.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
 from quafka_proto.records import BATCH_HEADER_SIZE, claims
 
-# The most that is checked on the event loop without a pause, about a millisecond's worth:
+# The maximum that is checked on the event loop without a pause, about a millisecond's worth:
 # uncompressed bytes, records, compressed bytes (before and after decompression), and headers.
 SHORT_BYTES = 1 << 20
 SHORT_RECORDS = 4_096
@@ -35,7 +35,7 @@ _BREATH = 50e-6
 
 Verdict = Admitted | BatchError
 Line = PartitionId | tuple[int, str]
-"""What batches wait in line for: a partition, or a transactional id and its org."""
+"""The subject of a line of batches: a partition, or a transactional id and its org."""
 
 
 class _Job(NamedTuple):
@@ -60,7 +60,7 @@ class Admissions:
     # --- checks -----------------------------------------------------------------------------
 
     def check_now(self, policy: TopicPolicy, records: Buffer, now_ms: int) -> Verdict | None:
-        """Check a short batch; None for a batch that takes more than about a millisecond."""
+        """Check a short batch; None if the batch would take more than about a millisecond."""
         if not _may_be_short(records):
             return None
         effort = self._effort
@@ -99,7 +99,7 @@ class Admissions:
             if jobs:
                 self._waiting[org] = jobs  # after the other orgs
             if job.done.cancelled():
-                continue  # its caller has gone
+                continue  # its caller is gone
             loop = asyncio.get_running_loop()
             self._running = loop.run_in_executor(self._thread, job.run)
             self._running.add_done_callback(partial(self._ended, job))
@@ -132,7 +132,7 @@ class Admissions:
 
     @contextmanager
     def in_order(self, partitions: Iterable[Line]) -> Generator[set[asyncio.Future[None]]]:
-        """Hold a place in the line of each partition; yields the futures of the places before it.
+        """Hold a place in the line of each partition; yields the futures of the preceding places.
 
         Later batches for one of the partitions wait until the context ends. An op takes all its
         places in one step on its arrival, so no op ever waits for itself.
@@ -157,14 +157,14 @@ def _bare(error: BatchError) -> BatchError:
 
 
 def claimed_records(records: Buffer) -> int:
-    """The number of records that a batch claims to have; no more are checked."""
+    """The number of records that a batch claims, which bounds the checks."""
     if len(records) < BATCH_HEADER_SIZE:
         return 0
     return max(0, claims(records)[1])
 
 
 def _may_be_short(records: Buffer) -> bool:
-    """By the header alone. Bytes that are no batch are short: the check refuses them early."""
+    """Decide by the header alone. Bytes that are no batch count as short: they are refused soon."""
     if len(records) < BATCH_HEADER_SIZE:
         return True
     codec, count = claims(records)

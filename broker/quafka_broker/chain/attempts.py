@@ -1,4 +1,4 @@
-"""Calls of a store that are repeated until they are answered."""
+"""Repeats calls to a store until they are answered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectN
 _log = logging.getLogger(__name__)
 
 ANSWERS = (ObjectChangedError, ObjectExistsError, ObjectNotFoundError)
-"""Errors that are the store's answer. After any other OSError it is unknown what has happened."""
+"""Errors that are the store's answer. After any other OSError the outcome is unknown."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 _FIRST_DEADLINE_S, _LONGEST_DEADLINE_S = 5.0, 60.0
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 class Attempts:
-    """The attempts at one call: deadlines, and pauses between them, which double with jitter.
+    """The attempts at one call: deadlines, and pauses that double, with jitter.
 
-    Deadlines double, too: a large object over a slow link must arrive some time.
+    Deadlines double, too, so that a large object gets through a slow link in the end.
     """
 
     def __init__(self, what: str) -> None:
@@ -40,7 +40,7 @@ class Attempts:
         """Why the last attempt was not answered."""
 
     async def once(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Try once. Raises `ANSWERS`; OSError, TimeoutError among them: try again."""
+        """Try once. Raises `ANSWERS`, or another OSError (such as TimeoutError): try again."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await call()
@@ -74,7 +74,7 @@ class Attempts:
 
 
 async def in_parallel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all calls. The first error ends the others."""
+    """Run the calls in parallel; returns their results. The first error cancels the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

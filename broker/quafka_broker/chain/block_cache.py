@@ -1,7 +1,7 @@
-"""Blocks of objects on the local disk: a bounded file, the least recently used ones go first.
+"""Blocks of objects on the local disk: a bounded file that evicts the least recently used.
 
-Nothing in it is needed: blocks are read again from the store. It begins empty, so that no bytes of
-an earlier process, or from before a power cut, are taken for an object's.
+The cache may be lost at any time: blocks are read again from the store. It begins empty, so that
+bytes of an earlier process, or from before a power cut, never pass for an object's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 BLOCK = 256 << 10
-"""Bytes of a block; an object's last one may be shorter."""
+"""Bytes of a block; the last block of an object may be shorter."""
 
 Key = tuple[str, int]
 """An object's path, and the number of a block in it."""
@@ -22,7 +22,7 @@ _WOULD_WAIT = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class _Slot:
-    """A place in the file while it holds one block. A block that comes back gets a new object."""
+    """A place in the file while it holds one block. A block that returns gets a new object."""
 
     __slots__ = ("number",)
 
@@ -40,7 +40,7 @@ class BlockCache:
         # Held while the file is changed, and taken first: if it became smaller during a write and
         # grew again, two blocks would have the same slot.
         self._change = threading.Lock()
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # of the fields below
         self._most = capacity // BLOCK
         self._slots: OrderedDict[Key, _Slot] = OrderedDict()
         self._free: list[int] = []
@@ -62,11 +62,11 @@ class BlockCache:
         return self._used * BLOCK
 
     def has(self, key: Key) -> bool:
-        """Whether a block is there."""
+        """Whether a block is cached."""
         return key in self._slots
 
     def read(self, key: Key, start: int, size: int, *, wait: bool = True) -> bytearray | None:
-        """Bytes of a block; None if they are not there, or not in memory and it must not `wait`."""
+        """Read bytes of a block; None if they are not cached or, without `wait`, not in memory."""
         with self._lock:
             slot = self._slots.get(key)
             if slot is None:
@@ -80,11 +80,12 @@ class BlockCache:
             if e.errno not in _WOULD_WAIT:
                 self._drop(key, slot)
             return None
-        # A slot is written only when no block has it: if the block is still there, nobody wrote.
+        # A slot is written only while no block has it: if the block still has it, nothing was
+        # written.
         return buffer if count == size and self._slots.get(key) is slot else None
 
     def add(self, key: Key, data: bytes | memoryview) -> None:
-        """Keep a block, in place of the least recently used one. On a full disk, keep fewer."""
+        """Cache a block in place of the least recently used one. On a full disk, keep fewer."""
         try:
             with self._change:
                 self._write(key, data)
@@ -108,13 +109,13 @@ class BlockCache:
                     self._free.append(number)
 
     def resize(self, capacity: int) -> None:
-        """Use at most so many bytes from now on."""
+        """Use at most this many bytes from now on."""
         with self._change, self._lock:
             self._most = capacity // BLOCK
             self._cut(self._most)
 
     def shrink(self) -> bool:
-        """Give half of the space back to the file system; False if there was none."""
+        """Return half of the space to the file system; False if there was none."""
         with self._change, self._lock:
             before = self._used
             self._cut(before // 2)

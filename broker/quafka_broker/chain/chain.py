@@ -1,9 +1,8 @@
 """The owner's end of a shard's chain: appends, and changes of the manifest.
 
 Objects are numbered in the order of `append`. Up to `WINDOW` of them are under way at once; an
-append is done when its object and all before it exist. Once another object is found in a place
-(of a new owner: a fence), nothing more is ever done: everything after that place would be ignored
-by readers.
+append is done when its object and all before it exist. Once an object of another owner (a fence) is
+found in the place of one, no further append is ever done: readers ignore everything after it.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from quafka_proto.errors import Malformed
 MOST_BYTES = 32 << 20
 """Bytes of appends that are not done yet, beyond which `room` waits."""
 _LONG_BYTES = 256 << 10
-"""Size of an object from which a thread puts it together."""
+"""Size from which an object is assembled in a thread."""
 
 
 class DurableEnd(NamedTuple):
-    """How far the chain is durable: all objects below `seq` are, and their entries end there.
+    """How far the chain is durable: all objects below `seq`, whose entries end at this position.
 
     `segment` is -1 before the first append.
     """
@@ -67,17 +66,17 @@ class _Pending:
 
 
 class Chain:
-    """The chain of one shard, from the place on that `take_over` has found.
+    """The chain of one shard, from the place that `take_over` has found.
 
-    All methods but `update_blocking` are for the event loop that it was made in.
+    All methods but `update_blocking` are for the event loop that created it.
 
     Attributes:
-        failure: why nothing is done any more; None: all is well.
-        on_fenced: called once with the reason, in a turn of its own, when `failure` is set by
-            anything but `release` and `close`. All appends have failed by then.
+        failure: why no append is done any more; None: all is well.
+        on_fenced: called once with the reason, in a turn of the loop of its own, when `failure` is
+            set by anything but `release` and `close`. All appends have failed by then.
         next_seq: the number of the next object.
-        durable: up to where all appends are done; for any thread.
-        trouble: why the store has not created the oldest object under way yet.
+        durable: the position up to which all appends are done; for any thread.
+        trouble: why the store has not yet created the oldest object under way.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Chain:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest, as the last `update` has left it."""
+        """The manifest after the last `update`."""
         return self._stored.manifest
 
     @property
@@ -135,11 +134,11 @@ class Chain:
         rows: bytes,
         count: int,
     ) -> asyncio.Future[None]:
-        """Add one object: `count` entries as in the segment's log file, and their index rows.
+        """Append one object: `count` entries as in the segment's log file, and their index rows.
 
-        The future is done when the object and all before it exist. Futures are done in the order
-        of the calls. They fail with FencedError: then the object may be a part of the log
-        nevertheless, if it was created before the new owner's fence; so are those before it then.
+        The future is done when the object and all before it exist. Futures are done in the order of
+        the calls. After a FencedError the object may still be a part of the log, with all before
+        it, if it was created before the new owner's fence.
         """
         done: asyncio.Future[None] = self._loop.create_future()
         if self.failure is not None:
@@ -166,7 +165,7 @@ class Chain:
         return done
 
     async def room(self) -> None:
-        """Wait until another append would be sent at once, or fail at once."""
+        """Wait until another append would be sent, or fail, at once."""
         while self.failure is None and (len(self._pending) >= WINDOW or self._bytes >= MOST_BYTES):
             await self._change()
 
@@ -176,7 +175,7 @@ class Chain:
             await self._change()
 
     def _send(self) -> None:
-        """Send what the window allows: what a new owner's fences keep out begins with it."""
+        """Send what the window allows: it bounds the objects that a new owner must fence out."""
         while self._sent < min(WINDOW, len(self._pending)):
             pending = self._pending[self._sent]
             self._sent += 1
@@ -217,9 +216,9 @@ class Chain:
     # --- the manifest -------------------------------------------------------------------------
 
     async def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
-        """Change the manifest: durable when this returns; the manifest that is there then.
+        """Change the manifest, durably; returns the resulting manifest.
 
-        `change` gets the newest manifest; it may be called again. One update runs after the other.
+        `change` gets the newest manifest, and may be called again. Updates run one after the other.
 
         Raises:
             FencedError: the shard has another owner, or this chain has failed.
@@ -230,11 +229,11 @@ class Chain:
     def update_blocking(
         self, change: Callable[[Manifest], Manifest], seconds: float | None = None
     ) -> Manifest:
-        """`update` for a thread other than the event loop's, which it blocks; at most so long.
+        """`update` for a thread other than the event loop's, which blocks for at most `seconds`.
 
         Raises:
             FencedError: see `update`.
-            StoreUnavailableError: no answer in time; the change may take effect nevertheless.
+            StoreUnavailableError: no answer in time; the change may still take effect.
         """
         update = asyncio.run_coroutine_threadsafe(self.update(change), self._loop)
         try:
@@ -246,7 +245,7 @@ class Chain:
     async def release(self) -> None:
         """Wait for all appends, and give the shard up, so that another broker may take it at once.
 
-        Nobody may append meanwhile. Afterwards the chain is closed.
+        There must be no append meanwhile. Afterwards the chain is closed.
 
         Raises:
             FencedError: another broker has taken it already.

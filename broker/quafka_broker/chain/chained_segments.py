@@ -1,4 +1,4 @@
-"""Which segments of a folder the chain has, since which object, and in which parts."""
+"""The segments of a folder that the chain has, their first objects, and their parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quafka_proto.chain_format import StoredFile
 
 
 class ChainedSegments:
-    """The segment that is appended to, the *active* one, and sealed ones that are not objects yet.
+    """The segment that is appended to (the *active* one), and sealed ones that are not objects yet.
 
     All methods are called with the lock of the folder held.
 
@@ -29,25 +29,25 @@ class ChainedSegments:
 
     @property
     def newest(self) -> int | None:
-        """The number of the newest segment; None: there is none."""
+        """The number of the newest segment, or None."""
         return max(self._first_seq, default=None)
 
     def add(self, number: int, first_seq: int, parts: SegmentParts | None = None) -> None:
-        """A segment whose entries are in the chain from this object on."""
+        """Add a segment whose entries are in the chain from this object on."""
         self._first_seq[number] = first_seq
         self._parts[number] = parts or SegmentParts()
 
     def remove(self, number: int) -> None:
-        """A segment is an object, or its files are gone."""
+        """Remove a segment that has become an object, or whose files are gone."""
         self._first_seq.pop(number, None)
         self._parts.pop(number, None)
 
     def drop_parts(self, number: int) -> None:
-        """All of a segment's log is one object."""
+        """Forget the parts of a segment whose whole log is one object."""
         self._parts.pop(number, None)
 
     def keep(self, is_needed: Callable[[int], bool]) -> None:
-        """Forget the sealed segments that are not needed any more."""
+        """Forget the sealed segments that are no longer needed."""
         self._first_seq = {
             number: seq
             for number, seq in self._first_seq.items()
@@ -57,11 +57,11 @@ class ChainedSegments:
     # --- parts of the active segment ------------------------------------------------------------
 
     def parts_of(self, number: int) -> SegmentParts | None:
-        """The parts of a segment; None: the chain does not have it."""
+        """The parts of a segment, or None if the chain does not have it."""
         return self._parts.get(number)
 
     def set_parts(self, number: int, parts: SegmentParts) -> None:
-        """A segment has these parts from now on."""
+        """Set the parts of a segment."""
         self._parts[number] = parts
 
     def files(self) -> list[StoredFile]:
@@ -69,7 +69,7 @@ class ChainedSegments:
         return [file for parts in self._parts.values() for file in parts.files]
 
     def tail(self, end: DurableEnd) -> tuple[int, int]:
-        """How many objects and bytes of the active segment are in the chain, but in no part."""
+        """The numbers of objects and bytes of the active segment that are in no part."""
         number = self.sealed_below
         parts = self._parts.get(number)
         if parts is None or end.segment != number:
@@ -78,7 +78,7 @@ class ChainedSegments:
         return end.seq - since, end.position - parts.end
 
     def starts(self, is_chained: Callable[[int], bool]) -> tuple[int, int]:
-        """The first chain object that is needed, and the first that is not in parts, either."""
+        """The first chain object that is needed, and the first that is in no part."""
         chained = [number for number in self._first_seq if is_chained(number)]
         if not chained:
             return 0, 0

@@ -1,7 +1,7 @@
-"""Deletes what a shard does not need any more: chain objects and files. Its owner runs it.
+"""Deletes chain objects and files that a shard no longer needs. Its owner runs it.
 
-The grace period is for readers that hold an older manifest. That nothing is deleted which is needed
-rests on no clock: see `Collector.collect`.
+The grace period is for readers that hold an older manifest. No needed object is ever deleted,
+whatever the clocks: see `Collector.collect`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DELETES_AT_ONCE = 16
 
 
 async def collect_regularly(collector: Collector, each_s: float = 60.0) -> None:
-    """Make a pass each minute, for ever. Damage is logged: it is for the takeover to report."""
+    """Make a pass each minute, for ever. Damage is only logged: a takeover reports it."""
     while True:
         await asyncio.sleep(each_s)
         try:
@@ -51,14 +51,14 @@ async def collect_regularly(collector: Collector, each_s: float = 60.0) -> None:
 
 
 class Collected(NamedTuple):
-    """What one pass has deleted, or left."""
+    """The objects that one pass has deleted or left."""
 
     objects: int = 0
     bytes: int = 0
 
 
 class Collector:
-    """Deletes what was not needed for a grace period, as seen by its own passes.
+    """Deletes objects that its own passes have found unneeded for a grace period.
 
     Args:
         epoch: this owner's.
@@ -85,15 +85,15 @@ class Collector:
         self._since: dict[str, float] = {}
         self._swept = ""
         self.unneeded = Collected()
-        """What the last pass has left for the grace period."""
+        """The objects that the last pass has left for the grace period."""
 
     async def collect(self, now: float) -> Collected:
         """Make one pass; nothing is deleted if the shard has another owner.
 
-        What is needed is asked for after the objects were listed: so a file that is listed is still
-        kept then, or is named by the manifest, or is not needed. A later owner names only files
-        that this manifest names and its own, of which none existed while this manifest was there.
-        And `chain_start` never goes back; nor does a view's.
+        The needs are read after the objects were listed. So a listed file is still kept by then, or
+        is named by the manifest, or is not needed. A later owner names only the files of this
+        manifest and its own files, none of which existed while this manifest was in force. And
+        neither `chain_start` nor that of a view ever goes back.
 
         Args:
             now: a monotonic clock, seconds.
@@ -137,7 +137,7 @@ class Collector:
         return {manifest.directory, *(file.path for file in decode_directory(data))}
 
     async def _viewed(self, manifest: Manifest) -> tuple[set[str], int]:
-        """What readers of the view need: files, and the first object of the chain."""
+        """The files that readers of the view need, and their first object of the chain."""
         if not manifest.view:
             return set(), manifest.chain_start
         view = decode_view(await self._read(manifest.view), manifest.shard)
@@ -149,7 +149,7 @@ class Collector:
         return await Attempts(f"reading {path}").until_answered(lambda: self._store.read(path))
 
     def _due(self, unneeded: Iterable[ObjectInfo], now: float) -> list[ObjectInfo]:
-        """Those that were unneeded for the grace period."""
+        """The objects that were unneeded for the whole grace period."""
         since = {info: self._since.get(info.path, now) for info in unneeded}
         self._since = {info.path: when for info, when in since.items()}
         return [info for info, when in since.items() if now - when >= self._grace_s]
@@ -170,7 +170,7 @@ def _is_unneeded(path: str, needed: Collection[str]) -> bool:
 
 
 def _behind(chain: Iterable[ObjectInfo], start: int) -> Iterable[ObjectInfo]:
-    """The objects before the chain's start, without fences, which stay for ever: `chain_format`."""
+    """The objects before the chain's start, except fences, which stay for ever: `chain_format`."""
     for info in chain:
         seq = seq_of(final_path(info.path) or info.path)
         if seq is None or seq >= start:

@@ -2,8 +2,8 @@
 
 
 class FencedError(Exception):
-    """Another broker has taken over the shard: this one may acknowledge nothing more."""
+    """Another broker has taken over the shard: this one must not acknowledge anything more."""
 
 
 class StoreUnavailableError(OSError):
-    """The store has not answered within the deadline. What was sent may still take effect."""
+    """The store has not answered within the deadline. The request may still take effect."""

@@ -1,4 +1,4 @@
-"""Writing the objects of a shard's files, and of the lists of them."""
+"""Writes the objects of a shard's files, and of the lists of files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAGICS = {".log": LOG_MAGIC, ".oidx": INDEX_MAGIC}
 
 
 class FileObjects:
-    """One owner's objects. Thread-safe; methods that write repeat that until it is done."""
+    """One owner's objects. Thread-safe; writes are repeated until they are done."""
 
     def __init__(self, store: ObjectStore, shard: int, epoch: int, patience: Patience) -> None:
         self._store = store
@@ -41,17 +41,17 @@ class FileObjects:
         self._unnamed: set[str] = set()
 
     def unnamed(self) -> set[str]:
-        """The objects that exist, or are about to, and that no manifest names yet."""
+        """The objects that exist or are about to, and that no manifest names yet."""
         with self._lock:
             return set(self._unnamed)
 
     def settle(self, paths: Iterable[str]) -> None:
-        """A manifest names these objects, or nothing will."""
+        """Release objects that a manifest now names, or never will."""
         with self._lock:
             self._unnamed.difference_update(paths)
 
     def put(self, listed: str, name: str, local: File, start: int, end: int) -> StoredFile:
-        """Make an object of a range of a file. `listed`: its name in the list of files.
+        """Write a range of a file as an object. `listed`: its name in the list of files.
 
         Raises:
             OSError: the file cannot be read, or the broker stops.
@@ -82,13 +82,13 @@ class FileObjects:
 
 
 def segment_number(name: str) -> int | None:
-    """The number of the segment that a finished file belongs to; None: it is another file."""
+    """The number of the segment that a finished file belongs to; None for other files."""
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot and stem.isdecimal() and f".{suffix}" in _MAGICS else None
 
 
 def _header(name: str, head: bytes) -> FileHeader | None:
-    """The header of a segment's file; None where it has no good one."""
+    """The header of a segment's file; None without a valid one."""
     stem, _, suffix = name.partition(".")
     try:
         return check_file_header(head, _MAGICS[f".{suffix}"], int(stem))

@@ -1,4 +1,4 @@
-"""Leases: when a takeover is due. No write depends on them, only who tries to write."""
+"""Leases: when a takeover is due. They decide who tries to write; no write depends on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def keep_lease(
     lease_ms: int = LEASE_MS,
     each_s: float = RENEWED_EACH_S,
 ) -> None:
-    """Renew the lease until the chain has failed or is closed. An idle owner learns it here.
+    """Renew the lease until the chain fails or is closed. Idle owners notice takeovers here.
 
     Args:
         clock: wall clock, seconds since 1970.
@@ -36,10 +36,10 @@ async def keep_lease(
 
 
 def should_take_over(manifest: Manifest | None, now_ms: int, node: str = "") -> bool:
-    """Whether a takeover is due by the wall clock: no owner, its lease is over, or it was `node`.
+    """Whether a takeover is due by the wall clock: no owner, a lease that is over, or owner `node`.
 
-    A broker whose clock is ahead would take every shard again and again: use a `LeaseWatch` where
-    manifests are looked at regularly.
+    A broker whose clock is ahead would take every shard again and again: where manifests are read
+    regularly, use a `LeaseWatch`.
     """
     if manifest is None or manifest.owner is None:
         return True
@@ -47,7 +47,7 @@ def should_take_over(manifest: Manifest | None, now_ms: int, node: str = "") -> 
 
 
 class LeaseWatch:
-    """Tells from the renewals of a lease, not from anybody's wall clock, whether it is over."""
+    """Determines whether a lease is over from its renewals, not from any wall clock."""
 
     def __init__(self, lease_ms: int = LEASE_MS) -> None:
         self._lease_s = lease_ms / 1000
@@ -55,7 +55,7 @@ class LeaseWatch:
         self._since = 0.0
 
     def is_over(self, manifest: Manifest | None, now: float) -> bool:
-        """Whether the manifest, read just now, has no owner or was not renewed for a whole lease.
+        """Whether the manifest, just read, has no owner or was not renewed for a whole lease.
 
         Args:
             now: a monotonic clock, seconds.
@@ -68,5 +68,5 @@ class LeaseWatch:
 
     @property
     def ends_at(self) -> float:
-        """When the lease will be over if it is not renewed, by the clock of `is_over`."""
+        """The time at which the lease ends without a renewal, by the clock of `is_over`."""
         return self._since + self._lease_s

@@ -1,4 +1,4 @@
-"""Local copies of files that are objects, too: the part of the cache that was written here."""
+"""Local copies of files that are objects: the part of the cache that was written here."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from quafka_broker.chain.store_file import Node
 from quafka_broker.wal.disk import RealDisk
 
 _SHARE = 0.75
-"""The share of the cache that copies may have: blocks of older objects need some."""
+"""The share of the cache for copies; the rest is for blocks of older objects."""
 
 _used = attrgetter("used")
 
 
 class LocalCopies:
-    """The copies that may go, within the bytes of the cache; blocks have the rest.
+    """The removable copies, within the bytes of the cache; blocks have the rest.
 
     All methods are called with the lock of the folder held.
     """
@@ -33,14 +33,14 @@ class LocalCopies:
         return self.bytes, self._blocks.held
 
     def add(self, node: Node) -> None:
-        """A named local file is an object, too."""
+        """Add a named local file that has become an object."""
         if node not in self._sizes:
             self._sizes[node] = node.size
             self.bytes += node.size
             self._trim(int(self._capacity * _SHARE))
 
     def forget(self, node: Node) -> None:
-        """A file loses its name, or its object its content."""
+        """Forget a file that has lost its name, or whose object has lost its content."""
         self.bytes -= self._sizes.pop(node, 0)
 
     def shrink(self) -> bool:

@@ -1,4 +1,4 @@
-"""A shard's manifest in the store: read, and compare and swap."""
+"""Reads and swaps a shard's manifest in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredManifest(NamedTuple):
 async def read_manifest(
     store: ChainStore, shard: int, attempts: Attempts | None = None
 ) -> StoredManifest | None:
-    """A shard's manifest, however long the store takes to answer; None: it has none yet.
+    """Read a shard's manifest, however long the store takes to answer; None: it has none yet.
 
     Raises:
         Malformed: it is damaged.
@@ -50,14 +50,14 @@ async def swap_manifest(
     random: Random,
     attempts: Attempts,
 ) -> tuple[bool, StoredManifest | None]:
-    """Write `after` if the manifest is still `before`: whether it was, and what is there now.
+    """Write `after` if the manifest is still `before`; returns whether it was, and the manifest.
 
-    All attempts write the same bytes, so an attempt whose answer was lost is found by its nonce;
-    one that arrives late finds another manifest, and is refused. If the call is cancelled, or
+    All attempts write the same bytes, so an attempt whose answer was lost is found by its nonce. An
+    attempt that arrives late finds another manifest, and is refused. If the call is cancelled, or
     another writer follows at once, the write may have taken effect nevertheless.
 
     Raises:
-        Malformed: the manifest that is there is damaged.
+        Malformed: the present manifest is damaged.
     """
     path = manifest_path(after.shard)
     after = replace(after, nonce=f"{random.getrandbits(64):016x}")
@@ -82,7 +82,7 @@ async def swap_manifest(
 
 
 def taken_by(found: StoredManifest | None) -> str:
-    """The reason for a FencedError, from the manifest that is there in place of one's own."""
+    """The reason for a FencedError, from the manifest that has replaced this owner's."""
     if found is None:
         return "the manifest was deleted"
     owner = found.manifest.owner

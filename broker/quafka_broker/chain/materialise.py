@@ -1,7 +1,7 @@
-"""The local folder of a shard that has just been taken over: what recovery needs, and no more.
+"""Builds the local folder of a shard after a takeover, with only the files that recovery needs.
 
-Files of the list stay in the store. The chain has what is not in them: its entries are written to
-local files of their segments, each at its position. Then the log is opened as after any crash.
+Files of the list stay in the store. Entries that are only in the chain are written to local files
+of their segments, each at its position. Then the log is opened as after any crash.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def materialise(
     cache_bytes: int,
     patience: Patience | None = None,
 ) -> StoreDisk:
-    """Make the folder of a shard. Blocks.
+    """Build the folder of a shard. Blocks.
 
     Args:
-        objects: the headers of the chain's objects that count, in order, from the first one on
-            that a new owner reads.
-        cache: a local folder for all shards; what earlier owners on this machine left is removed.
+        objects: the headers of the chain's valid objects, in order, from the first one that a new
+            owner reads.
+        cache: a local folder for all shards; leftovers of earlier owners on this machine are
+            removed.
 
     Raises:
         DamagedLogError: an object is damaged, or entries are missing.
@@ -87,7 +88,7 @@ def materialise(
 
 
 def _own_folder(folder: Path, epoch: int) -> Path:
-    """An empty folder for this epoch. A broker that was fenced may still use its own."""
+    """Create an empty folder for this epoch: a fenced broker may still use its own."""
     if folder.is_dir():
         for old in folder.iterdir():
             if old.name.isdecimal() and int(old.name) <= epoch:
@@ -117,7 +118,7 @@ def _parts_of(files: Sequence[StoredFile]) -> dict[int, Sequence[Part]]:
 def _wanted(
     objects: Sequence[ChainHeader], files: Sequence[StoredFile], parts: Mapping[int, Sequence[Part]]
 ) -> list[ChainHeader]:
-    """The objects with entries that are in no file, and in no part."""
+    """The objects with entries that are in no file and no part."""
     stored = {file.name for file in files}
     ends = {number: some[-1].end for number, some in parts.items()}
     return [
@@ -133,7 +134,7 @@ def _wanted(
 
 
 class _Segments:
-    """Makes the local files of the segments that are not objects, one after the other."""
+    """Writes the local files of the segments that are not objects, one after the other."""
 
     def __init__(
         self, disk: StoreDisk, manifest: Manifest, parts: Mapping[int, Sequence[Part]]
@@ -162,7 +163,7 @@ class _Segments:
         index.append([view[header.rows_at : header.size]])
 
     def add_parts_below(self, number: int) -> None:
-        """Make the files of segments all of whose entries are in their parts."""
+        """Write the files of segments whose entries are all in their parts."""
         for each in sorted(n for n in self._parts if n < number):
             self._restore(each, self._manifest.tail_start)
 
@@ -177,7 +178,7 @@ class _Segments:
         self._salt = header.salt
 
     def _restore(self, number: int, next_seq: int) -> None:
-        """Make the files of a segment's parts."""
+        """Write the files of a segment from its parts."""
         parts = SegmentParts(tuple(self._parts.pop(number)), next_seq)
         log, index = self._create(number, parts, self._manifest.chain_start)
         for part in parts.parts:
@@ -202,7 +203,7 @@ class _Segments:
 def _in_order(
     objects: Sequence[ChainHeader], read: Callable[[ChainHeader], bytes]
 ) -> Iterator[tuple[ChainHeader, bytes]]:
-    """The objects with their data; the next ones are read meanwhile."""
+    """Yield the objects with their data, reading ahead."""
     ahead: deque[tuple[ChainHeader, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain-read") as threads:
         try:
@@ -219,7 +220,7 @@ def _in_order(
 
 
 def _read(store: ObjectStore, header: ChainHeader, patience: Patience) -> bytes:
-    """An object, every byte verified: recovery takes a bad entry at the end for a torn write."""
+    """Read an object and verify every byte: to recovery, a bad last entry is a torn write."""
     path = chain_path(header.shard, header.seq)
     fault = ""
     for _ in range(_READ_ATTEMPTS):
@@ -250,7 +251,7 @@ def _check(header: ChainHeader, data: bytes) -> None:
 
 
 def _add_active(disk: StoreDisk) -> None:
-    """A segment to append to, where the chain has none: objects are not appended to."""
+    """Add a segment to append to if the chain has none: objects are never appended to."""
     logs = [name for name in disk.names() if name.endswith(".log")]
     if logs and disk.place(max(logs), 0, 0) is not None:
         newest = int(max(logs).removesuffix(".log"))

@@ -1,8 +1,8 @@
-"""Reading ranges of objects through a cache of blocks, ahead of sequential readers.
+"""Reads ranges of objects through a cache of blocks, ahead of sequential readers.
 
-A missing range is read with few large requests, which several readers share. A reader that goes on
-where it ended gets what follows read ahead, twice as much each time; so a catch-up waits for the
-store's latency once and not for each block.
+A missing range is read with few large requests, which several readers share. For a reader that
+continues where it ended, the bytes that follow are read ahead, twice as many each time; so a
+catch-up waits for the store's latency once and not for each block.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from quafka_objects.store import ObjectStore
 
 _REQUEST_BLOCKS = 16
 _REQUEST = _REQUEST_BLOCKS * BLOCK
-_LARGE_BYTES = 32 << 20  # read as a whole: such a read would push out what others need
+_LARGE_BYTES = 32 << 20  # read as a whole: such a read would evict blocks that others need
 _LARGE_REQUEST = 8 << 20
 _REQUESTS_AT_ONCE = 16
-_AHEAD_REQUESTS = 12  # bounds memory: read ahead, not cached yet
+_AHEAD_REQUESTS = 12  # bounds the memory of blocks that are read ahead and not cached yet
 _FIRST_WINDOW = 1 << 20
 _LARGEST_WINDOW = 32 << 20
 _LARGEST_GAP = 16 << 20
-_GAP_SHARE = 8  # what a reader skips, by what it reads: others often read the rest
+_GAP_SHARE = 8  # skipped bytes per byte read: others often read the rest
 _OBJECTS_FOLLOWED = 512
 _READERS_FOLLOWED = 8
 _DEADLINE_SECONDS = 10.0
@@ -45,7 +45,7 @@ class StoredRange(NamedTuple):
 
 
 class _Follower:
-    """One sequential reader of an object: where it goes on, and up to where is read ahead."""
+    """One sequential reader of an object: its next position, and the end of the read-ahead."""
 
     __slots__ = ("ahead", "at", "window")
 
@@ -64,13 +64,13 @@ class ObjectReader:
         patience: Patience,
         deadline_seconds: float = _DEADLINE_SECONDS,
     ) -> None:
-        """`deadline_seconds`: how long a read repeats requests that the store does not answer."""
+        """`deadline_seconds`: how long a read repeats unanswered requests."""
         self._store = store
         self._cache = cache
         self._patience = patience
         self._deadline = deadline_seconds
         self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="store-read")
-        self._lock = threading.RLock()  # a request may be done when its callback is added
+        self._lock = threading.RLock()  # a request may already be done when its callback is added
         self._loading: dict[Key, tuple[Future[bytes], int]] = {}  # the future's first block
         self._followers: OrderedDict[str, deque[_Follower]] = OrderedDict()
         self._ahead = 0
@@ -82,7 +82,7 @@ class ObjectReader:
         self._threads.shutdown(cancel_futures=True)
 
     def read(self, stored: StoredRange, position: int, size: int) -> bytes:
-        """Bytes of an object, fewer at its end. Blocks.
+        """Read bytes of an object, fewer at its end. Blocks.
 
         Raises:
             OSError: the store has not answered in time, or lacks the object.
@@ -112,7 +112,7 @@ class ObjectReader:
         return b"".join([load.result() for load in loads])
 
     def read_cached(self, stored: StoredRange, position: int, size: int) -> bytearray | None:
-        """`read` without waiting; None if the cache, or the memory, lacks any of the bytes."""
+        """`read` without waiting; None if the cache or memory lacks any of the bytes."""
         end = min(position + size, stored.size)
         if end - position < size:
             return None
@@ -126,7 +126,7 @@ class ObjectReader:
         return pieces[0] if len(pieces) == 1 else bytearray().join(pieces)
 
     def request(self, stored: StoredRange, ranges: Iterable[tuple[int, int]]) -> None:
-        """Begin to read what the cache lacks of these ranges, each a position and a size."""
+        """Request the bytes of these ranges, each a position and a size, that the cache lacks."""
         wanted = {
             number
             for position, size in ranges
@@ -154,7 +154,7 @@ class ObjectReader:
     def _load(
         self, stored: StoredRange, numbers: Iterable[int], *, ahead: bool = False
     ) -> dict[int, tuple[Future[bytes], int]]:
-        """Request blocks that nobody has requested; the request of each, and its first block."""
+        """Request blocks that are not requested yet; returns each request and its first block."""
         with self._lock:
             wanted = {number: self._loading.get((stored.path, number)) for number in numbers}
             runs = _runs([number for number, load in wanted.items() if load is None])
@@ -206,10 +206,10 @@ class ObjectReader:
     # --- reading ahead ------------------------------------------------------------------------
 
     def _follow(self, stored: StoredRange, position: int, end: int) -> None:
-        """Request what a sequential reader will want next."""
+        """Request the blocks that a sequential reader will need next."""
         with self._lock:
             follower = self._follower(stored.path, position, end)
-            if follower is None or end <= follower.at:  # new here, or it reads the same again
+            if follower is None or end <= follower.at:  # a new reader, or a repeated read
                 return
             follower.at = end
             start = max(follower.ahead, end)
@@ -226,12 +226,12 @@ class ObjectReader:
             left = self._load(stored, wanted, ahead=True)
         except StoreUnavailableError:
             return
-        if len(left) < len(wanted):  # too much is under way: the reader asks again
+        if len(left) < len(wanted):  # too much is under way: the next read tries again
             first = next(number for number in wanted if number not in left)
             follower.ahead = min(follower.ahead, first * BLOCK)
 
     def _follower(self, path: str, position: int, end: int) -> _Follower | None:
-        """The reader that goes on here; None, and a new one, if there is none."""
+        """The reader that continues here; if there is none, adds one and returns None."""
         followers = self._followers.get(path)
         if followers is None:
             followers = self._followers[path] = deque(maxlen=_READERS_FOLLOWED)
@@ -254,7 +254,7 @@ def _blocks(position: int, end: int) -> Iterable[tuple[int, int, int]]:
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Neighbouring blocks, as many as one request reads."""
+    """Groups of adjacent blocks, each read by one request."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] + 1 == number and len(runs[-1]) < _REQUEST_BLOCKS:

@@ -1,4 +1,4 @@
-"""Chain objects in the store: creating one or learning whose is there, and reading."""
+"""Creates and reads chain objects in the store."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class ListedObject(NamedTuple):
 async def create_or_find(
     store: ChainStore, header: ChainHeader, data: bytes, attempts: Attempts
 ) -> ChainHeader:
-    """Create an object where none is; the header of the one that is there then.
+    """Create an object unless the place is taken; returns the header of the object in it.
 
-    It was created here, by this attempt or by one whose answer was lost, exactly if it has the
-    nonce of `header`. A store's refusal alone decides nothing: a retried request meets its own
-    object, and some stores refuse while another request is under way that then fails.
+    The object was created here, by this attempt or by one whose answer was lost, if and only if it
+    has the nonce of `header`. A store's refusal alone proves nothing: a retried request finds its
+    own object, and some stores refuse because of a concurrent request that then fails.
 
     Raises:
-        Malformed: what is there is no chain object.
+        Malformed: the object in the place is not a chain object.
     """
     path = chain_path(header.shard, header.seq)
     while True:
@@ -97,7 +97,7 @@ async def read_object(
 ) -> tuple[ChainHeader, memoryview]:
     """Read a whole object, however long the store takes to answer.
 
-    Its header and size are checked; entries and rows have checksums of their own.
+    The header and the size are verified; entries and rows have checksums of their own.
 
     Raises:
         ObjectNotFoundError: there is none.
@@ -108,7 +108,7 @@ async def read_object(
     data = memoryview(await attempts.until_answered(lambda: store.read(path)))
     header = decode_header(data, shard, seq)
     if len(data) != header.size:
-        raise Malformed(f"chain object {seq} has {len(data)} bytes in place of {header.size}")
+        raise Malformed(f"chain object {seq} has {len(data)} bytes instead of {header.size}")
     return header, data
 
 
@@ -130,7 +130,7 @@ async def read_objects(
 
 
 async def list_chain(store: ChainStore, shard: int, start: int) -> list[ListedObject]:
-    """The objects from `start` on, up to the first that is missing."""
+    """The objects from `start` up to the first missing one."""
     after = chain_path(shard, start - 1) if start else ""
     found = await Attempts(f"listing shard {shard}").until_answered(
         lambda: store.list_objects(chain_folder(shard), after)
@@ -147,7 +147,7 @@ async def list_chain(store: ChainStore, shard: int, start: int) -> list[ListedOb
 
 
 def valid_objects(headers: Iterable[ChainHeader]) -> list[ChainHeader]:
-    """The objects with entries that readers do not ignore, of those in order of their numbers.
+    """Of objects in the order of their numbers, those with entries that readers do not ignore.
 
     Raises:
         Malformed: an object does not continue its segment where the one before it ends.

@@ -1,4 +1,4 @@
-"""What the folder of a shard needs of the shard."""
+"""The part of a shard that its folder needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quafka_proto.chain_format import Manifest
 
 
 class OwnedShard(Protocol):
-    """The shard whose folder this is; a `Chain` is one."""
+    """The shard that owns a folder; implemented by `Chain`."""
 
     @property
     def shard(self) -> int: ...
@@ -25,11 +25,11 @@ class OwnedShard(Protocol):
 
     @property
     def durable(self) -> DurableEnd:
-        """Up to where the chain is durable."""
+        """The position up to which the chain is durable."""
         ...
 
     def update_blocking(
         self, change: Callable[[Manifest], Manifest], seconds: float | None = None
     ) -> Manifest:
-        """Change the manifest, from a thread, within so long. Raises FencedError, OSError."""
+        """Change the manifest from a thread, within `seconds`. Raises FencedError, OSError."""
         ...

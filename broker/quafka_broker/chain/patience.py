@@ -1,4 +1,4 @@
-"""Calls of a store from threads, repeated with growing, jittered pauses until they are answered."""
+"""Repeats calls to a store from threads, with growing, jittered pauses, until they are answered."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ T = TypeVar("T")
 
 
 class Patience:
-    """How long the threads of one shard repeat calls that the store does not answer."""
+    """How long the threads of one shard repeat unanswered calls."""
 
     def __init__(self, longest_pause: float = _LONGEST_PAUSE) -> None:
         self._longest_pause = longest_pause
         self._until: float | None = None
         self._hurried = threading.Event()
         self.retries = 0
-        """Calls that were repeated, since the start."""
+        """Calls repeated since the start."""
 
     def end_within(self, seconds: float) -> None:
-        """Repeat no call later than this: the broker stops."""
+        """Repeat no call after this time: the broker stops."""
         self._until = time.monotonic() + seconds
         self._hurried.set()
 
@@ -73,7 +73,7 @@ class Patience:
         return min(ends) - time.monotonic() if ends else float("inf")
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep; `end_within` wakes those that sleep already, once."""
+        """Sleep; `end_within` wakes sleeping threads once."""
         if self._hurried.is_set():
             time.sleep(seconds)
         else:

@@ -1,7 +1,7 @@
-"""Objects that are read before somebody asks for them, while a shard is being taken over.
+"""Reads objects ahead during the takeover of a shard.
 
-What a new owner reads is known early: the manifest names the list of files, and objects never
-change. So they are read while the chain is fenced, and not one after the other.
+The objects that a new owner needs are known early: the manifest names the list of files, and
+objects never change. So they are read in parallel, while the chain is fenced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quafka_proto.errors import Malformed
 _READS_AT_ONCE = 64
 _CHUNK = 4 << 20
 _MOST_BYTES = 128 << 20
-"""More is read by those who want it, when they do."""
+"""Beyond this, objects are read on demand."""
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ class _Range(NamedTuple):
 
 
 class PrefetchedStore(PassingStore):
-    """Another store, of which some objects are read ahead. Thread-safe.
+    """Another store with some of its objects read ahead. Thread-safe.
 
-    A read that fails ahead is made again by who wants it, who has the patience.
+    If reading ahead fails, the caller that needs the object reads it with its own retries.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -57,7 +57,7 @@ class PrefetchedStore(PassingStore):
         self._left = _MOST_BYTES
 
     def fetch(self, path: str, size: int) -> None:
-        """Begin to read an object, unless that would be too much. Does not block."""
+        """Begin to read an object, unless the limit is reached. Does not block."""
         with self._lock:
             if size > self._left or path in self._ranges:
                 return
@@ -68,7 +68,7 @@ class PrefetchedStore(PassingStore):
             ]
 
     def fetch_files(self, directory: str) -> None:
-        """Begin to read a list of files, and then what a start reads of them."""
+        """Begin to read a list of files, and then the files that a start reads."""
         reading = self._begin(directory, 0, None)
         self._ranges[directory] = [_Range(0, _MOST_BYTES, reading)]
         self._threads.submit(self._fetch_listed, reading)
@@ -82,7 +82,7 @@ class PrefetchedStore(PassingStore):
         return await in_parallel(self._header(calls, shard, each.seq) for each in listed)
 
     def forget(self) -> None:
-        """Free what was read ahead: everything is asked of the other store from now on."""
+        """Free the prefetched objects: every call goes to the other store from now on."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._ranges = {}
 
@@ -98,7 +98,7 @@ class PrefetchedStore(PassingStore):
         return self._threads.submit(self.inner.read, path, start, length)
 
     def _fetch_listed(self, reading: Future[bytes]) -> None:
-        with suppress(OSError, Malformed, RuntimeError):  # who wants them finds out; or: it is over
+        with suppress(OSError, Malformed, RuntimeError):  # the later read reports it
             for file in _read_at_start(decode_directory(reading.result())):
                 self.fetch(file.path, file.size)
 
@@ -121,7 +121,7 @@ def _pieces(ranges: Sequence[_Range], start: int, end: int) -> Iterator[bytes]:
 
 
 def _read_at_start(files: Iterable[StoredFile]) -> list[StoredFile]:
-    """All but segments, which are not read, and checkpoints but the newest; small ones first."""
+    """All files but segments, which are not read, and older checkpoints; small ones first."""
     small = [file for file in files if segment_number(file.name) is None]
     checkpoints = [file for file in small if is_checkpoint(file.name)]
     newest = max(checkpoints, key=lambda file: number_of(file.name), default=None)

@@ -1,9 +1,9 @@
 """Parts: objects with the beginning of the segment that is appended to.
 
-A takeover reads the chain's objects one by one, so their number is bounded: what many small ones
-have is written again as a part of the segment's files. A part replaces those before it that are not
-larger. So a segment has few parts, and each byte is written a few times (the logarithm of their
-number).
+A takeover reads the chain's objects one by one, so their number is bounded: the content of many
+small objects is written again as a part of the segment's files. A part replaces the parts before it
+that are not larger. So a segment has few parts, and each byte is written a few times (the logarithm
+of their number).
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ _POSITION_AT = INDEX_ROW.offset("position")
 
 
 class Part(NamedTuple):
-    """A range of a segment's log file, and the same entries' range of its index file."""
+    """A range of a segment's log file, with the range of its index file for the same entries."""
 
     log: StoredFile
     rows: StoredFile
 
     @property
     def start(self) -> int:
-        """Where it begins in the log file."""
+        """The start of the range in the log file."""
         return _start(self.log)
 
     @property
     def end(self) -> int:
-        """Where it ends there."""
+        """The end of the range in the log file."""
         return self.start + self.log.size
 
 
 class SegmentParts(NamedTuple):
-    """The parts of one segment, adjacent, and the first chain object that is not in them."""
+    """The adjacent parts of one segment, and the first chain object that is not in them."""
 
     parts: tuple[Part, ...] = ()
     next_seq: int = 0
 
     @property
     def end(self) -> int:
-        """Where they end in the log file."""
+        """The end of the last part in the log file."""
         return self.parts[-1].end if self.parts else 0
 
     @property
     def files(self) -> list[StoredFile]:
-        """Their objects."""
+        """The objects of the parts."""
         return [file for part in self.parts for file in part]
 
 
 def merged(parts: Sequence[Part], end: int) -> tuple[tuple[Part, ...], int, int]:
-    """The parts to keep, and where a new one up to `end` begins: in the log, and in the index."""
+    """The parts to keep, and the start of a new one up to `end`: in the log, and in the index."""
     kept = list(parts)
     start = kept[-1].end if kept else 0
     row = _end_row(kept)
@@ -67,9 +67,9 @@ def merged(parts: Sequence[Part], end: int) -> tuple[tuple[Part, ...], int, int]
 
 
 def rows_below(index: File, start: int, position: int) -> int:
-    """Where the rows of the entries below a position end in the index of an appended segment.
+    """The end of the rows of the entries below a position, in the index of an appended segment.
 
-    `start`: a position in the index; the rows before it are of such entries. Blocks.
+    `start`: a position in the index, whose preceding rows are of such entries. Blocks.
     """
     at = max(start, FILE_HEADER_SIZE)
     while data := index.read(at, INDEX_ROW_SIZE * _ROWS_PER_READ):
@@ -83,7 +83,7 @@ def rows_below(index: File, start: int, position: int) -> int:
 
 
 def parts_in(files: Iterable[StoredFile]) -> dict[int, tuple[Part, ...]]:
-    """The parts in a list of files, by segment, in order."""
+    """The parts in a list of files, in order, by segment."""
     named = {part_of(file.name): file for file in files if part_of(file.name) is not None}
     logs: dict[int, list[StoredFile]] = {}
     indexes: dict[int, list[StoredFile]] = {}

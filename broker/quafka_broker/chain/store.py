@@ -1,4 +1,4 @@
-"""What the chain needs of an object store, awaited; `AsyncObjectStore` has it."""
+"""The methods of an object store that the chain awaits; implemented by `AsyncObjectStore`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from quafka_objects.store import Buffer, ETag, ObjectInfo, StoredObject
 class ChainStore(Protocol):
     """The methods of an `AsyncObjectStore` that the chain calls; see `quafka_objects.store`.
 
-    What carries the chain: of several creators of a path one succeeds, `replace` compares and swaps
-    in one step, and reads and listings see every write that has returned. A call that fails or
-    times out may still take effect, at any later time, even twice.
+    The chain relies on three guarantees: of several creators of a path one succeeds; `replace`
+    compares and swaps in one step; reads and listings see every write that has returned. A call
+    that fails or times out may still take effect, at any later time, even twice.
     """
 
     async def read(self, path: str, start: int = 0, length: int | None = None) -> bytes: ...

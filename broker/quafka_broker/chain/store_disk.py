@@ -1,13 +1,13 @@
 """The folder of a log over an object store: a `Disk` whose local files are a copy.
 
 The folder's names are the list of files that the shard's manifest names; `sync_names` is a compare
-and swap of the manifest. A file is an object, which never changes. What is local is a cache, except
-for the segment that is appended to and sealed ones that are not uploaded yet: those are in the
-chain. So nothing local is ever fsynced, and nothing is lost with it.
+and swap of the manifest. A file is an object, which never changes. Local files are a cache, except
+for the active segment and sealed ones that are not uploaded yet, whose entries are in the chain. So
+local files are never fsynced, and no record is lost with them.
 
 A sealed segment is uploaded in the background (`uploads`); then the chain begins at the next
-segment, and the local copy may go. Methods may block, and must not be called on the event loop that
-the chain uses: `sync_names` waits for it.
+segment, and the local copy may be removed. Methods may block, and must not be called on the event
+loop that the chain uses: `sync_names` waits for it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("quafka.broker.store")
 
 BLOCKS = "blocks"
 _FETCHED = 64 << 20
-_SWAP_SECONDS = 2.0  # of an attempt; a broker that stops waits for the one under way
+_SWAP_SECONDS = 2.0  # of an attempt; a stopping broker waits for the one under way
 
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ class DiskFigures(NamedTuple):
 
     Attributes:
         waiting: files of sealed segments that are not objects yet.
-        waiting_bytes: their bytes; the chain has them, too.
-        copies, blocks: bytes of the cache: files that were written here, and what was read.
+        waiting_bytes: the bytes of these files; the chain has them, too.
+        copies, blocks: bytes of the cache: files that were written here, and blocks that were read.
     """
 
     waiting: int = 0
@@ -77,7 +77,7 @@ class StoreDisk:
         files: Iterable[StoredFile] = (),
         patience: Patience | None = None,
     ) -> None:
-        """`files`: the list that the manifest names. `folder`: empty, and of nobody else.
+        """`files`: the list that the manifest names. `folder`: empty, and for this disk alone.
 
         Raises:
             OSError: the folder cannot be used.
@@ -97,7 +97,7 @@ class StoreDisk:
         }
         self._segments = ChainedSegments()
         self._ticks = itertools.count(1)
-        # Numbers of changes of the list: the last one, the last one of each thread, and the last
+        # Numbers of changes of the list: the last change, the last one of each thread, and the last
         # one that the manifest has.
         self._version = self._committed = 0
         self._mine = threading.local()
@@ -106,7 +106,7 @@ class StoreDisk:
         """Called when a segment has been sealed; see `sealed`."""
 
     def close(self) -> None:
-        """End all requests, and remove the folder: nobody uses it again. The log must be closed."""
+        """End all requests, and remove the folder for good. The log must be closed."""
         self.patience.end_within(0.0)
         self.reader.close()
         self.cache.close()
@@ -183,7 +183,7 @@ class StoreDisk:
                     self._commit()
 
     def restore(self, number: int, first_seq: int, parts: SegmentParts) -> tuple[File, File]:
-        """Create the files of a segment that the chain has, from this object on, and its parts."""
+        """Create the files of a segment from its parts and from the chain, from this object on."""
         log, index = self.create(log_name(number)), self.create(index_name(number))
         with self._lock:
             self._segments.add(number, first_seq, parts)
@@ -214,11 +214,11 @@ class StoreDisk:
                     raise
 
     def make_room(self) -> bool:
-        """Give disk space of the cache back, as long as there is any."""
+        """Free disk space of the cache; False if there is none."""
         with self._lock:
             made = self._copies.shrink() or self.cache.shrink()
         if made:
-            log.warning("the local disk is full: the cache has become smaller")
+            log.warning("the local disk is full: the cache has been reduced")
         return made
 
     def save(self, node: Node) -> None:
@@ -239,7 +239,7 @@ class StoreDisk:
     # --- objects ------------------------------------------------------------------------------
 
     def upload(self, node: Node) -> StoredFile:
-        """Make an object of a file that is not changed meanwhile.
+        """Write a file, which must not change meanwhile, as an object.
 
         Raises:
             OSError: the file cannot be read, or the broker stops.
@@ -265,15 +265,15 @@ class StoreDisk:
             return found
 
     def figures(self) -> DiskFigures:
-        """What waits to be uploaded, and how much of the cache is used."""
+        """The files that wait to be uploaded, and the use of the cache."""
         files = [node for _, files in self.sealed() for node in files]
         waiting = sum(node.local.size() for node in files if node.local is not None)
         return DiskFigures(len(files), waiting, *self._copies.used)
 
     def uploaded(self, number: int, files: list[tuple[Node, StoredFile]]) -> None:
-        """A sealed segment's files are objects: name them in the manifest, and free the chain.
+        """Name the objects of a sealed segment's files in the manifest, and free the chain.
 
-        Files that have been replaced or removed meanwhile, or changed, are left alone.
+        Files that have meanwhile been replaced, removed or changed are skipped.
         """
         with self._lock:
             if number >= self._segments.sealed_below:
@@ -299,7 +299,7 @@ class StoreDisk:
             return self._segments.tail(end)
 
     def save_tail(self) -> None:
-        """Make an object of the end of the active segment, so that a takeover reads less.
+        """Write the end of the active segment as an object, so that a takeover reads less.
 
         Raises:
             OSError: the broker stops, or was fenced.
@@ -344,13 +344,13 @@ class StoreDisk:
 
     def kept(self) -> set[str]:
         """The objects that must not be deleted although no manifest names them yet."""
-        unnamed = self._objects.unnamed()  # first: what leaves it is in the manifest by then
+        unnamed = self._objects.unnamed()  # first: objects leave it for the manifest
         with self._lock:
             named = (node.stored for node in self._names.values())
             return unnamed.union(stored.path for stored in named if stored is not None)
 
     def place(self, name: str, position: int, length: int) -> tuple[str, int] | None:
-        """The object that has a range of a file, and where; None: it is not in one yet."""
+        """The object that has a range of a file, and where; None if there is none yet."""
         with self._lock:
             node = self._names.get(name)
             stored = node.stored if node is not None else None
@@ -366,7 +366,7 @@ class StoreDisk:
     # --- the list of files --------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Have the manifest name the files as they are now. Raises OSError."""
+        """Make the manifest name the present files. Raises OSError."""
         for node in self._unsaved():
             self.upload(node)
         with self._lock:
@@ -427,7 +427,7 @@ class StoreDisk:
             raise FileNotFoundError(name) from None
 
     def _unname(self, node: Node) -> None:
-        """A file loses its name; its readers keep it."""
+        """Remove a file's name; its readers keep the file."""
         assert node.name is not None, "it has a name"
         self._copies.forget(node)
         if node.stored is not None:
@@ -454,7 +454,7 @@ class StoreDisk:
         return self._is_chained(log_name(number))
 
     def _is_of_active(self, name: str) -> bool:
-        """Whether a file belongs to the segment that is appended to: its index may be rebuilt."""
+        """Whether a file belongs to the active segment, whose index may be rebuilt."""
         number = segment_number(name.removesuffix(TEMPORARY))
         if number is None or number != self._segments.newest:
             return False
@@ -462,7 +462,7 @@ class StoreDisk:
         return is_index and self._is_log_chained(number)
 
     def _localise(self, node: Node, stored: StoredFile) -> File:
-        """Make a local file of an object."""
+        """Copy an object to a local file."""
         assert node.name is not None, "it has a name"
         name = node.name
         local = self.with_room(lambda: self._local.create(name))
@@ -471,6 +471,6 @@ class StoreDisk:
 
 
 def _put_at(local: File, at: int, data: bytes) -> None:
-    """Append, after what an attempt without room has left."""
+    """Append, also over the remains of an attempt that ran out of space."""
     local.truncate(at)
     local.append([data])

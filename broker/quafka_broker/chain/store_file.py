@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class Node:
-    """A file, independent of its name; what it has is local, or in an object, or both.
+    """A file, independent of its name; its content is local, in an object, or both.
 
     Attributes:
-        name: its name in the folder; None: it has lost it, or it is being made.
+        name: its name in the folder; None: the name was removed, or the file is being made.
         local: the local file; None: only the object has the content.
-        stored: the object with this content; None: there is none, or not any more.
-        chained: the chain has what is in it: it is a segment that is appended to, or was until it
-            was sealed, and it is not an object yet. Its syncs do nothing.
-        kept_local: it is only ever local.
-        used: when the local copy was last read, in no unit.
+        stored: the object with this content; None: there is none, or no longer.
+        chained: the chain has its content: it belongs to the active segment, or to a sealed one
+            that is not an object yet. Its syncs do nothing.
+        kept_local: it is never uploaded.
+        used: when the local copy was last read, in ticks of `Folder.tick`.
     """
 
     __slots__ = ("chained", "head", "kept_local", "local", "name", "stored", "used")
@@ -44,7 +44,7 @@ class Node:
             self.save(stored)
 
     def save(self, stored: StoredFile) -> None:
-        """An object has the content now."""
+        """Record that an object has the content."""
         self.head = _head_of(stored)
         self.stored = stored
 
@@ -69,16 +69,16 @@ def _head_of(stored: StoredFile) -> bytes | None:
 
 
 class Folder(Protocol):
-    """What a file needs of its folder."""
+    """The part of a folder that its files need."""
 
     reader: ObjectReader
 
     def change(self, node: Node) -> File:
-        """The local file, which is about to be changed: the object has another content then."""
+        """The local file, before a change, after which the object no longer has the content."""
         ...
 
     def with_room(self, write: Callable[[], T]) -> T:
-        """Run a write again whenever it finds the disk full and the cache can make room."""
+        """Run a write, and repeat it while the disk is full and the cache can free space."""
         ...
 
     def save(self, node: Node) -> None:
@@ -86,12 +86,12 @@ class Folder(Protocol):
         ...
 
     def tick(self) -> int:
-        """A number above all before."""
+        """A number above all earlier ones."""
         ...
 
 
 class StoreFile:
-    """A handle. The content stays readable for as long as the object exists, whatever its name."""
+    """A handle. The content stays readable while the object exists, whatever the file's name."""
 
     def __init__(self, folder: Folder, node: Node) -> None:
         self._folder = folder
@@ -141,13 +141,13 @@ class StoreFile:
         return self._folder.reader.read_cached(_range_of(stored), position, size)
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Request all that is missing at once: the store takes long, but answers many together."""
+        """Request all missing blocks at once: the store is slow, but answers in parallel."""
         stored = self.node.stored
         if stored is not None and self.node.local is None:
             self._folder.reader.request(_range_of(stored), ranges)
 
     def write_back(self) -> None:
-        """Nothing: the local file need not be durable."""
+        """Do nothing: the local file need not be durable."""
 
     def sync(self) -> None:
         self._folder.save(self.node)
@@ -165,7 +165,7 @@ class StoreFile:
         return None if stored is None else stored.path
 
     def close(self) -> None:
-        """Nothing: several handles share a local file, which is closed with the last of them."""
+        """Do nothing: several handles share a local file, which is closed with the last of them."""
 
 
 def _range_of(stored: StoredFile) -> StoredRange:

@@ -1,4 +1,4 @@
-"""Taking over a shard: after it, no writer before this one can acknowledge anything."""
+"""Takes over a shard: afterwards, no earlier writer can acknowledge anything."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ReadHeaders = Callable[[Sequence[ListedObject]], Awaitable[list[ChainHeader]]]
 
 
 class Seen(NamedTuple):
-    """What the decision to take a shard over was made on.
+    """The facts on which the decision to take a shard over is based.
 
     Attributes:
-        manifest: as it was read; None: the shard has none.
-        listed: the chain's objects from `first_read` on, up to a hole, listed at any time before
-            the takeover; None: they are still to be listed.
+        manifest: as read; None: the shard has none.
+        listed: the chain's objects from `first_read` to the first hole, listed at any time before
+            the takeover; None: not listed yet.
     """
 
     manifest: StoredManifest | None = None
@@ -55,9 +55,9 @@ class Taken(NamedTuple):
 
     Attributes:
         chain: its chain, ready for appends.
-        before: the manifest of the owner before; of a new shard: one of epoch 0.
-        objects: number and header of each object from `first_read` on that has entries and is not
-            ignored, in order: the end of the log.
+        before: the manifest of the previous owner; for a new shard, one of epoch 0.
+        objects: the end of the log: number and header of each object from `first_read` on that has
+            entries and is not ignored, in order.
     """
 
     chain: Chain
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 
 async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> Seen:
-    """Read the manifest, and list the chain meanwhile if an earlier manifest is `known`.
+    """Read the manifest and, if an earlier one is `known`, list the chain at the same time.
 
     Raises:
         Malformed: the manifest is damaged, or only the manifest is missing.
@@ -97,20 +97,20 @@ async def take_over(
     deadline_s: float = 30,
     random: Random | None = None,
 ) -> Taken:
-    """Make `owner` the shard's only writer. Creates the shard's manifest if it has none.
+    """Make `owner` the only writer of the shard. Creates the manifest if there is none.
 
-    Whether a takeover is due is the caller's decision (`should_take_over`): a living owner is
-    stopped by it, too. Its lease runs from now on (`keep_lease` renews it).
+    The caller decides whether a takeover is due (`should_take_over`), since it also stops a living
+    owner. The new owner's lease begins now (`keep_lease` renews it).
 
     Args:
         clock: wall clock, seconds since 1970.
-        seen: what the decision was made on; another takeover since is left alone, and so is an
-            owner that has changed its manifest since. None: look now.
+        seen: the facts of the decision; if there was another takeover since, or the owner has
+            changed its manifest, nothing is taken. None: look now.
         read: reads the headers of listed objects; None: each by a request.
 
     Raises:
         FencedError: another broker was faster.
-        StoreUnavailableError: the store has not answered in time. The epoch may have been raised.
+        StoreUnavailableError: the store has not answered in time. The epoch may be raised.
         Malformed: the manifest or the chain is damaged.
     """
     random = random or SystemRandom()
@@ -139,18 +139,18 @@ async def _take(
     read: ReadHeaders | None,
     random: Random,
 ) -> Taken:
-    """Raise the epoch, and keep every other writer from adding to the chain.
+    """Raise the epoch, and prevent every other writer from adding to the chain.
 
-    The order of the steps is what makes it safe against a takeover that is faster, while this
-    process sleeps between any two of them:
+    The order of the steps makes this safe against a faster takeover, even if this process sleeps
+    between any two of them:
 
     - LIST comes before the compare and swap that raises the epoch. So a takeover with a higher
-      epoch begins to fence later than this LIST, at its end or behind it, and this one meets those
-      fences before it comes to a place where the other owner appends.
-    - The epoch is verified at the end: until then nobody else has deleted a part of the chain, in
-      which fences could have been created that fence nothing.
+      epoch begins to fence after this LIST, at its end or behind it, and this one finds those
+      fences before it reaches a place where the other owner appends.
+    - The epoch is verified at the end: until then no other owner has deleted a part of the chain,
+      in which fences would have no effect.
 
-    Objects never change, so their headers are read meanwhile.
+    Objects never change, so their headers are read at the same time.
     """
     shard = after.shard
     if read is None:
@@ -164,7 +164,7 @@ async def _take(
         mine = await verify(store, mine)
         try:
             headers = await reading
-        except ObjectNotFoundError as e:  # deleted since: by a later owner, or by somebody's hand
+        except ObjectNotFoundError as e:  # deleted since, by a later owner or by hand
             await verify(store, mine)
             raise Malformed(f"an object of the chain is missing: {e}") from e
     finally:
@@ -177,13 +177,13 @@ async def _take(
 
 
 async def _manifest(store: ChainStore, shard: int) -> StoredManifest | None:
-    """The manifest; None: the shard is new. Raises Malformed if only the manifest is missing."""
+    """The manifest, or None for a new shard. Raises Malformed if only the manifest is missing."""
     found = await read_manifest(store, shard)
     if found is None:
         path = chain_folder(shard)
         attempts = Attempts(f"listing {path}")
         listed = await attempts.until_answered(lambda: store.list_objects(path))
-        found = await read_manifest(store, shard)  # it may have been made meanwhile
+        found = await read_manifest(store, shard)  # it may have been created meanwhile
         if listed and found is None:
             raise Malformed(f"shard {shard} has a chain, but its manifest is missing")
     return found
@@ -216,7 +216,7 @@ async def _fence(
     store: ChainStore, mine: Manifest, seq: int, random: Random
 ) -> tuple[int, list[ChainHeader]]:
     """Fence the first hole from `seq` on, and the places behind it in which objects of an earlier
-    writer may be under way still. All places before `seq` are taken.
+    writer may still be under way. All places before `seq` are taken.
 
     Returns:
         the number of the first fence, and the objects of earlier writers before it.
@@ -237,7 +237,7 @@ async def _fence(
 async def _create_fences(
     store: ChainStore, mine: Manifest, places: Sequence[int], random: Random
 ) -> list[ChainHeader | None]:
-    """Create fences at once; the objects of earlier writers where they are, None for a fence.
+    """Create fences in parallel; returns for each place an earlier writer's object, or None.
 
     Raises FencedError if there is an object of a later writer.
     """

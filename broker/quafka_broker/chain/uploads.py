@@ -1,4 +1,4 @@
-"""Makes objects of sealed segments, and of the beginning of the active one, in the background."""
+"""Uploads sealed segments, and the beginning of the active one, in the background."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ log = logging.getLogger("quafka.broker.store")
 _POLL_SECONDS = 1.0
 _TAIL_OBJECTS = 500
 _TAIL_BYTES = 32 << 20
-"""What a takeover may have to read of the chain: a second or two."""
+"""Limits of the chain that a takeover has to read: a second or two."""
 
 
 class Uploads:
-    """One thread for one folder. Appends never wait for it."""
+    """Uploads from one folder in one thread. Appends never wait for it."""
 
     def __init__(self, disk: StoreDisk) -> None:
         self._disk = disk
@@ -30,20 +30,20 @@ class Uploads:
         """Segments that were uploaded since the start."""
 
     def start(self) -> None:
-        """Upload what is sealed, now and from now on. The log must be open."""
+        """Upload segments that are sealed, now and later. The log must be open."""
         self._disk.on_sealed = self._wanted.set
         self._wanted.set()
         self._thread.start()
 
     def flush(self, seconds: float) -> None:
-        """Make objects of all that is in the chain alone; wait at most so long. Blocks."""
+        """Upload all entries that are only in the chain; wait at most this long. Blocks."""
         self._flushed.clear()
         self._flush = True
         self._wanted.set()
         self._flushed.wait(seconds)
 
     def close(self) -> None:
-        """Abandon the upload under way: the chain has what it would have had.
+        """Abandon the upload under way: its entries are in the chain.
 
         The requests of the folder end first: see `Patience.end_within`.
         """
@@ -53,7 +53,7 @@ class Uploads:
             self._thread.join()
 
     def upload_sealed(self) -> None:
-        """Upload what is sealed now. Raises OSError: the broker stops, or was fenced."""
+        """Upload the segments sealed by now. Raises OSError: the broker stops, or was fenced."""
         while not self._stopped and (sealed := self._disk.sealed()):
             number, files = sealed[0]
             self._disk.uploaded(number, [(node, self._disk.upload(node)) for node in files])

@@ -1,1 +1,1 @@
-"""A cluster of brokers on one object store: who is there, which shard is where, and moves."""
+"""A cluster of brokers on one object store: its members, the places of shards, and their moves."""

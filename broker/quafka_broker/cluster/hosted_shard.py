@@ -26,7 +26,7 @@ _PREPARE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What all shards of a broker share."""
+    """The resources that all shards of a broker share."""
 
     store: LogStore
     cluster: ClusterFile
@@ -48,7 +48,7 @@ class Hosting:
         )
 
     def folder_of(self, shard: int) -> Path:
-        """The local folder of a shard's sockets. That of shard 0 is the broker's."""
+        """The local folder of a shard's sockets: for shard 0, the broker's."""
         folder = self.config.folder
         if shard:
             folder = folder / "shards" / str(shard)
@@ -71,19 +71,19 @@ class HostedShard:
         """Take a shard over, recover its log, and serve it.
 
         Args:
-            seen: what the decision was made on.
+            seen: the facts of the decision.
 
         Raises:
             FencedError: another broker was faster.
             OSError: the store does not answer, or the local folder cannot be used.
-            DamagedLogError, Malformed, StartupError: what the store has cannot be opened.
+            DamagedLogError, Malformed, StartupError: the log in the store cannot be opened.
         """
         config = hosting.config_of(number)
         folder = hosting.folder_of(number)
         stored = await StoredLog.take(
             hosting.store, number, hosting.owner, seen, config, hosting.config.folder / "wal"
         )
-        # The first shard's log is named as the cluster is.
+        # The first shard's log has the name of the cluster.
         name = hosting.cluster.cluster_id if number == 0 else ""
         shard = Shard(number, config, folder, stored.log, peers, hosting.stats, cluster_id=name)
         hosted = cls(hosting, shard, stored)
@@ -101,18 +101,18 @@ class HostedShard:
         return hosted
 
     def local_figures(self) -> LocalFigures:
-        """What the shard has here of its objects."""
+        """The use of the shard's local folder."""
         cache = self._hosting.config_of(self.shard.number).store_cache_bytes
         return LocalFigures(self.stored.disk.figures(), cache, self.stored.unneeded)
 
     async def prepare_hand_over(self) -> None:
-        """Make the takeover by another broker short. The shard serves meanwhile."""
+        """Shorten the takeover by another broker. The shard serves meanwhile."""
         await self.stored.prepare_hand_over(_PREPARE_SECONDS)
 
     async def end(self) -> None:
         """Answer the ops under way, close the log and give the shard up. Safe to repeat.
 
-        What is left of it here ends with `close`.
+        `close` ends the remaining parts of the shard.
         """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
@@ -128,6 +128,6 @@ class HostedShard:
         await self.stored.release()
 
     async def close(self) -> None:
-        """End what the shard has here, and remove its folder."""
+        """End the remaining parts of the shard, and remove its folder."""
         await self.end()
         await self.stored.close()

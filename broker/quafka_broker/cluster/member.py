@@ -1,10 +1,9 @@
-"""This broker as a member of its cluster: it registers, and takes and gives up shards.
+"""This broker as a member of its cluster: registers it, and takes and gives up shards.
 
-All members look at the manifests every second, and compute the same placement from the brokers
-that are there. A shard without an owner is taken by the broker that it is placed at. A shard at
-another broker than that is given up by its owner, one at a time, once the other one has been there
-for a while; its new owner is told to look. Whatever two brokers decide, the manifest's compare and
-swap lets one of them have the shard.
+All members read the manifests every second, and compute the same placement from the living brokers.
+A broker takes the shards without an owner that are placed at it. An owner gives up shards that are
+placed at another broker, one at a time, once that broker has been alive for a while, and notifies
+it. Whatever two brokers decide, the manifest's compare and swap lets one of them have the shard.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ log = logging.getLogger("quafka.broker.cluster")
 
 LOOK_SECONDS = 1.0
 SETTLED_SECONDS = 3.0
-"""How long a broker has been there, and a shard's place, before the shard moves to it."""
+"""How long a broker has been alive and a shard has been placed at it before the shard moves."""
 _FREE_SECONDS = 10.0
-"""How long a shard waits for the broker that it is placed at, before another one takes it."""
+"""How long a shard waits for the broker that it is placed at before another broker takes it."""
 _DECLINED_SECONDS = 60.0
-_PAUSE_SECONDS = 3.0  # between two looks: nothing is known of what lies between
+_PAUSE_SECONDS = 3.0  # between two reads: changes in between may have been missed
 _HANDED_OVER_SECONDS = 3.0
 _HANDED_OVER_POLL = 0.05
 _AT_ONCE = 4
@@ -53,7 +52,7 @@ _AT_ONCE = 4
 
 
 class ClusterMember:
-    """One broker of a cluster. For one event loop."""
+    """This broker in its cluster. For one event loop."""
 
     def __init__(self, hosting: Hosting, shard_map: ShardMap, brokers: OtherBrokers) -> None:
         self._hosting = hosting
@@ -68,9 +67,9 @@ class ClusterMember:
         self.target: list[str] = [NOBODY] * hosting.cluster.shards
         """The node that each shard is placed at."""
         self.free: set[int] = set()
-        """Shards that nobody has, or whose owner does not renew its lease."""
+        """Shards without an owner, or whose owner does not renew its lease."""
         self.problems: dict[int, str] = {}
-        """Why shards that are placed here cannot be opened."""
+        """Why shards placed here cannot be opened."""
         self.taken = self.given_up = self.lost = 0
         """Shards that this broker has taken over, given up, and lost to another one."""
         self._watches = [LeaseWatch() for _ in self.manifests]
@@ -94,7 +93,7 @@ class ClusterMember:
         return dict((LookAtShards.handled_by(self._told_to_look),))
 
     async def _told_to_look(self, _context: OpContext, op: LookAtShards) -> LookAtShardsResp:
-        self._beat_seen_at = float("-inf")  # who drains is in the registrations
+        self._beat_seen_at = float("-inf")  # draining brokers are in the registrations
         self._wake.set()
         shard = op.offered
         if shard is not None and 0 <= shard < len(self.manifests) and self._may_take(shard):
@@ -113,10 +112,10 @@ class ClusterMember:
     # --- start and end --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register, and take the shards that are placed here and free; the rest comes later.
+        """Register, and take the free shards that are placed here; others follow later.
 
         Raises:
-            StartupError: one of them cannot be opened.
+            StartupError: a shard cannot be opened.
         """
         await self._beat()
         self._tasks = [asyncio.create_task(self._keep_beating()), asyncio.create_task(self._run())]
@@ -127,7 +126,7 @@ class ClusterMember:
             )
 
     async def close(self) -> None:
-        """Give up all shards, one by one where another broker can take them."""
+        """Give up all shards, one by one if another broker can take them."""
         self._closing = True
         self._me = replace(self._me, draining=True)
         for task in self._tasks:
@@ -184,21 +183,23 @@ class ClusterMember:
                     await self._read()
                 self._decide()
             except (OSError, TimeoutError) as e:
-                log.warning("the cluster cannot be seen: %s", e or "the store does not answer")
-            except Exception:  # this broker would own what it has for ever, and take nothing
-                log.exception("the look at the cluster failed")
+                log.warning(
+                    "the cluster's state cannot be read: %s", e or "the store does not answer"
+                )
+            except Exception:  # otherwise this broker would keep its shards for ever, and take none
+                log.exception("the check of the cluster failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_next_look()):
                     await self._wake.wait()
 
     def _until_next_look(self) -> float:
-        """Seconds. A lease that ends before is noticed when it does."""
+        """Seconds until the next look, or until the end of a lease if that is sooner."""
         now = asyncio.get_running_loop().time()
         left = (watch.ends_at - now for watch in self._watches)
         return min([LOOK_SECONDS, *(seconds for seconds in left if seconds > 0)])
 
     async def _read(self) -> None:
-        """Read what other brokers have written. Raises OSError."""
+        """Read the registrations and manifests of other brokers. Raises OSError."""
         loop, store = asyncio.get_running_loop(), self._hosting.store
         if loop.time() - self._beat_seen_at >= BEAT_SECONDS:
             found = await asyncio.to_thread(read_brokers, store.blocking)
@@ -230,13 +231,13 @@ class ClusterMember:
         self.manifests[shard] = None if found is None else found.manifest
 
     def _forget(self) -> None:
-        """Nothing was seen for a while: leases and beats count from now on."""
+        """Restart the observation of leases and beats after a pause."""
         self._watches = [LeaseWatch() for _ in self.manifests]
         self._free_since.clear()
         self.members = Members()
 
     def _publish(self) -> None:
-        """Bring up to date what gateways and other brokers are told, and whom this one trusts."""
+        """Update the map for gateways and other brokers, and the nodes that this broker trusts."""
         for shard, hosted in self.hosted.items():
             self.manifests[shard] = hosted.stored.chain.manifest
         owners = [_owner_of(each) for each in self.manifests]
@@ -273,7 +274,9 @@ class ClusterMember:
                 if to == me:
                     self._begin(shard, self._take(shard, Seen(self._stored[shard])))
                 elif to and now - since > _FREE_SECONDS:
-                    log.warning("shard %d is free, and broker %s does not take it", shard, to[:16])
+                    log.warning(
+                        "shard %d is free, and broker %s does not take it over", shard, to[:16]
+                    )
                     self._declined[shard, to] = now + _DECLINED_SECONDS
             else:
                 self._free_since.pop(shard, None)
@@ -281,8 +284,8 @@ class ClusterMember:
             self._settled.set()
 
     def _is_due(self, shard: int, to: str, now: float) -> bool:
-        """Whether to give a shard of this broker to another one, which has been its place for long
-        enough: brokers that are slow for a moment must not make shards move to and fro."""
+        """Whether to give a shard of this broker to another one at which it has been placed for
+        long enough: brokers that are slow for a moment must not make shards move back and forth."""
         if to in (self._me.node, NOBODY):
             self._placed_since.pop(shard, None)
             return False
@@ -292,7 +295,7 @@ class ClusterMember:
         return settled >= SETTLED_SECONDS
 
     def _find_free(self, now: float) -> set[int]:
-        """The shards that nobody has, or that an earlier run of this broker had."""
+        """The shards without an owner, and those of an earlier run of this broker."""
         free: set[int] = set()
         for shard, manifest in enumerate(self.manifests):
             if shard in self.hosted:
@@ -353,8 +356,8 @@ class ClusterMember:
             self._notices.send(each.node, each.address)
 
     async def _take_offered(self, shard: int) -> None:
-        """Take a shard that its owner has just given up for this broker."""
-        with suppress(OSError, Malformed):  # then a look finds what is to be done
+        """Take a shard that its owner has just given up in favour of this broker."""
+        with suppress(OSError, Malformed):  # the next look will decide
             seen = await look(self._hosting.store.calls, shard, self.manifests[shard])
             self._note(shard, seen.manifest)
             if seen.manifest is not None and seen.manifest.manifest.owner is None:
@@ -365,7 +368,7 @@ class ClusterMember:
         self._declined[shard, self._me.node] = until
 
     def _lost(self, shard: int, reason: str) -> None:
-        """Another broker has taken a shard: answer nothing more for it."""
+        """Stop answering for a shard that another broker has taken."""
         hosted = self.hosted.pop(shard, None)
         if hosted is None:
             return
@@ -381,14 +384,14 @@ class ClusterMember:
         hosted.stored.on_lost = lambda _reason: None
         try:
             await hosted.end()
-        except Exception:  # the shard is given up by its lease, then
-            log.exception("shard %d was not closed as it should be", shard)
+        except Exception:  # the shard becomes free when its lease ends
+            log.exception("shard %d was not closed cleanly", shard)
         self.hosted.pop(shard, None)
         self.manifests[shard] = hosted.stored.chain.manifest
         self.given_up += 1
 
     async def _hand_over(self, shard: int, to: str, gate: asyncio.Semaphore) -> None:
-        """Give a shard up, and wait a moment until its next owner has it."""
+        """Give a shard up, and wait briefly until its next owner has it."""
         async with gate:
             hosted = self.hosted.get(shard)
             if hosted is None:
@@ -411,7 +414,7 @@ class ClusterMember:
                     await asyncio.sleep(_HANDED_OVER_POLL)
                 self._note(shard, found)
                 log.info(
-                    "shard %d is at broker %s after %.2f s, %.2f of them to give it up",
+                    "shard %d moved to broker %s in %.2f s, of which it took %.2f s to give it up",
                     shard, owner.node[:16], time.monotonic() - began, given_up - began,
                 )  # fmt: skip
         self._publish()

@@ -1,8 +1,8 @@
-"""Which brokers are there, from their registrations. Pure: takes the time from its callers.
+"""Which brokers are alive, by their registrations. Pure: callers pass the time.
 
-A broker is there while its registration changes, by the observer's own monotonic clock. Of one that
-was never seen before, the wall clock decides, so that a start does not wait; clocks that differ
-cost a start a few seconds.
+A broker is alive while its registration changes, by the observer's own monotonic clock. For a
+broker that was never seen before, the wall clock decides, so that a start does not wait; differing
+clocks delay a start by a few seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BEAT_SECONDS = 2.0
 """Between two writes of a registration."""
 ALIVE_SECONDS = 8.0
 GONE_SECONDS = 600.0
-"""The age at which a registration that does not change is deleted."""
+"""The age at which an unchanged registration is deleted."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Seen:
     latest: Registration
     changed_at: float
     since: float
-    """When it was first found to be there without a pause."""
+    """Since when it has been alive without a pause."""
     is_there: bool
     suspect: bool = False
 
@@ -36,7 +36,7 @@ class Members:
         self._seen: dict[str, _Seen] = {}
 
     def observe(self, found: Iterable[Registration], now: float, wall_ms: int) -> None:
-        """Take what the store has now."""
+        """Take over the registrations in the store."""
         current = {each.node: each for each in found}
         for node in self._seen.keys() - current.keys():
             del self._seen[node]
@@ -54,26 +54,26 @@ class Members:
                 known.is_there = False
 
     def suspect(self, node: str) -> None:
-        """A broker has not renewed the lease of a shard: it counts again after its next beat."""
+        """Suspect a broker that has not renewed the lease of a shard, until its next beat."""
         known = self._seen.get(node)
         if known is not None:
             known.suspect = True
 
     def there(self) -> list[Registration]:
-        """The brokers that are there, by node id."""
+        """The living brokers, by node id."""
         seen = sorted(self._seen.items())
         return [each.latest for _, each in seen if each.is_there and not each.suspect]
 
     def known(self) -> list[str]:
-        """The nodes of all registrations: a broker that was slow is one of the cluster still."""
+        """The nodes of all registrations: a slow broker is still a member of the cluster."""
         return sorted(self._seen)
 
     def ready(self) -> list[str]:
-        """The nodes of those that take shards."""
+        """The nodes of the brokers that take shards."""
         return [each.node for each in self.there() if not each.draining]
 
     def gone(self, now: float, wall_ms: int) -> list[str]:
-        """The nodes whose registrations are of nobody any more, by both clocks."""
+        """The nodes whose registrations are abandoned, by both clocks."""
         return [
             node
             for node, each in self._seen.items()
@@ -82,7 +82,7 @@ class Members:
         ]
 
     def there_for(self, node: str, now: float) -> float:
-        """For how many seconds a broker has been there; 0: it is not."""
+        """For how many seconds a broker has been alive; 0 if it is not."""
         known = self._seen.get(node)
         if known is None or not known.is_there or known.suspect:
             return 0.0

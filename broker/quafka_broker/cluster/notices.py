@@ -1,6 +1,6 @@
-"""Notices between brokers: look at the manifests now, and perhaps take a shard.
+"""Notices between brokers to read the manifests now, and perhaps to take a shard.
 
-A notice saves its receiver some tenths of a second, and nothing depends on it.
+A notice saves its receiver some tenths of a second; correctness does not depend on it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Notices:
     """Sends notices in the background. For one event loop."""
 
     def __init__(self, brokers: OtherBrokers, me: str) -> None:
-        """`me`: the node of this broker, which needs none."""
+        """`me`: the node of this broker, which gets no notices."""
         self._brokers = brokers
         self._me = me
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, node: str, address: str) -> None:
-        """Have another broker look."""
+        """Ask another broker to look."""
         if node != self._me:
             self.start(self._send_alone(address))
 
     @asynccontextmanager
     async def connected(self, node: str, address: str) -> AsyncGenerator[Notice]:
-        """A notice to one broker, over a connection that is made meanwhile."""
+        """Prepare a notice to one broker, over a connection that is opened meanwhile."""
         client = self._dial(address) if node != self._me else None
         if client is not None:
             await client.start()
@@ -47,7 +47,7 @@ class Notices:
                 self.start(client.close())
 
     async def close(self) -> None:
-        """Wait for what is being sent."""
+        """Wait for the notices that are being sent."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -91,4 +91,4 @@ async def _send(client: MeshClient, op: LookAtShards) -> None:
     try:
         await client.call(op, org_id=1, deadline=SECONDS)
     except MeshError as e:
-        log.debug("a broker was not told to look: %s", e)
+        log.debug("a broker was not asked to check the cluster: %s", e)

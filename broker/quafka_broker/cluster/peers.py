@@ -1,4 +1,4 @@
-"""The other shards, for the transactions of one: ops reach them wherever they are.
+"""Sends the ops of one shard's transactions to the other shards, wherever they are.
 
 A shard is called by its name (`shard:3`), which outlives moves. A shard at this broker is called
 without the mesh.
@@ -25,7 +25,7 @@ from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_telemetry.tracing import Tracer
 
 _SECONDS = 5.0
-"""Deadline of an op: a produce waits for it, and its gateway waits for 30 s at most."""
+"""Deadline of an op: a produce waits for it, and the gateway of the produce for 30 s at most."""
 _MOVE_SECONDS = 3.0
 _NOWHERE = "", 0
 
@@ -34,7 +34,7 @@ class Hosting(Protocol):
     """The shards at this broker."""
 
     def handlers_of(self, shard: int) -> Mapping[OpCode, Handler] | None:
-        """The handlers of a shard's ops; None: it is not here."""
+        """The handlers of a shard's ops, or None if it is not here."""
         ...
 
 
@@ -69,7 +69,7 @@ class OtherBrokers:
         return self._tracer
 
     def dial(self, address: str, shard: int | None = None) -> MeshClient:
-        """A client that is not started. Raises ValueError: it is no address."""
+        """Make a client that is not started. Raises ValueError: not an address."""
         place = split_address(address) if address else _NOWHERE
         return MeshClient(
             *place, self._identity, self._allowed, self._tracer,
@@ -77,7 +77,7 @@ class OtherBrokers:
         )  # fmt: skip
 
     def follow(self, owners: Sequence[ShardOwner]) -> None:
-        """Shards have these owners now."""
+        """Take over the present owners of the shards."""
         self._owners = owners
         for shard, client in self._clients.items():
             client.move(*self._place(shard))
@@ -92,7 +92,7 @@ class OtherBrokers:
             return _NOWHERE
 
     async def client_of(self, shard: int) -> MeshClient:
-        """The client for a shard, which is made by the first call."""
+        """The client for a shard, made by the first call."""
         client = self._clients.get(shard)
         if client is None:
             client = self._clients[shard] = self.dial("", shard)

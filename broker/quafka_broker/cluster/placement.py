@@ -1,7 +1,7 @@
 """Which broker should have which shard: rendezvous hashing with an even load. Pure.
 
-Every broker computes the same from the same facts. Where their facts differ for a moment, two of
-them may want a shard: the compare and swap of its manifest decides.
+Every broker computes the same placement from the same facts. While their facts differ, two of them
+may want a shard: the compare and swap of its manifest decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def weight(shard: int, node: str) -> bytes:
 
 
 def ranked(shard: int, nodes: Collection[str]) -> list[str]:
-    """Brokers by how much they attract a shard, the first one most."""
+    """Brokers by how much they attract a shard, the strongest first."""
     return sorted(nodes, key=lambda node: (weight(shard, node), node), reverse=True)
 
 
@@ -29,11 +29,11 @@ def placement(
 ) -> list[str]:
     """The broker of each shard; NOBODY where there is none.
 
-    A shard goes to the broker that it is attracted to most of those that have room: no broker has
-    more than its share, rounded up. When a broker comes or goes, most shards stay where they are.
+    Of the brokers with room, a shard goes to the one that attracts it most; no broker has more than
+    its share, rounded up. When a broker joins or leaves, most shards stay where they are.
 
     Args:
-        declined: shards and brokers that have not taken them.
+        declined: shards, each with a broker that has not taken it.
     """
     room = Counter(dict.fromkeys(nodes, -(-shards // len(nodes)) if nodes else 0))
     found: list[str] = []

@@ -1,6 +1,6 @@
-"""The shards and the brokers of the cluster, as this broker knows them, and the nodes that follow.
+"""The shards and brokers of the cluster as known to this broker, and the nodes that follow them.
 
-Gateways and other brokers park an op here until something changes.
+Gateways and other brokers park an op here until the map changes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from quafka_mesh_ops.ops.cluster import ClusterBroker, ClusterMap, ClusterMapRes
 
 _LONGEST_WAIT = 60.0
 _PER_NODE = 32
-"""Parked ops of one node; the oldest is answered when there are more."""
+"""Parked ops of one node; beyond them, the oldest is answered."""
 
 
 class ShardMap:
     """The map, and the ops that are parked on it. For one event loop.
 
-    A broker with a local folder is a cluster by itself: `cluster_id` is empty, and shard 0 is here.
+    A broker with a local folder is its own cluster: `cluster_id` is empty, and shard 0 is here.
     """
 
     def __init__(self, cluster_id: str = "") -> None:
@@ -39,7 +39,7 @@ class ShardMap:
         return dict((ClusterMap.handled_by(self.handle),))
 
     def update(self, shards: Sequence[ShardOwner], brokers: Sequence[ClusterBroker]) -> bool:
-        """Take a newer map and answer those who wait for one; False: nothing has changed."""
+        """Take a newer map and answer the parked ops; False: nothing has changed."""
         if (tuple(shards), tuple(brokers)) == (self.shards, self.brokers):
             return False
         self.shards, self.brokers = tuple(shards), tuple(brokers)
@@ -53,7 +53,7 @@ class ShardMap:
         self._wake()
 
     async def handle(self, context: OpContext, op: ClusterMap) -> ClusterMapResp:
-        """Answer once the map is another than the one that the node knows."""
+        """Answer once the map differs from the one that the node knows."""
         if op.known == self.version and op.max_wait_ms > 0 and not self._draining:
             await self._park(context.peer, min(op.max_wait_ms / 1000, _LONGEST_WAIT))
         return ClusterMapResp(

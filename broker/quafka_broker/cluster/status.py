@@ -1,4 +1,4 @@
-"""What operators see of the cluster at one of its brokers: a section of /statusz, and metrics."""
+"""The cluster as one of its brokers shows it: a section of /statusz, and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quafka_telemetry.status_page import Cell, Section, Table, text
 
 
 def cluster_section(member: ClusterMember) -> Section:
-    """The shards: owners, leases, and where they are placed."""
+    """The shards: owners, leases and placement."""
     rows: list[tuple[Cell, ...]] = []
     for shard, manifest in enumerate(member.manifests):
         owner = None if manifest is None else manifest.owner
@@ -62,7 +62,7 @@ def cluster_families(member: ClusterMember) -> Iterator[Family]:
     )  # fmt: skip
     yield gauge("quafka_shards_failed", "Shards that this broker cannot open", len(member.problems))
     yield gauge(
-        "quafka_cluster_brokers", "Brokers of the cluster that are there",
+        "quafka_cluster_brokers", "Brokers of the cluster that are alive",
         len(member.members.there()),
     )  # fmt: skip
     yield counter("quafka_shards_taken", "Shards that this broker has taken over", member.taken)

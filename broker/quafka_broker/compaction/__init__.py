@@ -1,1 +1,1 @@
-"""Compaction: of the records with one key, the last one stays."""
+"""Compaction: keeps the last record of each key."""

@@ -1,12 +1,12 @@
-"""Which records stay: Kafka's rules, applied to one batch after the other.
+"""Decides which records are kept, by Kafka's rules, batch by batch.
 
-A record stays if it has a key and no later record of the pass has the same key. A tombstone (a
-record without a value) goes once its batch's delete horizon has passed; the first pass that meets
-the tombstone sets the horizon (KIP-534). Records of aborted transactions go at once, the marker
-of a transaction without batches like a tombstone.
+A record is kept if it has a key and no later record of the pass has the same key. A tombstone (a
+record without a value) is removed once its batch's delete horizon has passed; the first pass over
+the tombstone sets the horizon (KIP-534). Records of aborted transactions are removed at once; the
+marker of a transaction without batches is treated like a tombstone.
 
-A batch without records goes, unless it is the last one of its partition, or the last one of its
-producer: then its bounds and its sequence numbers stay. Markers are never emptied, but go or stay.
+A batch without records is removed, unless it is the last batch of its partition or of its producer:
+then its bounds and its sequence numbers are kept. Markers are kept or removed as a whole.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Target:
 
     Attributes:
         first_dirty: the map has the keys from this offset on.
-        end: the offset before which records may go.
-        high_watermark: when the pass began; the batch before it stays.
+        end: the offset below which records may be removed.
+        high_watermark: that at the start of the pass; the batch before it is kept.
         delete_retention_ms: see `CompactionPolicy`.
-        mapped: transactions, for the map.
-        cleaned: transactions, for the cleaning.
+        mapped: transactions for the map.
+        cleaned: transactions for the cleaning.
         producers: epoch and last batch's first offset (None: only a marker) of each producer.
-        before, after: bytes of the batches that the pass has met, and left.
+        before, after: bytes of the batches that the pass has read, and kept.
     """
 
     id: PartitionId
@@ -71,13 +71,13 @@ class Target:
 
 
 class Cleaner:
-    """One pass over some partitions. Used in a thread, by one call at a time.
+    """One pass over some partitions, in a thread, by one call at a time.
 
-    What `decide` finds out about the records of a segment is kept for `edited`: a byte for each
-    record of the batches that change, and eight for each such batch.
+    `decide` keeps its results for `edited`: a byte for each record of the changed batches, and
+    eight for each such batch.
 
-    Beside the event loop's thread it pauses every quarter of a millisecond: otherwise each system
-    call of the loop would wait 5 ms for the interpreter.
+    Next to the event loop's thread, a pass pauses every quarter of a millisecond: otherwise each
+    system call of the loop would wait 5 ms for the interpreter.
     """
 
     def __init__(self, offsets: OffsetMap, now_ms: int) -> None:
@@ -93,13 +93,13 @@ class Cleaner:
         return self._targets.keys()
 
     def add(self, target: Target) -> None:
-        """Clean a partition, whose dirty keys are in the map."""
+        """Add a partition whose dirty keys are in the map."""
         self._targets[target.id] = target
 
     # --- the map ----------------------------------------------------------------------------
 
     def map_keys(self, target: Target, row: IndexRow, batch: memoryview) -> bool:
-        """Add the keys of a dirty batch to the map; False where they do not fit.
+        """Add the keys of a dirty batch to the map; False if they do not fit.
 
         Raises:
             Malformed: the batch cannot be read.
@@ -124,7 +124,7 @@ class Cleaner:
             return Verdict.KEEP
         try:
             verdict = self._decide(target, row, batch)
-        except Malformed as e:  # of an earlier version; no tombstone after it may go
+        except Malformed as e:  # of an earlier version; no tombstone after it may be removed
             log.warning(
                 "partition %s is compacted up to offset %d: %s", target.id.key, row.base_offset, e
             )
@@ -198,7 +198,7 @@ class Cleaner:
         return find_records(header, uncompressed(header, batch), _pause)
 
     def _kept(self, target: Target, header: BatchHeader, found: FoundRecords) -> list[int]:
-        """The numbers of the records that stay."""
+        """The numbers of the records to keep."""
         keyed = [number for number, key in enumerate(found.keys) if key is not None]
         if not keyed:
             return []
@@ -213,14 +213,14 @@ class Cleaner:
         ]
 
     def _new_horizon(self, target: Target, header: BatchHeader) -> int | None:
-        """The delete horizon that a batch with tombstones, or a marker, gets; None: it has one."""
+        """The delete horizon to set in a batch with tombstones, or a marker; None if it has one."""
         if delete_horizon(header) is not None:
             return None
         return min(self._now_ms + target.delete_retention_ms, _MAX_LONG)
 
 
 class _Marks:
-    """Which records of batches stay, in the order in which the batches are decided and edited."""
+    """The records to keep, in the order in which the batches are decided and edited."""
 
     _STAYS, _TOMBSTONE = 1, 2
 
@@ -231,7 +231,7 @@ class _Marks:
         self._bases_taken = 0
 
     def add(self, header: BatchHeader, kept: Iterable[int], tombstones: Iterable[int]) -> None:
-        """Add a batch: the records that stay, and the tombstones among them."""
+        """Add a batch: the records to keep, and the tombstones among them."""
         count = header.record_count
         self._bases.append(header.base_offset)
         marks = bytearray(count)
@@ -242,7 +242,7 @@ class _Marks:
         self._marks += marks
 
     def take(self, header: BatchHeader) -> tuple[list[int], bool]:
-        """The records of the next batch that stay, and whether a tombstone is among them."""
+        """The records to keep of the next batch, and whether a tombstone is among them."""
         count = header.record_count
         assert self._bases[self._bases_taken] == header.base_offset, "edited in another order"
         self._bases_taken += 1

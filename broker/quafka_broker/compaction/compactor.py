@@ -1,9 +1,9 @@
-"""Which partitions are compacted, when, and the passes over them.
+"""Chooses the partitions to compact, and makes passes over them.
 
 A pass rewrites sealed segments, and a segment holds the records of many topics. So a pass takes all
-partitions that are due and worth their segments: a segment is rewritten for dirty bytes of a
-sixteenth of it, or after `log.cleaner.max.wait.ms`. The keys of a pass share one map in bounded
-memory, of which each org has its part; what does not fit is left to the next pass.
+due partitions that are worth rewriting their segments: a segment is rewritten if a sixteenth of its
+bytes are dirty, or after `log.cleaner.max.wait.ms`. The keys of a pass share one map in bounded
+memory, of which each org has a share; keys that do not fit are left to the next pass.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _LOOKUPS_PER_SLICE = 50
 _BLOCKED_SECONDS = 3_600.0
 _PARTITIONS_PER_BLOCK = 1_000
 _WORTH = 16
-"""The most bytes of segments that are rewritten at once for one dirty byte."""
+"""The maximum bytes of segments that are rewritten at once for one dirty byte."""
 _SEAL_BYTES = 64 << 20
-"""Dirty bytes in the active segment for which it is sealed."""
+"""Dirty bytes from which the active segment is sealed."""
 _SEAL_LEAST = 1 << 20
-"""The same, after `log.cleaner.max.wait.ms`, unless that is 0: every seal makes a segment, and
-segments are never joined."""
+"""The limit after `log.cleaner.max.wait.ms`, unless that is 0: every seal makes a segment, and
+segments are never merged."""
 
 
 class _Candidate(NamedTuple):
@@ -61,7 +61,7 @@ class _Candidate(NamedTuple):
 
 
 class _PolicyChangedError(Exception):
-    """A topic of the pass is not compacted any more."""
+    """A topic of the pass is no longer compacted."""
 
 
 class Compactor:
@@ -84,10 +84,10 @@ class Compactor:
         self._now_ms = now_ms
         self._rewriter: RewriteTask | None = None
         self.passes = self.failures = 0
-        """Passes since the start that were completed, and runs that failed."""
+        """Completed passes and failed runs since the start."""
         self._passes: dict[PartitionId, LastPass] = {}
         self._due_since: dict[PartitionId, float] = {}
-        self._blocked: dict[PartitionId, float] = {}  # when they could not be read
+        self._blocked: dict[PartitionId, float] = {}  # when reads failed
         self._sealed_at = monotonic()
         self._one = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
@@ -95,7 +95,7 @@ class Compactor:
     # --- life -------------------------------------------------------------------------------
 
     def start(self, rewriter: RewriteTask) -> None:
-        """Load what is known of earlier passes, and keep it in checkpoints from now on.
+        """Load the state of earlier passes, and keep it in checkpoints from now on.
 
         Called once, when the log is settled.
         """
@@ -107,7 +107,7 @@ class Compactor:
         self._wal.keep_section(SECTION, self._section)
 
     async def run(self) -> None:
-        """Compact what is due at every `log.cleaner.backoff.ms`; ends when it is cancelled."""
+        """Compact due partitions every `log.cleaner.backoff.ms`, until cancelled."""
         while True:
             await asyncio.sleep(self._configs.broker.log_cleaner_backoff_ms / 1000)
             if not self._configs.broker.log_cleaner_enable or not self._configs.broker.wal_rewrite:
@@ -139,9 +139,9 @@ class Compactor:
     # --- status -----------------------------------------------------------------------------
 
     def status(self, topic: Topic, partition: int) -> CompactionStatus | None:
-        """The compaction of a partition; None if its topic is not compacted.
+        """The compaction status of a partition; None if its topic is not compacted.
 
-        It needs no I/O: microseconds.
+        Takes microseconds, without I/O.
         """
         policy = self._policy(topic)
         if policy is None:
@@ -181,12 +181,12 @@ class Compactor:
     # --- what is compacted ------------------------------------------------------------------
 
     async def compact(self, topic: Topic) -> None:
-        """Compact all partitions of a topic now, up to their ends, whatever their dirty ratio.
+        """Compact all partitions of a topic now, up to their ends, regardless of dirty ratios.
 
-        The segment that is appended to is sealed first.
+        The active segment is sealed first.
 
         Raises:
-            StorageError: that is impossible now, and a part of the work may be done.
+            StorageError: this is impossible now; a part of the work may be done.
         """
         task = asyncio.create_task(self._compact_all(topic))
         self._under_way.add(task)
@@ -202,7 +202,7 @@ class Compactor:
             found = await self._candidates([topic])
             while found and await self._pass(found):
                 dirty = {each.partition.id: each.status.first_dirty for each in found}
-                found = [  # those of which the map could have a part only
+                found = [  # partitions with only a part of their keys in the map
                     each
                     for each in await self._candidates([topic])
                     if dirty.get(each.partition.id, 0)
@@ -211,7 +211,7 @@ class Compactor:
                 ]
 
     async def compact_due(self) -> int:
-        """Compact what is due and worth it; returns the number of partitions.
+        """Compact due partitions that are worth it; returns their number.
 
         Raises:
             StorageError, OSError, Malformed: a part of the work may be done.
@@ -242,7 +242,7 @@ class Compactor:
         return found
 
     async def _worth_it(self, due: Iterable[_Candidate]) -> list[_Candidate]:
-        """Those whose dirty bytes are worth their segments, and those that have waited."""
+        """The candidates whose dirty bytes are worth a rewrite, or that have waited long enough."""
         patience = self._configs.broker.log_cleaner_max_wait_ms / 1000
         chosen: list[_Candidate] = []
         segments: dict[int, int] = {}
@@ -262,12 +262,12 @@ class Compactor:
         return chosen
 
     def _is_blocked(self, each: _Candidate) -> bool:
-        """Whether the partition could not be read, not long ago."""
+        """Whether a read of the partition has recently failed."""
         since = self._blocked.get(each.partition.id)
         return since is not None and monotonic() - since < _BLOCKED_SECONDS
 
     async def _seal_if_worth(self, candidates: Iterable[_Candidate]) -> None:
-        """Seal the active segment if it keeps much from being compacted, or for too long."""
+        """Seal the active segment if it delays the compaction of many bytes, or for too long."""
         dirty, overdue = 0, False
         for partition, policy, status in ((c.partition, c.policy, c.status) for c in candidates):
             below = partition.batches.bytes_below
@@ -286,7 +286,7 @@ class Compactor:
     # --- a pass -----------------------------------------------------------------------------
 
     async def _pass(self, chosen: Sequence[_Candidate]) -> int:
-        """One pass over these partitions; returns the number of those that it could include."""
+        """Make one pass over these partitions; returns the number of included ones."""
         now_ms, begun = self._now_ms(), monotonic()
         offsets = OffsetMap(self._configs.broker.log_cleaner_dedupe_buffer_size)
         cleaner = Cleaner(offsets, now_ms)
@@ -315,7 +315,7 @@ class Compactor:
         self._record(targets)
         self.passes += 1
         log.info(
-            "%d partitions compacted in %.1f s: %d bytes of %d are left", len(targets),
+            "%d partitions compacted in %.1f s: %d of %d bytes remain", len(targets),
             monotonic() - begun, sum(t.after for t in targets), sum(t.before for t in targets),
         )  # fmt: skip
         return len(targets)
@@ -325,7 +325,7 @@ class Compactor:
     ) -> Target:
         partition = each.partition
         if self._open_rewriter.is_damaged(partition):
-            raise CorruptError("a segment with records of it is damaged")
+            raise CorruptError("a segment with records of the partition is damaged")
         first = self._first_dirty(partition)
         end = await cleanable_end(self._wal, partition, first, each.policy, now_ms)
         target = target_of(partition, first, end, each.policy, self._producers)
@@ -348,7 +348,7 @@ class Compactor:
         """Announce the removal of batches to the gateways that serve them from memory.
 
         Raises:
-            _PolicyChangedError: a topic is not compacted any more.
+            _PolicyChangedError: a topic is no longer compacted.
         """
         changes: dict[int, list[Change]] = {}
         for topic, number in (names[id_] for id_ in ids):
@@ -370,9 +370,9 @@ def _is_due(clean: int, dirty: int, policy: CompactionPolicy) -> bool:
 
 
 def _with_shares(chosen: Iterable[_Candidate], capacity: int) -> list[tuple[_Candidate, int]]:
-    """The partitions by org, each with the keys that the map may have after it.
+    """The partitions by org, each with the number of keys that the map may have after it.
 
-    An org leaves the next one its share; what an org does not use, the following ones have.
+    The share that an org does not use is available to the following ones.
     """
     by_org: dict[int, list[_Candidate]] = {}
     for each in chosen:

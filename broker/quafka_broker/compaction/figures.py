@@ -16,10 +16,11 @@ class TopicCompaction(NamedTuple):
     """The compaction of a topic: sums of its partitions' status.
 
     Attributes:
-        clean_bytes, dirty_bytes: bytes that a pass has covered, and that the next may compact.
+        clean_bytes, dirty_bytes: bytes that a pass has covered, and bytes that the next may
+            compact.
         due: partitions that the next pass includes.
-        last_ms: when the last pass over any partition ended, in ms since the epoch; -1: none has.
-        bytes_before, bytes_after: bytes that the last passes have examined, and have left.
+        last_ms: the end of the last pass over any partition, in ms since the epoch; -1 without one.
+        bytes_before, bytes_after: bytes that the last passes have examined and kept.
     """
 
     topic: Topic
@@ -32,7 +33,7 @@ class TopicCompaction(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of bytes that the last passes have left; 1 without a pass."""
+        """The share of bytes that the last passes have kept; 1 without a pass."""
         return self.bytes_after / self.bytes_before if self.bytes_before else 1.0
 
 

@@ -1,8 +1,8 @@
 """The last offset of each key, in bounded memory: sorted columns in numpy.
 
-A key is the 16 bytes of its hash. 24 bytes a key are kept, and as many are used while the map is
+A key is the 16 bytes of its hash. 24 bytes per key are kept, and as many are used while the map is
 sorted. New keys are added behind the sorted ones; when they fill the columns, the map is sorted
-again, and of equal keys only the last one stays.
+again, and of equal keys only the last one is kept.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 HASH_SIZE = 16
 BYTES_PER_KEY = 56
-"""24 in the columns; sorting takes a permutation of 8 and a copy of the columns."""
+"""Bytes per key: 24 in the columns; sorting takes a permutation of 8 and a copy of the columns."""
 _FIRST_KEYS = 1 << 12
 _HASH = f"S{HASH_SIZE}"
 _MOST_FILLED = 0.9
-"""A map whose distinct keys exceed this share of it is full: sorting it again gains too little."""
+"""A map is full when distinct keys exceed this share of it: sorting again gains too little."""
 
 
 class OffsetMap:
-    """Hashes of keys, and the greatest offset of each."""
+    """Hashes of keys, and the highest offset of each."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes`: bound of its memory; it begins small."""
+        """`most_bytes`: the bound of its memory; it begins small."""
         self._most = max(_FIRST_KEYS, most_bytes // BYTES_PER_KEY)
         self._hashes: NDArray[np.bytes_] = np.empty(_FIRST_KEYS, _HASH)
         self._offsets: NDArray[np.int64] = np.empty(_FIRST_KEYS, np.int64)
@@ -37,11 +37,11 @@ class OffsetMap:
 
     @property
     def capacity(self) -> int:
-        """The most keys that fit."""
+        """The maximum number of keys."""
         return self._most
 
     def add(self, hashes: Sequence[bytes], offsets: Sequence[int]) -> bool:
-        """Add keys in the order of their offsets; False where they do not fit.
+        """Add keys in the order of their offsets; False if they do not fit.
 
         Offsets of one key ascend from call to call.
         """
@@ -54,7 +54,7 @@ class OffsetMap:
         return True
 
     def has_room(self, keys: int) -> bool:
-        """Whether it has hardly more than this number of keys."""
+        """Whether the map holds at most about this number of keys."""
         if self._filled > keys:
             self._sort()
         return self._filled <= keys * _MOST_FILLED or self._filled == 0
@@ -87,7 +87,7 @@ class OffsetMap:
         return True
 
     def _sort(self) -> None:
-        """Sort by hash; of equal hashes keep the last one, which has the greatest offset."""
+        """Sort by hash; of equal hashes keep the last one, which has the highest offset."""
         hashes = self._hashes[: self._filled]
         order = np.argsort(hashes, kind="stable")
         hashes = hashes[order]

@@ -1,7 +1,7 @@
-"""What a pass over a partition must know of its transactions. Pure; batches in offset order.
+"""The transactions of a partition during a pass. Pure; batches in offset order.
 
-Records of aborted transactions are removed. A marker stays as long as the pass has met a batch of
-its transaction, also one that it removes: a start without a checkpoint finds transactions by their
+Records of aborted transactions are removed. A marker is kept if the pass has met a batch of its
+transaction, even one that it removes: a start without a checkpoint finds transactions by their
 batches.
 """
 
@@ -17,13 +17,13 @@ class PassTransactions:
     """The transactions that have begun at or before the last batch that was met."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
-        """`aborted`: those that may have records where the pass goes."""
+        """`aborted`: the aborted transactions that may have records in the range of the pass."""
         self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, bool] = {}  # producers, and whether a batch was met
         self._committed: set[int] = set()
 
     def is_aborted(self, row: IndexRow) -> bool:
-        """Meet a transactional batch; whether its transaction was aborted."""
+        """Note a transactional batch; returns whether its transaction was aborted."""
         self._advance(row)
         if row.producer_id in self._aborted:
             self._aborted[row.producer_id] = True
@@ -32,7 +32,7 @@ class PassTransactions:
         return False
 
     def is_without_data(self, row: IndexRow) -> bool:
-        """Meet a marker; whether no batch of its transaction was met."""
+        """Note a marker; returns whether no batch of its transaction was met."""
         self._advance(row)
         if row.flags & ROW_ABORT:
             return not self._aborted.pop(row.producer_id, False)

@@ -1,4 +1,4 @@
-"""What is known about the compaction of a partition."""
+"""The status of the compaction of a partition."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class LastPass:
-    """The last pass over a partition that was completed.
+    """The last completed pass over a partition.
 
     Attributes:
         first_dirty: the first offset that no pass has covered.
         at_ms: when the pass ended, in ms since the epoch.
-        bytes_before, bytes_after: bytes of the batches that the pass examined, and of those that
-            it left.
+        bytes_before, bytes_after: bytes of the batches that the pass examined, and of those that it
+            kept.
     """
 
     first_dirty: int

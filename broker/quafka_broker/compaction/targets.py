@@ -1,4 +1,4 @@
-"""The partitions of a pass: what a pass must know of each before it begins."""
+"""Prepares the partitions of a pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ async def cleanable_end(
 ) -> int:
     """The offset, not below `first`, before which records may be removed.
 
-    They are in a sealed segment, in no open transaction, and older than `min.compaction.lag.ms`.
+    These records are in a sealed segment, in no open transaction, and older than
+    `min.compaction.lag.ms`.
 
     Raises:
         StorageError: the index cannot be read.
@@ -43,7 +44,7 @@ async def cleanable_end(
 def target_of(
     partition: Partition, first: int, end: int, policy: CompactionPolicy, producers: Producers
 ) -> Target:
-    """What a pass over [log start, end) must know; `first` is the first dirty offset."""
+    """The target of a pass over [log start, end); `first` is the first dirty offset."""
     known = {
         state.producer_id: (state.epoch, state.batches[-1][3] if state.batches else None)
         for state in producers.dump(partition.id)
@@ -66,7 +67,7 @@ def map_keys(
 ) -> Iterator[int]:
     """Add the dirty keys of a partition to the map, in steps for `RewriteTask.paced`.
 
-    Where they do not fit, or exceed a `share` of the map, the target ends there.
+    The target ends where they do not fit, or exceed a `share` of the map.
 
     Raises:
         CorruptError, Malformed, OSError: the log cannot be read.

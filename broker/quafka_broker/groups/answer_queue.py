@@ -1,4 +1,4 @@
-"""Answers to parked members: a few in each turn of the loop, however many are due at once."""
+"""Answers parked members, a few in each turn of the loop, however many are due at once."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class ClassicRequests:
                 self._host.changed(key, group)
 
     async def sync(self, org: int, op: SyncGroup) -> SyncGroupResp:
-        """Get an assignment; returns when the leader has sent the assignments."""
+        """Get an assignment; returns once the leader has sent the assignments."""
         key = (org, op.group)
         if not self._host.is_running:
             return SyncGroupResp(ErrorCode.NOT_COORDINATOR)
@@ -146,7 +146,7 @@ class ClassicRequests:
         return answer
 
     def _consumers(self, org: int, name: str) -> ServedConsumerGroup | None:
-        """A group of the consumer protocol; None where it is unknown, or of another kind."""
+        """A group of the consumer protocol; None if it is unknown, or of another kind."""
         entry = self._host.find(org, name)
         group = entry.group if entry is not None else None
         if isinstance(group, ServedConsumerGroup) and group.kind is Kind.CONSUMER:
@@ -154,7 +154,7 @@ class ClassicRequests:
         return None
 
     def _find(self, org: int, name: str) -> ClassicGroup | None:
-        """A classic group; None where it is unknown, or of another kind."""
+        """A classic group; None if it is unknown, or of another kind."""
         entry = self._host.find(org, name)
         group = entry.group if entry is not None else None
         return group if isinstance(group, ClassicGroup) else None

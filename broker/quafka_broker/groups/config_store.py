@@ -23,7 +23,7 @@ _NONE: Configs = {}
 
 
 class BrokerConfigs(Protocol):
-    """Where the broker's settings in effect are."""
+    """Has the broker's settings that are in effect."""
 
     broker: BrokerConfig
 
@@ -45,17 +45,17 @@ class GroupConfigStore:
         self._most = most
 
     def of(self, org: int, group: str) -> Configs:
-        """What a group sets, by name."""
+        """The configs that a group sets, by name."""
         return self._registry.group_configs.get(org, {}).get(group, _NONE)
 
     def number(self, org: int, group: str, name: str) -> int:
-        """A config in effect that is a number."""
+        """The effective value of a numeric config."""
         return group_configs.number(self._broker.broker, self.of(org, group), name)
 
     def settings(
         self, usual: ConsumerGroupSettings, kind: Kind, org: int, group: str
     ) -> ConsumerGroupSettings:
-        """The settings of a group of this kind, CONSUMER or SHARE: `usual` but for its own."""
+        """The settings of a group of kind CONSUMER or SHARE: `usual`, overridden by its own."""
         if not self.of(org, group):
             return usual
         return replace(
@@ -66,7 +66,7 @@ class GroupConfigStore:
         )
 
     def share(self, org: int, group: str) -> ShareConfigs:
-        """How the records of a share group are delivered."""
+        """The configs for the delivery of a share group's records."""
         return group_configs.share_configs(self._broker.broker, self.of(org, group))
 
     def names(self, org: int) -> list[str]:
@@ -78,11 +78,11 @@ class GroupConfigStore:
     ) -> None:
         """Change a group's configs. Durable, and in effect, on return.
 
-        `change` gets those that are set and returns the new ones. Its exceptions are passed on.
+        `change` gets the present configs and returns the new ones. Its exceptions propagate.
 
         Raises:
             GroupConfigError: the org has too many groups with configs, or the name is too long.
-            StorageError: nothing has changed.
+            StorageError: nothing changed.
         """
 
         async def make() -> None:
@@ -97,7 +97,7 @@ class GroupConfigStore:
         await self._journal.in_turn(make)
 
     def check_room(self, org: int, group: str) -> None:
-        """Check that one more group may have configs. Raises GroupConfigError."""
+        """Check that another group may have configs. Raises GroupConfigError."""
         if len(group) > MOST_NAME:
             raise GroupConfigError(f"the group's name is longer than {MOST_NAME} characters")
         most = self._most(org)

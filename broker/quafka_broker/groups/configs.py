@@ -40,9 +40,9 @@ class GroupConfig:
 
     Attributes:
         setting: the broker's setting that is the default, as a field of BrokerConfig.
-        bounds: two more, between which a number must be.
-        default: the default where there is no setting.
-        choices: the texts that are allowed where it is not a number.
+        bounds: two more settings, the lowest and the highest number.
+        default: the default, if there is no setting.
+        choices: the allowed texts, if it is not a number.
     """
 
     name: str
@@ -60,13 +60,13 @@ class GroupConfig:
         return ConfigType.BOOLEAN if "true" in self.choices else ConfigType.STRING
 
     def range(self, broker: BrokerConfig) -> tuple[int, int]:
-        """The least and the greatest value of a number."""
+        """The lowest and the highest value of a number."""
         assert self.bounds is not None
         least, most = self.bounds
         return getattr(broker, least), getattr(broker, most)
 
     def allowed(self, broker: BrokerConfig) -> str:
-        """The allowed values, as people read them."""
+        """The allowed values, in words."""
         if self.bounds is not None:
             least, most = self.range(broker)
             return f"{least} to {most}"
@@ -82,7 +82,7 @@ def _number(name: str, setting: str, effect: str) -> GroupConfig:
 
 _SESSION = "how long a member may be silent before it is removed, in ms"
 _HEARTBEAT = "interval of the members' heartbeats, in ms"
-_ASSIGNMENT = "least time between two assignments of a large group, in ms"
+_ASSIGNMENT = "minimum time between two assignments of a large group, in ms"
 _STREAMS = "streams."
 
 RESET = "share.auto.offset.reset"
@@ -106,18 +106,18 @@ GROUP_CONFIGS: dict[str, GroupConfig] = {
         _number("share.assignment.interval.ms", "group_share_assignment_interval_ms", _ASSIGNMENT),
         _number(
             "share.record.lock.duration.ms", "group_share_record_lock_duration_ms",
-            "how long a member has the records that it acquires, in ms",
+            "how long a member holds the records that it acquires, in ms",
         ),
         _number(
             "share.delivery.count.limit", "group_share_delivery_count_limit",
-            "how often a record is delivered that is released or not acknowledged",
+            "how many times a record that is released or not acknowledged is delivered",
         ),
         _number(
             "share.partition.max.record.locks", "group_share_partition_max_record_locks",
-            "most offsets of a partition that are in flight",
+            "maximum number of offsets of a partition that are in flight",
         ),
         GroupConfig(
-            RESET, "where the group begins in a partition", default="latest",
+            RESET, "where the group starts in a partition", default="latest",
             choices=("earliest", "latest", "by_duration:PnDTnHnMn.nS"),
         ),
         GroupConfig(
@@ -130,8 +130,8 @@ GROUP_CONFIGS: dict[str, GroupConfig] = {
         ),
     )
 }  # fmt: skip
-"""By name: those of Kafka 4.3 that concern consumer and share groups. (`….assignor.offload.enable`
-is no config of Kafka 4.3 yet.)"""
+"""Configs by name: those of Kafka 4.3 for consumer and share groups. (Kafka 4.3 does not have
+`….assignor.offload.enable` yet.)"""
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def _is_allowed(broker: BrokerConfig, known: GroupConfig, text: str) -> bool:
 
 
 def reset_of(text: str) -> int | None:
-    """EARLIEST, LATEST, or the greatest age of the first record in ms; None: not a strategy."""
+    """EARLIEST, LATEST, or the highest age of the first record in ms; None: not a strategy."""
     if text in ("earliest", "latest"):
         return EARLIEST if text == "earliest" else LATEST
     if not text.startswith(_BY_DURATION):
@@ -209,7 +209,7 @@ def reset_of(text: str) -> int | None:
 
 
 def number(broker: BrokerConfig, configs: Configs, name: str) -> int:
-    """The number of a config in effect: within the broker's bounds if the group sets it."""
+    """The effective value of a numeric config; a group's is kept within the broker's bounds."""
     known = GROUP_CONFIGS[name]
     text = configs.get(name)
     if text is None:
@@ -220,7 +220,7 @@ def number(broker: BrokerConfig, configs: Configs, name: str) -> int:
 
 
 def share_configs(broker: BrokerConfig, configs: Configs) -> ShareConfigs:
-    """What a share group sets of how its records are delivered."""
+    """The configs that a share group sets for the delivery of its records."""
 
     def own(name: str) -> int:
         return number(broker, configs, name) if name in configs else -1
@@ -237,7 +237,7 @@ def share_configs(broker: BrokerConfig, configs: Configs) -> ShareConfigs:
 
 
 def describe(broker: BrokerConfig) -> list[ConfigDescription]:
-    """The configs of a group that sets none, by name."""
+    """Describe the configs of a group that sets none, sorted by name."""
     return [_described(broker, GROUP_CONFIGS[name]) for name in sorted(GROUP_CONFIGS)]
 
 

@@ -1,7 +1,7 @@
 """Heartbeats and descriptions of consumer and share groups, as the coordinator serves them.
 
-An answer leaves when all changes of its group that precede it are durable: it may show an epoch, or
-a partition that another member gave up, of a change that is still on its way to the log.
+An answer is sent when all preceding changes of its group are durable: it may contain an epoch, or a
+partition that another member gave up, from a change that is still on its way to the log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from quafka_telemetry.slices import in_slices
 _IN_A_TURN = 10
 """Members that join or leave."""
 _MANY = 200
-"""Topics that are looked up at once."""
+"""Topics that are looked up in one step."""
 
 
 class ConsumerRequests:
-    """The requests of one kind of groups: CONSUMER or SHARE. For one event loop."""
+    """The requests of one kind of group: CONSUMER or SHARE. For one event loop."""
 
     def __init__(self, host: Host, kind: Kind) -> None:
         self._host = host
@@ -38,7 +38,7 @@ class ConsumerRequests:
         self._pace = Pace(_IN_A_TURN)
 
     async def heartbeat(self, org: int, op: ConsumerHeartbeat) -> ConsumerHeartbeatResp:
-        """Join a group, stay in it, or leave it; all that the answer says is durable."""
+        """Join a group, stay in it, or leave it; the content of the answer is durable."""
         key = (org, op.group)
         refusal = self._refusal(op)
         if refusal is not None:
@@ -84,7 +84,7 @@ class ConsumerRequests:
         return None
 
     async def _news(self, group: ServedConsumerGroup, op: ConsumerHeartbeat) -> News | None:
-        """What many topics of a heartbeat have to say, found in slices; else None.
+        """The news of a heartbeat with many topics, collected in slices; else None.
 
         A few members join or leave in one turn of the loop: a group may compute a target for each.
         """
@@ -97,7 +97,7 @@ class ConsumerRequests:
     def _group_of(
         self, key: Key, op: ConsumerHeartbeat
     ) -> ServedConsumerGroup | ConsumerHeartbeatResp:
-        """The group that serves a heartbeat, made if need be; or the refusal."""
+        """The group that serves a heartbeat, created if needed; or the refusal."""
         entry = self._host.find(*key)
         group = entry.group if entry is not None else None
         if isinstance(group, ServedConsumerGroup) and group.kind is self._kind:
@@ -123,7 +123,7 @@ class ConsumerRequests:
     def _may_take_over(self, entry: GroupEntry) -> bool:
         """Whether the group may become one of this kind.
 
-        An empty group of consumers has offsets that go on; a share group has nothing in common.
+        The offsets of an empty consumer group carry over; share groups have none.
         """
         if Kind.SHARE in (self._kind, entry.group.kind):
             return entry.is_empty

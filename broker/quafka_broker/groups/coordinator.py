@@ -1,6 +1,6 @@
 """The coordinator: all groups of all orgs, and their timers.
 
-One timer of the event loop serves all deadlines. Only a group's methods change it, on the event
+One timer of the event loop serves all deadlines. Only a group's own methods change it, on the event
 loop. Durable changes go through the log and are applied in its order, even if the caller no longer
 waits.
 """
@@ -41,7 +41,7 @@ from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.groups")
 
-_PER_SLICE = 100  # groups examined without a turn for others
+_PER_SLICE = 100  # groups examined without yielding
 
 
 def _now_ms() -> int:
@@ -65,7 +65,7 @@ class Coordinator:
         self.now_ms = now_ms
         """The wall clock that dates commits."""
         self.most_groups: Callable[[int], int] = lambda _org: limits.org_groups
-        """Returns the most groups of an org."""
+        """Returns the maximum number of groups of an org."""
         self.settings_of_consumers: Callable[[int, str], ConsumerGroupSettings]
         """Returns the settings of a group of the consumer group protocol."""
         self.settings_of_consumers = lambda _org, _group: limits.consumer
@@ -99,7 +99,7 @@ class Coordinator:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, KeyError, TypeError: an event cannot be understood.
+            ValueError, KeyError, TypeError: an event cannot be decoded.
         """
         await self.journal.replay()
         self.journal.restate_damaged()
@@ -153,14 +153,14 @@ class Coordinator:
         return self._table.find_or_make(key)
 
     def become(self, key: Key, kind: Kind) -> Group:
-        """Put an empty group of this kind in the place of a group; its next event says so."""
+        """Replace a group by an empty one of this kind; its next event records this."""
         before = self._table.find_or_make(key)
         born_ms = max(self.now_ms(), before.born_ms + 1, before.group.born_ms + 1)
         self._due.cancel(key)
         return self._table.replace_group(key, kind, born_ms)
 
     def downgrade(self, key: Key) -> None:
-        """Make a classic group of one whose members all use the classic protocol."""
+        """Convert a group whose members all use the classic protocol to a classic one."""
         group = self._table.entries[key].group
         assert isinstance(group, ServedConsumerGroup)
         migration.downgrade(self, key, group)
@@ -171,14 +171,14 @@ class Coordinator:
         return self._running
 
     def only_has_pending(self, key: Key) -> None:
-        """Let a group give way to others of its org while it has only pending member ids."""
+        """Let a group make room for others of its org while it has only pending member ids."""
         self._only_pending[key[0]][key[1]] = None
 
     def _new_group(self, key: Key, kind: Kind) -> Group:
         return MAKERS[kind](self, key)
 
     def may_make(self, org: int) -> bool:
-        """Whether an org may have one more group.
+        """Whether an org may have another group.
 
         If not, drops the oldest group that has only pending member ids: a client with such an id
         gets UNKNOWN_MEMBER_ID and joins again.
@@ -226,7 +226,7 @@ class Coordinator:
         return entry.group.may_commit(op, now())
 
     def expel(self, org: int, name: str) -> None:
-        """Have all members leave a group, so that it can be deleted."""
+        """Remove all members of a group, so that it can be deleted."""
         entry = self._table.entries.get((org, name))
         if entry is not None:
             entry.group.expel(now())
@@ -237,7 +237,7 @@ class Coordinator:
         """Delete a group that has no members, and its offsets; durable on return.
 
         Raises:
-            StorageError: it is still there.
+            StorageError: it still exists.
         """
         key = (org, name)
         entry = self._table.entries.get(key)
@@ -276,7 +276,7 @@ class Coordinator:
                 if places:
                     await self.offsets.delete(*key, places)
             elif entry.group.kind is Kind.SHARE:
-                continue  # where it is in its partitions does not expire
+                continue  # its state in partitions does not expire
             elif entry.stored is not None or places:
                 await self.delete_group(*key)
             elif not entry.group.has_pending_members():
@@ -291,7 +291,7 @@ class Coordinator:
     # --- the log ----------------------------------------------------------------------------
 
     def store(self, key: Key, group: Group, change: GroupChange, then: Then) -> None:
-        """Make a step of a group durable, then call `then`. For kinds but the classic one."""
+        """Make a step of a group durable, then call `then`. For all kinds but the classic one."""
         if change.own is not None:
             change.own["since_ms"] = group.since_ms
         event = {

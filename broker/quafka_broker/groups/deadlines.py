@@ -14,18 +14,18 @@ Name = TypeVar("Name", str, tuple[int, str])
 
 @dataclass(slots=True, eq=False)
 class Deadlines(Generic[Name]):
-    """At most one deadline a name: the earliest that was scheduled."""
+    """At most one deadline per name: the earliest scheduled one."""
 
     _heap: list[tuple[float, Name]] = field(default_factory=list[tuple[float, Name]])
     _due: dict[Name, float] = field(default_factory=dict[Name, float])
 
     @property
     def earliest(self) -> float:
-        """The earliest deadline, or a time before it that was cancelled; NEVER without any."""
+        """The earliest deadline, or an earlier one that was cancelled; NEVER without any."""
         return self._heap[0][0] if self._heap else NEVER
 
     def schedule(self, name: Name, when: float) -> bool:
-        """Set a deadline unless the name has an earlier one; whether it was set."""
+        """Set a deadline unless the name has an earlier one; returns whether it was set."""
         if when >= self._due.get(name, NEVER):
             return False
         self._due[name] = when

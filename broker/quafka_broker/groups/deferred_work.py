@@ -1,4 +1,4 @@
-"""Bookkeeping after events: long work is sliced, and all work runs in the order of the events."""
+"""Bookkeeping after events: long work is sliced; all work runs in the order of the events."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@
     0x02          a part of an event: its number (u32), whether others follow (u8), and a piece of
                   the 0x01 value; big-endian
 
-The parts of an event are consecutive records of one append. Only all parts together make an event,
-so after a crash all of it counts or nothing. Every version reads all three forms; this one writes
-0x01 and 0x02.
+The parts of an event are consecutive records of one append. An event exists only with all of its
+parts, so after a crash it counts as a whole or not at all. Every version reads all three forms;
+this one writes 0x01 and 0x02.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class EventAssembler:
     def feed(self, offset: int, value: bytes) -> tuple[int, Event] | None:
         """The event that this record completes, and the offset at which it begins.
 
-        Incomplete parts, as a crash or damage leaves them, are dropped.
+        Incomplete parts, left by a crash or damage, are dropped.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not what `encode` wrote.
+            ValueError, KeyError, TypeError: `encode` did not write this value.
         """
         if value[:1] != bytes((_PART,)):
             self._parts.clear()
@@ -122,7 +122,7 @@ def _decode(value: bytes) -> Event:
 
 
 def _from_hex(event: Event) -> Event:
-    """An event of the JSON form in the present form."""
+    """Convert an event of the JSON form to the present form."""
     for member in event.get("members", ()):
         protocols: dict[str, str] = member["protocols"]
         member["protocols"] = {name: bytes.fromhex(data) for name, data in protocols.items()}

@@ -1,4 +1,4 @@
-"""Writes events of the groups' journal to the log, in order, and tracks those on their way."""
+"""Writes events of the groups' journal to the log, in order, and tracks unfinished writes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from quafka_broker.wal.log import Log
 from quafka_proto.records import BatchHeader
 
 _BYTES_AT_ONCE = 256 << 10
-"""Bytes of events that are encoded without a turn for others."""
+"""Bytes of events that are encoded without yielding."""
 
 
 class Written(NamedTuple):
     """Events on their way to the log.
 
     Attributes:
-        appended: gives the offset of each batch. Cancelling it withdraws nothing.
+        appended: returns the offset of each batch. Cancelling it withdraws nothing.
         places: where each event begins, counted from the first batch's offset.
     """
 
@@ -63,7 +63,7 @@ class EventWriter:
         return written
 
     async def encoded(self, event: Event) -> list[tuple[BatchHeader, memoryview]]:
-        """An event as batches that the caller appends. Long events are encoded in slices."""
+        """Encode an event as batches for the caller to append; long events in slices."""
         found: list[tuple[BatchHeader, memoryview]] = []
         for some in _encoded([event], []):
             found += some
@@ -79,14 +79,14 @@ class EventWriter:
             settle(outcome)
 
     async def all_settled(self) -> None:
-        """Wait until the events that are on their way now are in the log, or refused."""
+        """Wait until the events now on their way are in the log, or refused."""
         begun = self._begun
         while self._settled < begun:
             await self._progress.wait()
 
     async def _write_queue(self) -> None:
-        """Write the queued events, and wait for the answer to all of them: an event that is
-        written directly must not be answered before queued ones that precede it."""
+        """Write the queued events, and wait for all of their answers: an event that is written
+        directly must not be answered before queued ones that precede it."""
         while self._queue:
             events, (answer, places), settle = self._queue.popleft()
             batches: list[tuple[BatchHeader, memoryview]] = []
@@ -127,7 +127,7 @@ def _pass_on(answer: asyncio.Future[list[int]], appended: asyncio.Future[list[in
     error = None if appended.cancelled() else appended.exception()
     if error is not None:
         answer.set_exception(error)
-        answer.exception()  # seen: its caller may be gone
+        answer.exception()  # marks it as seen: its caller may be gone
     elif appended.cancelled():
         answer.cancel()
     else:
@@ -142,11 +142,11 @@ class QueuedEvents:
         """The events of each group by their identity: a group may have thousands on their way."""
 
     def add(self, key: Key, event: Event) -> None:
-        """An event is on its way."""
+        """Add an event that is on its way."""
         self._by_group.setdefault(key, {})[id(event)] = event, _changes(event)
 
     def remove(self, key: Key, event: Event) -> None:
-        """An event is in the log, or failed."""
+        """Remove an event that is in the log, or failed."""
         queued = self._by_group[key]
         del queued[id(event)]
         if not queued:

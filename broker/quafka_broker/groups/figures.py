@@ -1,4 +1,4 @@
-"""What the groups of each kind have done since the start. Pure."""
+"""Counts the work of the groups of each kind since the start. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class GroupFigures:
     """Counts by kind.
 
     Attributes:
-        heartbeats: those that were served or refused, of groups that are there.
-        epochs: generations of classic groups; epochs of the others, of several in one step the
-            last.
+        heartbeats: heartbeats of existing groups that were served or refused.
+        epochs: generations of classic groups; epochs of the others, several in one step counting
+            once.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class GroupFigures:
         self.epochs: Counter[Kind] = Counter()
 
     def stored(self, entry: GroupEntry, event: Event) -> None:
-        """An event of a group is on its way to the log."""
+        """Count an event of a group that is on its way to the log."""
         epoch = _epoch_of(event)
         if epoch is None:
             return
@@ -36,7 +36,7 @@ class GroupFigures:
 
 
 def _epoch_of(event: Mapping[str, Any]) -> int | None:
-    """The generation or the epoch of an event that has a group's own state."""
+    """The generation or epoch in an event with a group's own state."""
     own = event.get("own") or event
     found: int | None = own.get("generation", own.get("epoch"))
     return found

@@ -1,6 +1,6 @@
-"""What every group has, whatever its protocol: the interface behind which the protocols are.
+"""The interface of all groups, which hides their protocols.
 
-The coordinator, the table, the journal, lag, offsets and whatever shows groups know only this.
+The coordinator, the table, the journal, lag, offsets and the status pages use only this interface.
 kinds.py makes the groups of each kind.
 """
 
@@ -17,7 +17,7 @@ from quafka_proto.errors import ErrorCode
 
 
 class Kind(StrEnum):
-    """The protocols of groups, by Kafka's names of their types."""
+    """The protocols of groups, by Kafka's names for their types."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -25,16 +25,16 @@ class Kind(StrEnum):
 
 
 EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
-"""States that groups of several kinds have, by Kafka's names."""
+"""The states that several kinds of groups share, by Kafka's names."""
 
 Place = tuple[str, int]
 """Topic and partition."""
 AnyCommit = CommitOffsets | CommitTxnOffsets
-"""A commit, and whose it is."""
+"""A commit, and its group."""
 
 
 class GroupMember(Protocol):
-    """A member, as consoles show it."""
+    """A member as consoles show it."""
 
     @property
     def id(self) -> str:
@@ -48,7 +48,7 @@ class GroupMember(Protocol):
 
     @property
     def client_id(self) -> str:
-        """The client's name for itself."""
+        """The client id."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class GroupMember(Protocol):
 
 
 class Group(Protocol):
-    """One group. Times are of the event loop's clock, unless they end in `_ms`.
+    """One group. Times are by the event loop's clock, unless their names end in `_ms`.
 
     Attributes:
         since_ms: wall clock time at which the group became empty or stable.
@@ -81,12 +81,12 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """The type of a classic group, or what lists show in its place; "" if it has none yet."""
+        """The type of a classic group, or its substitute in lists; "" if it has none yet."""
         ...
 
     @property
     def protocol(self) -> str | None:
-        """What assigns the partitions: the members' protocol, or the broker's assignor."""
+        """The members' protocol, or the broker's assignor, which assigns the partitions."""
         ...
 
     @property
@@ -101,16 +101,16 @@ class Group(Protocol):
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the members' subscriptions may be about to change all at once."""
+        """Whether the members' subscriptions may be about to change, all at once."""
         ...
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether offsets expire only when the group has been empty for their whole retention."""
+        """Whether offsets expire only after the group has been empty for their whole retention."""
         ...
 
     def has_pending_members(self) -> bool:
-        """Whether a member id was given out that may yet be used."""
+        """Whether a member id was issued that may still be used."""
         ...
 
     def every_member(self) -> Sequence[GroupMember]:
@@ -118,16 +118,16 @@ class Group(Protocol):
         ...
 
     def subscribed(self) -> set[str] | None:
-        """The topics that members are subscribed to; None where that is unknown."""
+        """The topics that members are subscribed to; None if unknown."""
         ...
 
     def owners(self) -> Mapping[Place, str]:
-        """The id of the member that reads each partition, as far as that is known."""
+        """The id of the member that reads each partition, as far as known."""
         ...
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether this is a group of consumers, and none is there."""
+        """Whether this is a group of consumers that has none."""
         ...
 
     # --- time -------------------------------------------------------------------------------
@@ -142,11 +142,11 @@ class Group(Protocol):
         ...
 
     def drain(self) -> None:
-        """Answer all parked requests: the coordinator stops."""
+        """Answer all parked requests, since the coordinator stops."""
         ...
 
     def topics_changed(self, names: Collection[str], now: float, /) -> None:
-        """Topics of the org were created, changed or deleted."""
+        """Note that topics of the org were created, changed or deleted."""
         ...
 
     # --- members ----------------------------------------------------------------------------
@@ -154,10 +154,10 @@ class Group(Protocol):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str, now: float, /
     ) -> ErrorCode:
-        """Extend a member's session. `generation`: or the member's epoch.
+        """Extend a member's session. `generation`: the generation or the member's epoch.
 
-        The error of a member of a kind whose partitions the broker assigns: NONE only if there is
-        nothing that it must be told; otherwise it sends a whole heartbeat of its protocol.
+        If the broker assigns the partitions, NONE means that there is no news for the member; after
+        another error it sends a full heartbeat of its protocol.
         """
         ...
 
@@ -170,7 +170,7 @@ class Group(Protocol):
         ...
 
     def expel(self, now: float) -> None:
-        """Have all members leave."""
+        """Remove all members."""
         ...
 
     # --- the table --------------------------------------------------------------------------
@@ -184,28 +184,28 @@ class Group(Protocol):
         ...
 
     def release(self) -> None:
-        """Release the org's usage: the group is dropped."""
+        """Release the org's usage, since the group is dropped."""
         ...
 
     def restore(self, own: Mapping[str, Any], members: Mapping[str, bytes], now: float, /) -> None:
         """Continue from the stored facts; every member has a whole session to send a request.
 
-        The table sets `since_ms`. `members`: of a kind whose members are facts of their own.
+        The table sets `since_ms`. `members`: for kinds whose members are separate facts.
 
         Raises:
-            ValueError, KeyError, TypeError: they are not what a group of this kind stored.
+            ValueError, KeyError, TypeError: a group of this kind did not store them.
         """
         ...
 
 
 @dataclass(slots=True)
 class GroupChange:
-    """What one step of a group changes in the log: all of it becomes durable at once.
+    """The changes of one step of a group; all of them become durable at once.
 
     Attributes:
-        own: the group's own fact, if it changes: what a restart needs but for the members.
-        members: the members that change, each as bytes that its kind declares.
-        gone: the ids of members that are no longer in the group.
+        own: the group's own fact, if it changes: the state for a restart except the members.
+        members: the members that change, each as bytes in the format of its kind.
+        gone: the ids of removed members.
     """
 
     own: dict[str, Any] | None = None
@@ -217,4 +217,4 @@ class GroupChange:
 
 
 Then = Callable[[bool], None]
-"""Called with whether a change is durable, before anybody is answered."""
+"""Called with whether a change is durable, before any answer is sent."""

@@ -1,4 +1,4 @@
-"""What the members of one group cost, in the usage of its org: consumer and share groups."""
+"""The cost of the members of a consumer or share group in the usage of its org."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
 
 NAME_COST = 500
-"""Bytes of a name, of its topic and of its places in sets."""
+"""Bytes of a name, its topic and its places in sets."""
 
 
 class GroupCosts:
-    """The bytes of each member, and by `TOPICS` of what they are subscribed to."""
+    """The bytes of each member and, by `TOPICS`, of their subscriptions."""
 
     def __init__(self, usage: OrgUsage) -> None:
         self._usage = usage
@@ -22,7 +22,7 @@ class GroupCosts:
         self._bytes = 0
 
     def may_grow(self, member_id: str, cost: int, limits: GroupLimits) -> bool:
-        """Whether the limits allow a member of so many bytes, in place of what it takes now."""
+        """Whether the limits allow a member of this many bytes, instead of its present bytes."""
         usage = self._usage
         before = self._costs.get(member_id)
         if before is None and usage.members >= limits.org_members:
@@ -50,7 +50,7 @@ class GroupCosts:
             self._set(TOPICS, group.subscriptions.cost)
 
     def release(self) -> None:
-        """Count nothing any more."""
+        """Remove all counts."""
         self._usage.members -= len(self._costs) - (TOPICS in self._costs)
         self._usage.member_bytes -= self._bytes
         self._costs, self._bytes = {}, 0

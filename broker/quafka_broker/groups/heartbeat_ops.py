@@ -1,4 +1,4 @@
-"""Heartbeats, their answers and partitions: between ops and the pure core of consumer groups."""
+"""Converts heartbeats, answers and partitions between ops and the pure core of consumer groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def beat_of(op: ConsumerHeartbeat) -> Beat:
 
 
 def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]:
-    """The answer as it travels; one step for each topic."""
+    """The answer as an op's response; one step for each topic."""
     assignment: list[ops.TopicPartitions] | None = None
     if answer.assignment is not None:
         assignment = []
@@ -50,7 +50,7 @@ def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]
 def named(
     partitions: Partitions | Held, topics: Mapping[bytes, TopicMetadata]
 ) -> list[ops.NamedPartitions]:
-    """Partitions by the names of their topics; of topics that were deleted there is no name."""
+    """Partitions by the names of their topics, without deleted topics."""
     return [
         ops.NamedPartitions(topics[topic_id].name, topic_id, sorted(numbers))
         for topic_id, numbers in partitions.items()

@@ -1,4 +1,4 @@
-"""What a group and the requests of its members need of the coordinator."""
+"""The part of the coordinator that groups and their members' requests need."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from quafka_broker.groups.table import GroupEntry, Key
 
 
 def now() -> float:
-    """The time of the event loop's clock: what a group's methods are given."""
+    """The time by the event loop's clock, for a group's methods."""
     return asyncio.get_running_loop().time()
 
 
 class Host(Protocol):
-    """The coordinator, as the kinds of groups see it (kinds.py).
+    """The coordinator as the kinds of groups see it (kinds.py).
 
     Attributes:
         answers: resolves the answers to parked members, a few in each turn of the loop.
         now_ms: the wall clock.
-        figures: what the groups have done, by kind.
-        topics: the topics of this broker, and what gateways know of others.
+        figures: counts of the groups' work, by kind.
+        topics: the topics of this broker, and the gateways' metadata of others.
     """
 
     limits: GroupLimits
@@ -55,7 +55,7 @@ class Host(Protocol):
         ...
 
     def find(self, org: int, name: str) -> GroupEntry | None:
-        """A group; None where it is unknown."""
+        """A group, or None if it is unknown."""
         ...
 
     def find_or_make(self, key: Key) -> GroupEntry:
@@ -63,19 +63,19 @@ class Host(Protocol):
         ...
 
     def become(self, key: Key, kind: Kind) -> Group:
-        """Put an empty group of this kind in the place of a group; its next event says so."""
+        """Replace a group by an empty one of this kind; its next event records this."""
         ...
 
     def downgrade(self, key: Key) -> None:
-        """Make a classic group of one whose members all use the classic protocol."""
+        """Convert a group whose members all use the classic protocol to a classic one."""
         ...
 
     def may_make(self, org: int) -> bool:
-        """Whether an org may have one more group."""
+        """Whether an org may have another group."""
         ...
 
     def store(self, key: Key, group: Group, change: GroupChange, then: Then) -> None:
-        """Make a step of a group durable, then call `then`. For kinds but the classic one."""
+        """Make a step of a group durable, then call `then`. For all kinds but the classic one."""
         ...
 
     def append(self, key: Key, group: Group, event: dict[str, Any], then: Then) -> None:
@@ -91,5 +91,5 @@ class Host(Protocol):
         ...
 
     def only_has_pending(self, key: Key) -> None:
-        """Let a group give way to others of its org while it has only pending member ids."""
+        """Let a group make room for others of its org while it has only pending member ids."""
         ...

@@ -1,16 +1,16 @@
 """The journal of the consumer groups: events in the internal topic `__quafka_groups`.
 
-Replaying the events, the later one winning, gives the table of groups. An event is applied once it
-is durable, in the order of the log, even if its caller no longer waits.
+Replaying the events in order gives the table of groups; later events override earlier ones. An
+event is applied once it is durable, in the order of the log, even if its caller no longer waits.
 
-A restart must not take longer with every commit. So the journal restates from time to time the
-facts that old events hold, a few at a time, oldest first; all events before that are dead then.
-Events that delete are never restated: what they delete lies before them. So the log start is an
-event of the registry; without it, a fact whose deletion has been freed would come back.
+A restart must not take longer with every commit. So the journal restates the facts in old events
+from time to time, a few at a time, oldest first; then all events before these are dead. Deletions
+are never restated, since the deleted facts lie before them. So the log start is an event of the
+registry; otherwise a fact would return once its deletion is freed.
 
 Each checkpoint has a copy of the table, with the place of each fact, and a replay begins with the
-copy. Damage to older events costs nothing. After a gap in newer events, facts may be out of date;
-then the log start stays below the gap, and each start reads the gap again.
+copy. So damage to older events loses nothing. After a gap in newer events, facts may be out of
+date; then the log start stays below the gap, and each start reads the gap again.
 
 The journal writes no batch of much more than 1 MiB. A larger event is written in parts, and a
 replay applies all parts or none (event_codec.py). Batches of earlier versions may have any size.
@@ -50,14 +50,14 @@ _ROWS = {"offsets": "offsets", "group_members": "members"}
 """The list of facts in an event of a checkpoint."""
 _WEIGHT_PER_SLICE = 200
 _AT_ONCE = 200
-"""Facts whose places are recorded without a turn for others."""
+"""Facts whose places are recorded without yielding."""
 
 
 class GroupJournal:
     """Makes changes of the table durable, and rebuilds the table.
 
     Attributes:
-        facts_kept: facts are not restated before this many are superseded.
+        facts_kept: the number of superseded facts before facts are restated.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class GroupJournal:
         self._superseded = 0  # facts written since the last restatement
         self._restating: asyncio.Task[None] | None = None
         self._applied = 0  # the table includes all events below this offset
-        self._gap: int | None = None  # where the first unreadable event is
+        self._gap: int | None = None  # the offset of the first unreadable event
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class GroupJournal:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, KeyError, TypeError: an event cannot be understood.
+            ValueError, KeyError, TypeError: an event cannot be decoded.
         """
         partition = self._wal.partition(GROUPS)
         start, written = self._load(self._wal.kept_section(SECTION), partition.log_start)
@@ -116,14 +116,14 @@ class GroupJournal:
         self._wal.keep_section(SECTION, self._copy)
 
     def restate_damaged(self) -> None:
-        """Restate all facts where damage has taken events, but the checkpoint had their facts."""
+        """Restate all facts after damage to events whose facts the checkpoint had."""
         if self._gap is None and self._wal.is_damaged(GROUPS):
             self._begin_restating()
 
     def _load(self, blocks: list[list[Any]], log_start: int) -> tuple[int, int]:
-        """Apply a checkpoint's copy; returns where the log goes on, and the number of facts.
+        """Apply a checkpoint's copy; returns where the log continues, and the number of facts.
 
-        Facts from below the log start were restated or deleted later.
+        Facts from below the log start have since been restated or deleted.
         """
         if not blocks:
             return 0, 0
@@ -147,7 +147,7 @@ class GroupJournal:
             self._gap = gap.first
 
     async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
-        """The table for a checkpoint. The log has what changes while the copy is made."""
+        """Copy the table for a checkpoint. Changes during the copy are in the log."""
         placed = self._unplaced[0] if self._unplaced else self._applied
         yield [placed if self._gap is None else self._gap]
         slices = Slices(_WEIGHT_PER_SLICE)
@@ -164,13 +164,13 @@ class GroupJournal:
     def append(
         self, event: Event, then: Callable[[bool], None] = lambda _stored: None
     ) -> asyncio.Future[list[int]]:
-        """Queue an event; it is applied as soon as it is durable, also if the future is cancelled.
+        """Queue an event; it is applied once it is durable, even if the future is cancelled.
 
         A commit is applied all at once; its bookkeeping follows in slices. `then` is called after
-        that, before anybody is answered, with whether the event is in the log.
+        that, before any answer, with whether the event is in the log.
 
         The future raises:
-            StorageError: the event is not in the log, and nothing has changed.
+            StorageError: the event is not in the log, and nothing changed.
         """
         key: Key = (event["org"], event["group"])
         self._queued.add(key, event)
@@ -188,10 +188,10 @@ class GroupJournal:
     async def as_members(
         self, event: Event, then: Callable[[bool], None]
     ) -> tuple[list[Member], Callable[[int | None], None]]:
-        """An event as batches for a group of entries of the log, and what settles it.
+        """Encode an event as batches for a group of log entries; returns them and a callback.
 
-        The second value is called with the offset of the first batch, or None if the group is not
-        in the log. Long events are encoded in slices.
+        The callback gets the offset of the first batch, or None if the group is not in the log.
+        Long events are encoded in slices.
         """
         key: Key = (event["org"], event["group"])
         batches = await self._writer.encoded(event)
@@ -211,7 +211,7 @@ class GroupJournal:
         return self._queued.has_group(key)
 
     def drop_facts(self, facts: list[Fact]) -> None:
-        """Stop tracking facts that are gone; no event records this."""
+        """Stop tracking dropped facts; no event records this."""
         for fact in facts:
             self._places.pop(fact, None)
 
@@ -283,23 +283,23 @@ class GroupJournal:
             self._restating.add_done_callback(_log_failure)
 
     async def _restate(self) -> None:
-        """Restate every fact that was written before now; then move the log start."""
+        """Restate every fact written before now; then move the log start."""
         partition = self._wal.partition(GROUPS)
         end = partition.high_watermark
-        await self._bookkeeping.wait_until_done()  # now every fact below `end` has its place
+        await self._bookkeeping.wait_until_done()  # now every fact below `end` has a place
         while self._places and next(iter(self._places.values())) < end:
             await self._wal.wait_for_room()
             some = self._oldest_facts(end)
             if some:
                 await self._restate_some(some)
             else:
-                # New versions of all these facts are on their way; then their places are new.
+                # New versions of all these facts are on their way, which update their places.
                 await self._writer.all_settled()
         if end > partition.log_start:
             await self._begin_at(end)
 
     def _oldest_facts(self, end: int) -> list[tuple[Fact, int]]:
-        """The oldest facts below an offset, but those with a new version on its way."""
+        """The oldest facts below an offset, except those with a new version on its way."""
         some: list[tuple[Fact, int]] = []
         weight = 0
         for fact, offset in self._places.items():
@@ -320,7 +320,7 @@ class GroupJournal:
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """Facts that could not be restated are still in the log; the next restatement tries again."""
+    """Log the failure: facts that were not restated are still in the log, and are tried again."""
     if task.cancelled() or (error := task.exception()) is None:
         return
     if isinstance(error, StorageError):

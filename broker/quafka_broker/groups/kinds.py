@@ -1,4 +1,4 @@
-"""The kinds of groups: what makes an empty group of each."""
+"""The kinds of groups, with a constructor of an empty group of each."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ MAKERS: dict[Kind, Callable[[Host, Key], Group]] = {
     Kind.CONSUMER: served_consumer.ServedConsumerGroup,
     Kind.SHARE: served_share.ServedShareGroup,
 }
-"""One for each kind that this broker serves. A log with groups of another kind does not open."""
+"""The kinds that this broker serves. A log with groups of another kind does not open."""

@@ -1,7 +1,7 @@
-"""The topics that groups may be subscribed to: this broker's, and what gateways know of others.
+"""The topics that groups may be subscribed to: this broker's, and those known to gateways.
 
-A gateway looks up topics of other brokers when it is asked to; what it answers is used for a while.
-A topic whose broker is unavailable stays as it was: it is unchanged, not gone. Pure.
+A gateway looks up topics of other brokers on request; its answer is used for a while. A topic whose
+broker is unavailable is unchanged, not gone. Pure.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class KnownTopics:
         self._elsewhere: OrderedDict[tuple[int, str], _Elsewhere] = OrderedDict()
 
     def find(self, org: int, names: Iterable[str], *, is_whole: bool = False) -> Known:
-        """What is known of topics. `is_whole`: there are no topics at other brokers."""
+        """The metadata of topics. `is_whole`: there are no topics at other brokers."""
         return dict(self.found(org, names, is_whole=is_whole))
 
     def found(
         self, org: int, names: Iterable[str], *, is_whole: bool = False
     ) -> Iterator[tuple[str, TopicMetadata | None]]:
-        """The same, one by one; a topic that has not changed is one object."""
+        """The metadata, topic by topic; an unchanged topic is the same object."""
         for name in names:
             topic = self._registry.by_name(org, name)
             if topic is not None:
@@ -65,9 +65,9 @@ class KnownTopics:
                 yield name, other.topic
 
     def unsure(self, org: int, names: Iterable[str], now: float) -> tuple[list[str], float]:
-        """Those of the topics that a gateway should look up: another broker may have them.
+        """The topics that a gateway should look up, because another broker may have them.
 
-        The second value is when the first of the others is to be looked up again.
+        The second value is when the first of the other topics must be looked up again.
         """
         found: list[str] = []
         earliest = NEVER
@@ -83,10 +83,10 @@ class KnownTopics:
     def learn(
         self, org: int, asked: Iterable[str], known: Iterable[KnownTopic], now: float
     ) -> None:
-        """Learn what a gateway has looked up.
+        """Take over the metadata that a gateway has looked up.
 
-        A topic that it was asked for, and does not name, is this broker's, or that of one that is
-        unavailable: it stays as it was, and is asked for again after a while.
+        A requested topic that the gateway does not name belongs to this broker, or to an
+        unavailable one: it stays unchanged, and is requested again after a while.
         """
         until = now + FRESH_SECONDS
         for name in asked:
@@ -104,7 +104,7 @@ class KnownTopics:
             self._put(org, each.topic, _Elsewhere(topic, is_certain=True, until=until))
 
     def forget(self, org: int, names: Iterable[str]) -> None:
-        """These topics are this broker's now, or were: what was known of others is void."""
+        """Forget the metadata of topics that are or were this broker's."""
         for name in names:
             self._elsewhere.pop((org, name), None)
 

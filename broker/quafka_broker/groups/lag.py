@@ -7,8 +7,8 @@
 | time to catch up | the records, divided by the read rate minus the growth rate |
 
 All values come from memory, except a timestamp, which comes from one index row or, if it must be
-exact, from one batch. Timestamps never change, so they are cached. So lag costs the same for a
-stopped group as for a running one, and nothing for a group that is not asked about.
+exact, from one batch. Timestamps never change, so they are cached. So lag costs as much for a
+stopped group as for a running one, and nothing for a group without requests.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from quafka_broker.topics.topic import Topic
 from quafka_proto.errors import Malformed
 from quafka_telemetry.slices import Slices, in_slices
 
-_PER_SLICE = 100  # partitions examined without a turn for others
+_PER_SLICE = 100  # partitions examined without yielding
 _STAMPS = 50_000
-_ASK_SECONDS = 1.0  # for the bounds of a source outside of the log
+_ASK_SECONDS = 1.0  # for the bounds of a source outside the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class PartitionLag:
     """The lag of a group in one partition.
 
     Attributes:
-        committed: the last committed offset; None if there is none. Then the rest is unknown.
-        records: the number not yet consumed; None if the partition's source cannot tell.
-        seconds: the age of the first of those; None if its timestamp is unknown.
-        catch_up_seconds: until none is left, at the present rates; None if that is unknown, or
+        committed: the last committed offset; None if there is none, and the rest is unknown.
+        records: the number not yet consumed; None if the partition's source does not know.
+        seconds: the age of the first of these; None if its timestamp is unknown.
+        catch_up_seconds: time until none is left, at the present rates; None if that is unknown, or
             never.
         owner: the id of the member that reads the partition, or "".
         committed_at_ms, topic_id: set for an offset in another broker's topic.
@@ -97,9 +97,9 @@ class Lags:
     async def of_group(
         self, key: Key, entry: GroupEntry, now_ms: int, *, exact: bool, elsewhere: bool = False
     ) -> list[PartitionLag]:
-        """The lag in every partition that the group has committed in or reads, by topic.
+        """The lag in every partition that the group reads or has committed in, by topic.
 
-        Seconds are `exact` to the record, or else to its batch, which costs much less. With
+        Seconds are `exact` to the record, or else to its batch, which is much cheaper. With
         `elsewhere`, partitions of other brokers are included.
         """
         owners = entry.group.owners()
@@ -130,7 +130,7 @@ class Lags:
     ) -> list[PartitionLag]:
         """The lag of a group that another broker coordinates, from its committed offsets.
 
-        Its read rate is known only if it is asked about repeatedly.
+        The read rate is known only after repeated requests.
         """
         await in_slices(self.observe_commit(key, None, offsets))
         found: list[PartitionLag] = []
@@ -151,7 +151,7 @@ class Lags:
     ) -> AsyncIterator[tuple[int, Group, list[PartitionLag]]]:
         """The lag of each of these groups, with its org; seconds are exact to the batch.
 
-        Cheap, and in slices, so that metrics can ask for it.
+        Cheap, and in slices, for metrics.
         """
         for key, entry in groups:
             yield key[0], entry.group, await self.of_group(key, entry, now_ms(), exact=False)
@@ -188,7 +188,7 @@ class Lags:
         )  # fmt: skip
 
     def _partition(self, key: Key, place: Place) -> PartitionSource | None:
-        """The partition; None where it does not exist."""
+        """The partition, or None if it does not exist."""
         topic = self._find_topic(key[0], place[0])
         if topic is None or not topic.has(place[1]):
             return None

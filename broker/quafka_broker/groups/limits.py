@@ -20,14 +20,16 @@ class GroupLimits:
 
     Attributes:
         initial_delay: how long a group that was empty waits for more members.
-        max_size: most members of a group, pending ids included.
-        max_bytes: most bytes of a group's members, with metadata and assignments (org_usage.py).
-        org_groups, org_members, org_bytes: most groups of an org, and the same of all of them.
+        max_size: the maximum number of members of a group, including pending ids.
+        max_bytes: the maximum bytes of a group's members, with metadata and assignments
+            (org_usage.py).
+        org_groups, org_members, org_bytes: the maximum of an org's groups, and of all of their
+            members and bytes.
         consumer, share: the settings of groups of the consumer group protocol, and of share groups.
         migration: group.consumer.migration.policy.
-        pattern_refresh: how often the topics of a pattern are looked up in any case.
-        member_topics: most topics of a member of the consumer group protocol.
-        org_offset_bytes: most bytes of the offsets that an org's groups have committed.
+        pattern_refresh: how often the topics of a pattern are looked up without a change.
+        member_topics: the maximum number of topics of a member of the consumer group protocol.
+        org_offset_bytes: the maximum bytes of the offsets that an org's groups have committed.
     """
 
     min_session: float = 6.0
@@ -57,7 +59,7 @@ class GroupLimits:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupLimits:
-        """The limits that the broker's settings give."""
+        """The limits by the broker's settings."""
         return cls(
             config.group_min_session_timeout_ms / 1000,
             config.group_max_session_timeout_ms / 1000,
@@ -89,7 +91,7 @@ class GroupLimits:
 
 
 def refusal_of_any(op: JoinGroup, limits: GroupLimits) -> ErrorCode:
-    """The error of a join that every group refuses, whatever its state."""
+    """The error of a join that every group refuses, in any state."""
     if not op.group:
         return ErrorCode.INVALID_GROUP_ID
     if not limits.min_session <= op.session_timeout_ms / 1000 <= limits.max_session:

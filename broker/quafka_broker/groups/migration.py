@@ -1,11 +1,11 @@
 """Groups that move between the classic and the consumer protocol while they run (KIP-848).
 
-A group with members of both protocols is one of the consumer protocol. A JoinGroup of a classic
-member is served as the heartbeat that says the same: its metadata has the topics, and the
-partitions that it has. It is answered at once, its generation is the member's epoch, and nobody
-leads: the broker assigns. A member that has to get on learns so from its heartbeats, and rejoins.
+A group with members of both protocols uses the consumer protocol. A JoinGroup of a classic member
+is served as the equivalent heartbeat: its metadata has the topics and the owned partitions. It is
+answered at once, with the member's epoch as the generation and without a leader: the broker
+assigns. A member that must rejoin to advance learns this from its heartbeats.
 
-When a first consumer of the new protocol joins a classic group, the group becomes one of the
+When the first consumer of the new protocol joins a classic group, the group switches to the
 consumer protocol with all of its members and their partitions; when the last one has left, the
 members rebalance as a classic group again. `group.consumer.migration.policy` allows both.
 """
@@ -46,7 +46,7 @@ from quafka_proto.errors import ErrorCode, Malformed
 
 
 async def join(host: Host, group: ServedConsumerGroup, key: Key, op: JoinGroup) -> JoinGroupResp:
-    """Serve a JoinGroup; answered when what it changes is durable."""
+    """Serve a JoinGroup; answered when its changes are durable."""
     subscription = _subscription(op)
     if subscription is None:
         return JoinGroupResp(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, op.member_id)
@@ -72,7 +72,7 @@ async def join(host: Host, group: ServedConsumerGroup, key: Key, op: JoinGroup) 
 
 
 def _subscription(op: JoinGroup) -> Subscription | None:
-    """What a JoinGroup says by the metadata of its first protocol; None: it is no consumer's."""
+    """The subscription in the metadata of a JoinGroup's first protocol; None: not a consumer's."""
     if op.protocol_type != CONSUMER or not op.protocols:
         return None
     try:
@@ -161,7 +161,7 @@ def leave(group: ServedConsumerGroup, leavers: Iterable[Leaver]) -> list[ErrorCo
 
 
 def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | None:
-    """Make a group of the consumer protocol of a classic one; None where that cannot be done."""
+    """Convert a classic group to the consumer protocol; None if that is impossible."""
     if not host.limits.may_upgrade or old.protocol_type != CONSUMER:
         return None
     epoch = max(1, old.generation)
@@ -172,7 +172,7 @@ def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | No
             stored[member.id] = facts.of_member(_upgraded(host, key, member, epoch))
     except Malformed:
         return None
-    old.drain()  # parked requests are sent again, to the new group
+    old.drain()  # parked requests are sent again to the new group
     made = host.become(key, Kind.CONSUMER)
     assert isinstance(made, ServedConsumerGroup)
     made.begin({"epoch": epoch, "assignment_epoch": epoch}, stored, now())
@@ -180,7 +180,7 @@ def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | No
 
 
 def _upgraded(host: Host, key: Key, member: OldMember, epoch: int) -> Member:
-    """The same member, with its partitions. Raises Malformed: its metadata is no consumer's."""
+    """Convert a member with its partitions. Raises Malformed: its metadata is not a consumer's."""
     subscription = subscription_of(next(iter(member.protocols.values())))
     assigned = assigned_partitions(member.assignment)
     known = host.topics.find(key[0], {*subscription.topics, *assigned})
@@ -244,7 +244,7 @@ def _downgraded(group: ServedConsumerGroup, member: Member) -> Mapping[str, obje
 
 
 def _common_protocol(members: Iterable[Member]) -> str:
-    """A protocol that all members support, by the order of the first one."""
+    """A protocol that all members support, in the order of the first member."""
     every = [[name for name, _ in m.classic.protocols] for m in members if m.classic is not None]
     common = set(every[0]).intersection(*every)
     return next((name for name in every[0] if name in common), every[0][0])

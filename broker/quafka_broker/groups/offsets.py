@@ -55,11 +55,11 @@ class GroupOffsets:
     # --- commit -----------------------------------------------------------------------------
 
     def commit_turn(self, org: int, group: str) -> asyncio.Lock:
-        """Held by a commit until it is queued, so that long commits of a group keep their order."""
+        """A lock that a commit holds until it is queued, which keeps a group's commits in order."""
         return self._turns.setdefault((org, group), asyncio.Lock())
 
     def has_turns(self, org: int, group: str) -> bool:
-        """Whether a commit of the group has its turn or waits for it."""
+        """Whether a commit of the group holds or awaits `commit_turn`."""
         return bool(self._turns) and (org, group) in self._turns
 
     def surely_has_room(self, org: int, commit: Commit) -> bool:
@@ -95,13 +95,13 @@ class GroupOffsets:
     async def commit_as_members(
         self, org: int, group: str, commit: Commit
     ) -> tuple[list[Member], Callable[[int | None], None]]:
-        """A commit as part of a group of entries; see `GroupJournal.as_members`."""
+        """Encode a commit as part of a group of entries; see `GroupJournal.as_members`."""
         event = {"event": "offsets", "org": org, "group": group, "offsets": commit}
         then = partial(self._committed, (org, group), commit)
         return await self._journal.as_members(event, then)
 
     def _committed(self, key: Key, commit: Commit, stored: bool) -> None:
-        """The bookkeeping of a commit that is applied, or failed."""
+        """Do the bookkeeping of a commit that is applied, or failed."""
         if stored:
             entry = self._table.entries.get(key)
             steps = self._lags.observe_commit(
@@ -116,7 +116,7 @@ class GroupOffsets:
         """Delete offsets, durably.
 
         Raises:
-            StorageError: they are still there.
+            StorageError: they still exist.
         """
         rows = [list(place) for place in places]
         event = {"event": "offsets_deleted", "org": org, "group": group, "partitions": rows}
@@ -141,7 +141,7 @@ class GroupOffsets:
 
 
 def _growth(commit: Commit, known: Mapping[Place, Committed]) -> Generator[None, None, int]:
-    """By how many bytes a commit grows a group's offsets."""
+    """The number of bytes by which a commit grows a group's offsets."""
     more = commit.cost
     for place in commit.offsets:
         if (before := known.get(place)) is not None:

@@ -1,4 +1,4 @@
-"""The memory that the groups of one org use, and the cost of each thing in it. Pure.
+"""The memory that the groups of one org use, and its cost per item. Pure.
 
 The bytes are generous estimates, so that a bound in bytes bounds memory.
 """
@@ -15,7 +15,7 @@ _MEMBER_COST, _PROTOCOL_COST, _PENDING_COST, _OFFSET_COST = 1_500, 300, 400, 600
 
 @dataclass(slots=True)
 class OrgUsage:
-    """One org's groups, members (pending ids included), and bytes."""
+    """One org's groups, members (including pending ids), and bytes."""
 
     groups: int = 0
     members: int = 0
@@ -24,7 +24,7 @@ class OrgUsage:
 
 
 def member_cost(names: Iterable[str], protocols: Iterable[tuple[str, bytes]], assigned: int) -> int:
-    """A member's bytes: its names, its protocols with their metadata, and its assignment."""
+    """A member's bytes: its names, protocols with metadata, and assignment."""
     brought = sum(_PROTOCOL_COST + len(name) + len(data) for name, data in protocols)
     return _MEMBER_COST + sum(map(len, names)) + brought + assigned
 
@@ -35,7 +35,7 @@ def joining_cost(names: Iterable[str], protocols: Iterable[Protocol], assigned: 
 
 
 def pending_cost(member_id: str) -> int:
-    """The bytes of a member id that was given out and not used yet."""
+    """The bytes of a member id that was issued and not used yet."""
     return _PENDING_COST + len(member_id)
 
 

@@ -1,6 +1,6 @@
-"""A few steps in each turn of the event loop, however many callers arrive in one.
+"""Limits the steps in each turn of the event loop, however many callers arrive in one.
 
-Their writes still share a commit, which those of one caller at a time would not.
+The callers' writes still share a commit, unlike those of one caller at a time.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections import deque
 
 
 class Pace:
-    """Callers continue in their order. For one event loop."""
+    """Lets callers continue in their order. For one event loop."""
 
     def __init__(self, at_once: int) -> None:
-        """`at_once`: how many continue in one turn."""
+        """`at_once`: how many callers continue in one turn."""
         self._at_once = self._left = at_once
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._called = False
 
     async def turn(self) -> None:
-        """Return when it is this caller's turn: at once if few came before it."""
+        """Return when it is this caller's turn: at once if few callers came before it."""
         loop = asyncio.get_running_loop()
         if not self._called:
             self._called = True

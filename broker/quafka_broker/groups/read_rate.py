@@ -1,8 +1,8 @@
-"""How fast a group reads a partition, from two of its commits. Pure.
+"""The rate at which a group reads a partition, from two of its commits. Pure.
 
 Two marks are kept for each group and partition, half a minute or more apart: the committed offset
-and the high watermark at that time. The last commit, compared with the older mark, gives the read
-rate; the high watermark gives the rate at which the partition grows.
+and the high watermark at that time. The last commit and the older mark give the read rate; the high
+watermarks give the growth rate of the partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RateMark(NamedTuple):
 
 
 class ReadRates:
-    """The rates of all groups in all partitions; keeps the `limit` that committed last."""
+    """The rates of all groups in all partitions; keeps the `limit` most recent ones."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
@@ -56,7 +56,7 @@ class ReadRates:
             self._marks.popitem(last=False)
 
     def restart(self, key: Hashable) -> None:
-        """The next commit begins a new measurement."""
+        """Begin a new measurement with the next commit."""
         self._marks.pop(key, None)
 
     def catch_up_seconds(

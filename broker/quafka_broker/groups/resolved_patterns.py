@@ -1,4 +1,4 @@
-"""When the topics that the patterns of a group match are to be looked up again. Pure.
+"""Decides when the topics that a group's patterns match must be looked up again. Pure.
 
 The gateway resolves them, since only it knows which topics a client may describe.
 """
@@ -6,24 +6,24 @@ The gateway resolves them, since only it knows which topics a client may describ
 from __future__ import annotations
 
 _LEAST_SECONDS = 2.0
-"""Patterns are not resolved more often, however many topics are created meanwhile."""
+"""The minimum time between two lookups, however many topics are created meanwhile."""
 
 
 class ResolvedPatterns:
     """The patterns that were resolved since the broker started."""
 
     def __init__(self, refresh: float) -> None:
-        """`refresh`: after how many seconds a pattern is resolved again in any case."""
+        """`refresh`: seconds after which a pattern is resolved again without a change."""
         self._refresh = refresh
-        self._changes = 0  # times that topics have changed
+        self._changes = 0  # number of changes of topics
         self._resolved: dict[str, tuple[float, int]] = {}
 
     def topics_changed(self) -> None:
-        """Topics were created or deleted."""
+        """Note that topics were created or deleted."""
         self._changes += 1
 
     def is_due(self, pattern: str, now: float) -> bool:
-        """Whether a pattern is to be resolved; "" is none."""
+        """Whether a pattern must be resolved; "" is none."""
         if not pattern:
             return False
         known = self._resolved.get(pattern)
@@ -33,10 +33,10 @@ class ResolvedPatterns:
         return now - at >= (self._refresh if changes == self._changes else _LEAST_SECONDS)
 
     def resolved(self, pattern: str, now: float) -> None:
-        """A pattern was resolved."""
+        """Note that a pattern was resolved."""
         self._resolved[pattern] = (now, self._changes)
 
     def keep(self, patterns: set[str]) -> None:
-        """Forget the patterns that no member has."""
+        """Keep only the patterns that members have."""
         for pattern in self._resolved.keys() - patterns:
             del self._resolved[pattern]

@@ -1,7 +1,7 @@
 """One group of the consumer group protocol (KIP-848), between the coordinator and its pure core.
 
-The core (groups/consumer) changes at once. What it changed goes to the log, and answers wait for
-it: see `all_stored`.
+The core (groups/consumer) changes at once. Its changes go to the log, and answers wait for them:
+see `all_stored`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger("quafka.broker.groups")
 
 
 class News(NamedTuple):
-    """What is known of topics that a heartbeat names, where the group does not know it yet.
+    """Metadata of topics in a heartbeat that the group does not know yet.
 
     Attributes:
-        unwanted: how many of them nobody in the group is subscribed to.
-        changes: of the group's topics, for which this is right.
+        unwanted: the number of them without a subscriber in the group.
+        changes: the count of changes of the group's topics for which this is valid.
     """
 
     known: dict[str, TopicMetadata | None]
@@ -65,7 +65,7 @@ class ServedConsumerGroup:
         self._knows_topics = False  # since the start of the broker
         self._is_whole = False  # the gateway has no topics of other brokers
         self._changes_seen: int = -1  # of topics of other brokers
-        self._sure_until = -NEVER  # until then no topic need be looked up
+        self._sure_until = -NEVER  # until then no topic must be looked up
         self._is_dead = False
 
     def _settings(self) -> ConsumerGroupSettings:
@@ -119,7 +119,7 @@ class ServedConsumerGroup:
         return not self.core.members
 
     def has_pending_members(self) -> bool:
-        """See Group. Member ids are not given out before a member joins."""
+        """See Group. Member ids are not issued before a member joins."""
         return False
 
     def every_member(self) -> Sequence[Member]:
@@ -156,7 +156,7 @@ class ServedConsumerGroup:
     # --- heartbeats -------------------------------------------------------------------------
 
     def asks(self, op: ConsumerHeartbeat, now: float) -> ConsumerHeartbeatResp | None:
-        """What the gateway must look up before the heartbeat is served; None: nothing."""
+        """The topics that the gateway must look up before the heartbeat is served, or None."""
         if op.member_epoch < JOIN:
             return None
         pattern = self._pattern_of(op)
@@ -172,7 +172,7 @@ class ServedConsumerGroup:
         return ConsumerHeartbeatResp(asks=names, asks_pattern=pattern if asks_pattern else "")
 
     def _unsure(self, now: float, *more: Iterable[str]) -> list[str]:
-        """The subscribed topics, and others, that a gateway should look up."""
+        """The subscribed and other topics that a gateway should look up."""
         topics, org = self._host.topics, self._key[0]
         found: dict[str, None] = {}
         if self._sure_until <= now:
@@ -191,7 +191,7 @@ class ServedConsumerGroup:
         return member.regex if member is not None else ""
 
     def news(self, op: ConsumerHeartbeat) -> Generator[None, None, News]:
-        """The news for `serve`; one step for each topic."""
+        """Collect the news for `serve`; one step for each topic."""
         topics, org = self._host.topics, self._key[0]
         subscriptions = self.core.subscriptions
         changes, unwanted = subscriptions.changes, 0
@@ -201,12 +201,12 @@ class ServedConsumerGroup:
                 unwanted += not subscriptions.wants(name)
                 if subscriptions.topics.get(name) is not topic:
                     known[name] = topic
-                    _ = topic and topic.row  # the log will need it
+                    _ = topic and topic.row  # the log needs it later
                 yield
         return News(known, unwanted, changes)
 
     def serve(self, op: ConsumerHeartbeat, now: float, news: News | None = None) -> BeatAnswer:
-        """Serve a heartbeat; the answer may leave after `all_stored`."""
+        """Serve a heartbeat; the answer may be sent after `all_stored`."""
         core = self.core
         core.settings = self._settings()
         if news is None or news.changes != core.subscriptions.changes:
@@ -258,7 +258,7 @@ class ServedConsumerGroup:
     def join_classic(
         self, beat: Beat, side: ClassicSide, known: Mapping[str, TopicMetadata | None]
     ) -> BeatAnswer:
-        """Serve a JoinGroup (migration.py); the answer may leave after `all_stored`."""
+        """Serve a JoinGroup (migration.py); the answer may be sent after `all_stored`."""
         cost = sum(len(data) for _, data in side.protocols) + len(beat.topic_names or ())
         if not self._costs.may_grow(beat.member_id, cost, self._host.limits):
             return BeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -282,7 +282,7 @@ class ServedConsumerGroup:
         return changes != self._changes_seen or bool(self._unsure(now))
 
     def _known(self, op: ConsumerHeartbeat, news: News) -> Known:
-        """News of topics: of those that a heartbeat names, or of all where any may have changed."""
+        """Metadata of the topics in a heartbeat, or of all topics if any may have changed."""
         topics, org = self._host.topics, self._key[0]
         self._is_whole = op.is_whole
         changes: int = topics.changes[org]
@@ -294,7 +294,7 @@ class ServedConsumerGroup:
         return known
 
     def _has_room(self, op: ConsumerHeartbeat, unwanted: int) -> bool:
-        """Whether the limits of the org and of the group allow what a heartbeat adds."""
+        """Whether the limits of the org and the group allow the additions of a heartbeat."""
         if op.member_epoch < JOIN or (op.topics is None and op.pattern is None):
             return True
         texts = (
@@ -307,12 +307,12 @@ class ServedConsumerGroup:
     # --- the log ----------------------------------------------------------------------------
 
     def store(self) -> None:
-        """Send what has changed to the log."""
+        """Send the changes to the log."""
         if self.core.has_changes:
             self._append(self.core.take_change())
 
     def _append(self, change: GroupChange, *, counts: bool = True) -> None:
-        """Send a change to the log; unless the caller does that, count what it changes."""
+        """Send a change to the log, and count its bytes unless the caller does."""
         if change.own is None and not self._has_own:
             at = {"epoch": self.core.epoch, "assignment_epoch": self.core.assignment_epoch}
             change.own = at
@@ -333,7 +333,7 @@ class ServedConsumerGroup:
         self._host.store(self._key, self, change, then)
 
     async def all_stored(self) -> bool:
-        """Wait until all changes so far are in the log; whether they are."""
+        """Wait until all changes so far are in the log; returns whether they are."""
         pending = self._pending
         if pending is None:
             return True
@@ -376,7 +376,7 @@ class ServedConsumerGroup:
 
     @property
     def must_downgrade(self) -> bool:
-        """Whether the last consumer of the new protocol has left, and others are there."""
+        """Whether the last consumer of the new protocol has left, and classic members remain."""
         return self.core.has_only_classic_members and self._host.limits.may_downgrade
 
     def drain(self) -> None:
@@ -399,7 +399,7 @@ class ServedConsumerGroup:
     # --- members ----------------------------------------------------------------------------
 
     def may_commit(self, op: AnyCommit, now: float) -> ErrorCode:
-        """See Group. With an earlier epoch a member commits what it has had since (KIP-1251)."""
+        """See Group. An earlier epoch may commit for partitions held since then (KIP-1251)."""
         core = self.core
         member = core.members.get(op.member_id)
         is_transactional = not isinstance(op, CommitOffsets)

@@ -1,7 +1,7 @@
 """One share group (KIP-932), between the coordinator and its pure core.
 
-Its members are served as those of a consumer group are; its records are elsewhere (`shares`), and
-it has no committed offsets.
+Members are served as in a consumer group; the records are in `shares`, and there are no committed
+offsets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ServedShareGroup(ServedConsumerGroup):
 
     @property
     def has_no_reader(self) -> bool:
-        """See Group. It is no group of consumers, whose lag would grow meanwhile."""
+        """See Group. This is not a group of consumers, whose lag would grow meanwhile."""
         return False
 
     def owners(self) -> Mapping[Place, str]:

@@ -1,7 +1,7 @@
 """The table of groups and their committed offsets, made by the journal's events. Pure.
 
 A fact is the unit that one event can replace: a group's own state, its offset in one partition, or
-one of its members (but the members of a classic group are in its own state).
+one of its members (the members of a classic group are in its own state).
 
     {"event": "offsets", "org": 1, "group": …, "offsets":
         [[topic, its incarnation, partition, offset, leader epoch, metadata, committed at ms], …]}
@@ -12,9 +12,10 @@ one of its members (but the members of a classic group are in its own state).
     {"event": "group_deleted", "org": 1, "group": …}
 
 "group" is a classic group. "group_members" is one step of a group of another kind: its own state,
-if that changes, with "since_ms", and its members that change or leave. "born_ms" is of the time at
-which it became a group of this kind: members of an earlier group of its name are none of it, even
-where the event that removed them was lost. An event of one form ends a group of the other.
+if that changes, with "since_ms", and its members that change or leave. "born_ms" is the time at
+which it became a group of this kind: members of an earlier group of the same name do not belong to
+it, even if the event that removed them was lost. An event of one form ends a group of the other
+form.
 
 A topic's incarnation distinguishes it from earlier topics of its name: the generation of a topic of
 this broker, or the id in hex of another broker's topic. The offsets in a deleted topic of this
@@ -34,7 +35,7 @@ from quafka_broker.topics.topic import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
 _ROW_BYTES = 64
-_COMMIT_ROW_BYTES = 40  # of an offset in the log, beside its topic's name and its metadata
+_COMMIT_ROW_BYTES = 40  # of an offset in the log, without its topic's name and its metadata
 
 Event = dict[str, Any]
 Key = tuple[int, str]
@@ -42,11 +43,11 @@ Key = tuple[int, str]
 Part = Place | str | None
 """A fact of its group: the offset in a partition, a member (its id), or (None) its own state."""
 Fact = tuple[Key, Part]
-"""A group, and one of its facts."""
+"""A group and one of its facts."""
 
 
 class Committed(NamedTuple):
-    """An offset. `incarnation`: of the topic."""
+    """A committed offset. `incarnation`: that of the topic."""
 
     incarnation: int | str
     offset: int
@@ -62,7 +63,7 @@ class Commit:
     Attributes:
         topics: their names and incarnations.
         size: their approximate bytes in the log.
-        cost: the bytes that the org's usage counts for them (org_usage.py).
+        cost: their bytes in the org's usage (org_usage.py).
     """
 
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
@@ -72,14 +73,14 @@ class Commit:
 
     @classmethod
     def of(cls, offsets: Mapping[Place, Committed]) -> Commit:
-        """A commit of these offsets."""
+        """Make a commit of these offsets."""
         made = cls()
         for place, offset in offsets.items():
             made.add(place, offset)
         return made
 
     def add(self, place: Place, offset: Committed) -> None:
-        """Add an offset. A second one for a place replaces the first."""
+        """Add an offset. A second one for the same place replaces the first."""
         before = self.offsets.get(place)
         if before is not None:
             self.cost -= offset_cost(place[0], before.metadata)
@@ -106,8 +107,8 @@ class GroupEntry:
     """A group, its offsets, and its state in the log.
 
     Attributes:
-        stored: the event that has its own state; for a group that is not classic without members.
-        members: its members that are facts of their own, as bytes.
+        stored: the event that has its own state; for non-classic groups, without members.
+        members: its members that are separate facts, as bytes.
         born_ms: of the latest "group_members" event; -1 without any.
         epoch: the generation or epoch of the last event on its way to the log (figures.py); -1
             before the first.
@@ -129,11 +130,11 @@ class GroupEntry:
 
     @property
     def has_only_pending_members(self) -> bool:
-        """Whether the group has nothing but pending member ids."""
+        """Whether the group has only pending member ids."""
         return self.group.is_empty and not self.offsets and self.stored is None
 
     def is_outdated(self, event: Event) -> bool:
-        """Whether a "group_members" event is of a group that was replaced, by an event now lost."""
+        """Whether a "group_members" event is of a group that a now lost event has replaced."""
         of_another = self.stored is not None and self.stored["event"] != "group_members"
         return event["born_ms"] < self.born_ms or (of_another and event["own"] is None)
 
@@ -152,8 +153,8 @@ class GroupEntry:
     def put_commit(self, commit: Commit) -> Iterable[Committed | None]:
         """Set all offsets of a commit at once; returns the replaced ones, which still count.
 
-        A reader finds all offsets of a commit or none, however many. So this has no Python step for
-        each offset: some 15 ms for 100,000. `uncount_replaced` does the rest.
+        A reader finds all offsets of a commit or none, however many. So there is no Python step for
+        each offset: 100,000 take some 15 ms. `uncount_replaced` does the rest.
         """
         before = list(map(self.offsets.get, commit.offsets))
         self.offsets.update(commit.offsets)
@@ -182,7 +183,7 @@ class GroupEntry:
             self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
 
     def places_in(self, topic: str, incarnation: int | str) -> list[Place]:
-        """The places of the offsets in this topic."""
+        """The places of the offsets in a topic."""
         return [
             place
             for place, offset in self.offsets.items()
@@ -232,7 +233,7 @@ class Table:
         entry.members = {}
 
     def replace_group(self, key: Key, kind: Kind, born_ms: int) -> Group:
-        """Put an empty group of this kind in the place of a group, which is released."""
+        """Replace a group by an empty one of this kind, and release it."""
         entry = self.find_or_make(key)
         entry.group.release()
         entry.group = self._new_group(key, kind)
@@ -242,10 +243,10 @@ class Table:
     def restore_groups(self) -> Generator[None, None, list[Fact]]:
         """Make every group from its facts, after a replay; one step for each.
 
-        Returns the members that damage left without their group: the table drops them.
+        Returns the members whose group was lost to damage; the table drops them.
 
         Raises:
-            ValueError, KeyError, TypeError: they are not facts that this version knows.
+            ValueError, KeyError, TypeError: this version does not know these facts.
         """
         now = self._now()
         orphans: list[Fact] = []
@@ -270,7 +271,7 @@ class Table:
         return [(key, place) for place in self.places(event)]
 
     def places(self, event: Event) -> Sequence[Part] | Mapping[Place, Committed]:
-        """The same, without the group. For the end of a group: all of its facts."""
+        """The facts that an event changes, without the group; for the end of a group, all facts."""
         kind = event["event"]
         if kind == "group":
             entry = self.entries.get((event["org"], event["group"]))
@@ -288,7 +289,7 @@ class Table:
         return (None, *entry.members, *entry.offsets) if entry is not None else (None,)
 
     def _parts_of_members(self, event: Event) -> list[Part]:
-        """The facts that a "group_members" event changes, and those that it ends."""
+        """The facts that a "group_members" event changes or ends."""
         entry = self.entries.get((event["org"], event["group"]))
         if entry is not None and entry.is_outdated(event):
             return []
@@ -331,12 +332,12 @@ class Table:
         return entry.uncount_replaced(commit, entry.put_commit(commit))
 
     def apply(self, event: Event) -> None:
-        """Apply an event. A running group has the state of its own event already.
+        """Apply an event. A running group already has the state of its own event.
 
         `commit` applies new commits; after a replay, `restore_groups` makes the groups.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not an event that this version knows.
+            ValueError, KeyError, TypeError: this version does not know the event.
         """
         kind = event["event"]
         key: Key = (event["org"], event["group"])
@@ -401,7 +402,7 @@ class Table:
     # --- expiry -----------------------------------------------------------------------------
 
     def drop_topics(self, topics: Collection[Topic]) -> list[Fact]:
-        """Drop the offsets in topics that were deleted; returns them."""
+        """Drop the offsets in deleted topics; returns them."""
         deleted = {(topic.org, topic.name, topic.generation) for topic in topics}
         gone: list[Fact] = []
         for key, entry in self.entries.items():
@@ -416,7 +417,7 @@ class Table:
         return gone
 
     def expired(self, entry: GroupEntry, before_ms: int) -> list[Place]:
-        """A group's offsets that have expired: unused since then.
+        """A group's expired offsets, unused since `before_ms`.
 
         As in Kafka (KIP-211), a group with members uses its offsets, except those in topics that no
         member is subscribed to.
@@ -432,7 +433,7 @@ class Table:
 
 
 def _without(commit: Commit, gone: set[tuple[str, int | str]]) -> Commit:
-    """A commit without its offsets in these topics."""
+    """Copy a commit without its offsets in these topics."""
     found = Commit()
     for place, offset in commit.offsets.items():
         if (place[0], offset.incarnation) not in gone:
@@ -458,7 +459,7 @@ def _bytes_of(member: Mapping[str, Any]) -> int:
 
 
 def stated_by(event: Event) -> list[Fact]:
-    """The facts of an event that restates some, in their order."""
+    """The facts in an event of restated ones, in their order."""
     key: Key = (event["org"], event["group"])
     if event["event"] == "offsets":
         return [(key, (topic, partition)) for topic, _, partition, *_ in event["offsets"]]

@@ -1,4 +1,4 @@
-"""Tells groups of topics that were created, changed or deleted: many at once, in slices."""
+"""Notifies groups of created, changed or deleted topics: many at once, in slices."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ log = logging.getLogger("quafka.broker.groups")
 
 _PER_SLICE = 100
 _NAMES_AS_A_GROUP = 20
-"""To look for so many names is as much work as a group."""
+"""The number of names whose lookup is as much work as a group."""
 _TOGETHER_SECONDS = 0.05
-"""Topics that are created by one request reach the groups as one change."""
+"""The delay, which lets the topics of one request reach the groups as one change."""
 
 
 class TopicNews:
-    """The topics that have changed since the groups were told. For one event loop."""
+    """The topics that have changed since the last notification. For one event loop."""
 
     def __init__(
         self,
         every_group: Callable[[], list[tuple[Key, GroupEntry]]],
         tell: Callable[[Key, Group, Collection[str]], None],
     ) -> None:
-        """`tell` gets a group, and the names of its org's topics that have changed."""
+        """`tell` gets a group, and the names of its org's changed topics."""
         self._every_group = every_group
         self._tell = tell
         self._changed: defaultdict[int, set[str]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
 
     def topic_changed(self, org: int, name: str) -> None:
-        """Note a topic; the groups are told soon."""
+        """Note a topic; the groups are notified soon."""
         self._changed[org].add(name)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Tell nobody any more."""
+        """Stop notifying."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -63,5 +63,5 @@ class TopicNews:
     def _tell_one(self, key: Key, group: Group, names: Collection[str]) -> None:
         try:
             self._tell(key, group, names)
-        except Exception:  # a bug in one group must not stop the news of the others
-            log.exception("group %r could not be told of changed topics", key[1])
+        except Exception:  # a bug in one group must not stop the notification of others
+            log.exception("group %r could not be notified of changed topics", key[1])

@@ -1,6 +1,6 @@
-"""Keeps the offsets that groups have committed here in topics served from Kafka's folders.
+"""Keeps the offsets that groups have committed here for topics served from Kafka's folders.
 
-Such a topic has another generation than the imported one, so its offsets end with it.
+Such a topic and the imported one differ in generation, so its offsets would be lost.
 """
 
 from __future__ import annotations

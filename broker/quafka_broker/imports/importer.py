@@ -1,7 +1,7 @@
 """`quafka import`: topics of Apache Kafka's log folders become topics of a stopped broker's log.
 
 Topic ids, offsets, timestamps, configs and the state of idempotent producers are kept. A file in
-the data folder marks an import that is under way, so that no broker serves half of a topic.
+the data folder marks an import under way, so that no broker serves half of a topic.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done, and the bytes in all."""
+"""Called with the bytes done and the total bytes."""
 
 _SEGMENT_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
 class ImportedTopic:
-    """What became of a topic.
+    """The result of the import of a topic.
 
     Attributes:
         is_new: whether this import created it; otherwise an earlier one did.
-        records, bytes: what was copied now.
-        left_out: configs that do not exist here, or not with that value, with the reasons.
+        records, bytes: copied by this import.
+        left_out: configs that are unsupported here, or have unsupported values, with the reasons.
         open: partitions that end in an open transaction of a running Kafka.
     """
 
@@ -59,7 +59,7 @@ class ImportedTopic:
 
 
 def chosen(folders: KafkaFolders, patterns: Sequence[str]) -> list[KafkaTopic]:
-    """The topics that match one of the patterns (all, without any), but Kafka's own.
+    """The topics that match one of the patterns (all, if there are none), except Kafka's own.
 
     Raises:
         ImportRefusedError: a pattern matches nothing, or a partition's folder is missing.
@@ -97,14 +97,15 @@ async def import_topics(
 ) -> list[ImportedTopic]:
     """Import topics into a data folder, which may have a log. Durable on return.
 
-    A repeated import copies what is missing, also what a running Kafka has written since.
+    A repeated import copies the missing records, including those that a running Kafka has since
+    written.
 
     Args:
         verify: read everything again at the end, and compare it.
 
     Raises:
         ImportRefusedError: a topic cannot be imported.
-        StartupError: a broker has the folder, or it cannot be written.
+        StartupError: a broker holds the folder, or it cannot be written.
         KafkaLogError: Kafka's folders cannot be read.
         DamagedLogError, BadRegistryError, StorageError, OSError: the log cannot be opened, read or
             written.
@@ -115,7 +116,7 @@ async def import_topics(
     async with _open(data) as (state, folder):
         importer = _Importer(state, folders, org, running, decided)
         marker = Marker(folder.importing)
-        # An import that was interrupted may have begun with more topics.
+        # An interrupted import may have begun with more topics.
         names = {*marker.names(org)} - {topic.name for topic in topics}
         topics += [folders.topics[name] for name in sorted(names) if name in folders.topics]
         planned = [importer.plan(topic, marker) for topic in topics]
@@ -169,15 +170,15 @@ class _Importer:
         self._decided = decided
 
     def plan(self, source: KafkaTopic, marker: Marker) -> tuple[Topic, ImportedTopic]:
-        """The topic here that a topic becomes, or has become before. Raises ImportRefusedError."""
+        """The topic here, new or imported before, for one of Kafka. Raises ImportRefusedError."""
         known = self._state.registry.by_name(self._org, source.name)
         report = ImportedTopic(source.name, source.partition_count, known is None)
         if known is None:
             return self._new_topic(source, report), report
-        # Without an id, the last records tell whether it is the same topic.
+        # Without an id, the last records show whether it is the same topic.
         same = source.topic_id in (known.uuid, NO_ID) or marker.has(known)
         if known.source or not same:
-            raise ImportRefusedError(f"topic {known.name} exists here, and is another one")
+            raise ImportRefusedError(f"a different topic {known.name} exists here")
         if known.partitions != source.partition_count:
             raise ImportRefusedError(
                 f"topic {known.name} has {known.partitions} partitions here, and "

@@ -21,7 +21,7 @@ _VERSION = 1
 
 
 class Marker:
-    """Which topics belong to the import, so that a repeated one goes on with them.
+    """The topics of an import, with which a repeated import continues.
 
     Attributes:
         offsets: the groups' offsets in topics that the import replaces.
@@ -56,7 +56,7 @@ class Marker:
         """The names of the topics.
 
         Raises:
-            ImportRefusedError: they are of another org.
+            ImportRefusedError: they belong to another org.
         """
         keys = [key.partition(" ") for key in self._topics]
         other = next((of for of, _, _ in keys if of != str(org)), None)
@@ -68,7 +68,7 @@ class Marker:
         try:
             content: dict[str, Any] = json.loads(self._path.read_text())
             if content["version"] != _VERSION:
-                raise ImportRefusedError(f"{self._path} is of another version of quafka")
+                raise ImportRefusedError(f"{self._path} is from another version of quafka")
             self._topics = dict(content["topics"])
             self.offsets = [KeptOffset(*each) for each in content["offsets"]]
         except (ValueError, TypeError, KeyError) as e:

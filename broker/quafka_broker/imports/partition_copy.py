@@ -27,17 +27,17 @@ Copied = Callable[[int], None]
 
 
 class Counts(NamedTuple):
-    """What was copied: records, and bytes of Kafka's files."""
+    """The copied records, and bytes of Kafka's files."""
 
     records: int
     bytes: int
 
 
 class PartitionCopy:
-    """A partition of Kafka's and the one of ours that becomes equal to it.
+    """A partition of Kafka and the partition of ours that becomes its copy.
 
-    A copy that was interrupted goes on at our high watermark: an append is in the log or not, so no
-    record is copied twice.
+    An interrupted copy continues at our high watermark: an append is in the log as a whole or not
+    at all, so no record is copied twice.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class PartitionCopy:
 
     @property
     def size(self) -> int:
-        """Bytes of the segments that are not copied yet, about."""
+        """The approximate bytes of the segments that are not copied yet."""
         segments = self._source.view.segments_from(self._target.high_watermark)
         return sum(segment.size for segment in segments)
 
     async def begin(self) -> None:
-        """Give an empty partition its first offset; check that another one goes on.
+        """Set the first offset of an empty partition; check that another one can continue.
 
         Raises:
-            ImportRefusedError: our partition has other records than Kafka's.
+            ImportRefusedError: our partition and Kafka's have different records.
             KafkaLogError, StorageError
         """
         at = self._target.high_watermark
@@ -87,7 +87,7 @@ class PartitionCopy:
             raise ImportRefusedError(f"{self.name} has other records here than in Kafka")
 
     async def copy(self, copied: Copied) -> Counts:
-        """Copy what is missing. Durable on return.
+        """Copy the missing records. Durable on return.
 
         Raises:
             ImportRefusedError: Kafka has rewritten a batch of which a part was copied.
@@ -114,7 +114,7 @@ class PartitionCopy:
         return Counts(records, size)
 
     async def compare(self, compared: Copied) -> None:
-        """Read the whole partition here and there.
+        """Read the whole partition here and in Kafka's folders, and compare them.
 
         Raises:
             ImportRefusedError: they differ.
@@ -150,7 +150,7 @@ class PartitionCopy:
             await self._state.topics.delete_records({self._topic: {self._number: offset}})
 
     async def _is_copied(self, offset: int) -> bool:
-        """Whether the batch at an offset here is the one that Kafka has, or had."""
+        """Whether the batch at an offset here is the one that Kafka has or had."""
         ours = read_header((await self._stored(offset, 0))[0])
         if not ours.record_count or ours.base_offset < self._source.log_start:
             return True
@@ -161,7 +161,7 @@ class PartitionCopy:
         return _facts(ours) == _facts(header)
 
     async def _stored_records(self) -> AsyncIterator[tuple[int, bytes]]:
-        """The offset of each of our batches that has records, and its checked bytes."""
+        """The offset and the verified bytes of each of our batches with records."""
         at = self._target.log_start
         while at < self._target.high_watermark:
             for batch in await self._stored(at, _READ_BYTES):
@@ -171,21 +171,21 @@ class PartitionCopy:
                     yield header.base_offset, bytes(batch[PATCHED_SIZE:])
 
     async def _stored(self, offset: int, size: int) -> list[memoryview]:
-        """Our batches from the one with this offset on."""
+        """Our batches from this offset on."""
         target = self._target
         first = max(offset, target.log_start)
         return await self._state.log.reader.read(target, first, size, at_least_one=True)
 
 
 def _facts(header: BatchHeader) -> BatchHeader:
-    """What an import changes in no batch."""
+    """The parts of a batch that an import never changes."""
     return header._replace(length=0, leader_epoch=0, crc=0, attributes=0)
 
 
 def _remember(
     producers: Producers, target: Partition, pieces: list[Piece], outcome: Outcome
 ) -> None:
-    """Remember the producers of appended batches, as a start does that finds the batches."""
+    """Remember the producers of appended batches, like a start that reads them."""
     if not isinstance(outcome, list):
         return
     id_ = target.id

@@ -1,11 +1,12 @@
-"""A partition of Kafka's folders as appends to our log: the same offsets, without transactions.
+"""Converts a partition of Kafka's folders to appends: the same offsets, without transactions.
 
 A batch keeps its bytes, except for its place in the log. Offsets without a record become gaps:
-empty batches, which consumers skip. Gaps are what Kafka's compaction has removed, and what this
-import leaves out: markers of transactions, and batches of aborted ones. The batches of committed
-transactions lose their transactional flag, so consumers of either isolation level read them.
+empty batches, which consumers skip. Gaps stand for records that Kafka's compaction has removed, and
+for those that the import omits: transaction markers, and batches of aborted transactions. The
+batches of committed transactions lose their transactional flag, so consumers of either isolation
+level read them.
 
-A transaction that is open when Kafka has stopped counts as aborted, unless its coordinator had
+A transaction that is still open in a stopped Kafka counts as aborted, unless its coordinator had
 decided to commit it.
 """
 
@@ -34,11 +35,11 @@ _MOST_OFFSETS = (1 << 31) - 1  # of one batch
 
 @dataclass(slots=True)
 class Chunk:
-    """Pieces that follow each other.
+    """Adjacent pieces.
 
     Attributes:
         records: the number of records in them.
-        source_bytes: the bytes of Kafka's file that they stand for.
+        source_bytes: their bytes in Kafka's file.
         end: the offset after the last piece.
     """
 
@@ -65,7 +66,7 @@ class Chunk:
 
 
 def first_offset(log: PartitionLog) -> int:
-    """Where a copy begins: at the log start, or at the beginning of the batch that holds it."""
+    """The first offset of a copy: the log start, or the start of the batch that contains it."""
     batches = log.read(log.log_start, 0) if log.log_start < log.log_end else []
     return min(log.log_start, read_header(batches[0].data).base_offset if batches else 1 << 63)
 
@@ -73,7 +74,7 @@ def first_offset(log: PartitionLog) -> int:
 def chunks(
     log: PartitionLog, start: int, end: int, committed: Collection[int] = ()
 ) -> Iterator[Chunk]:
-    """The partition from `start` up to `end`, some 4 MiB at a time. Blocks.
+    """Read the partition from `start` to `end`, some 4 MiB at a time. Blocks.
 
     `committed`: the producers whose open transaction counts as committed.
 

@@ -1,8 +1,8 @@
-"""Events of the broker's own topics as record batches: bounded when written, read at any size.
+"""Events of the broker's own topics as record batches: written in bounded sizes, read at any size.
 
 Decoding a batch takes several times its size in memory. So no batch is written with more than about
-`BATCH_BYTES` of events, unless one event alone is larger; the writers of events bound those.
-Earlier broker versions wrote batches of any size. A batch in the log is never refused for its size.
+`BATCH_BYTES` of events, unless a single event is larger; the writers bound such events. Earlier
+broker versions wrote batches of any size. A batch in the log is never refused for its size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def batches(
 def records_of(batch: Buffer) -> Iterator[Record]:
     """The records of a batch of events, of any size.
 
-    Events are not compressed, so decoding takes no more memory than a few times the batch.
+    Events are not compressed, so decoding takes only a few times the memory of the batch.
 
     Raises:
         Malformed: the batch is damaged.

@@ -34,10 +34,10 @@ class Gap(NamedTuple):
 
 
 async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[Value | Gap]:
-    """Every record from an offset on, in order, and every gap between them.
+    """Read every record from an offset on, in order, and every gap between records.
 
     Raises:
-        StorageError: the operating system cannot read a file. That is no damage: the start fails
+        StorageError: the operating system cannot read a file. This is not damage: the start fails
             and changes nothing.
     """
     partition = log.partition(id_)
@@ -62,7 +62,7 @@ async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[V
 
 
 async def verify(log: Log, id_: PartitionId, end: int) -> None:
-    """Read the events below an offset, which the checkpoint has as well.
+    """Verify the events below an offset, which are also in the checkpoint.
 
     Damaged events are quarantined, and can be restated while the checkpoint's copy is whole.
 
@@ -81,7 +81,7 @@ async def verify(log: Log, id_: PartitionId, end: int) -> None:
 
 
 async def _batches(log: Log, partition: Partition, offset: int) -> list[memoryview]:
-    """Batches from an offset on; none where the first is damaged."""
+    """Read batches from an offset on; none if the first one is damaged."""
     try:
         return await log.reader.read(partition, offset, _READ_BYTES, at_least_one=True)
     except StorageError as e:

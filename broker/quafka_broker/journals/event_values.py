@@ -1,4 +1,4 @@
-"""The values of a journal's records, where each is one event.
+"""The values of a journal's records, each of which is one event.
 
 A value is the version byte 0x01 and a msgpack array of the event's kind and its fields. Kinds are
 numbered in their order. Readers ignore trailing fields that they do not know; kinds and fields are
@@ -27,7 +27,7 @@ class EventValues(Generic[E]):
         self._numbers = {kind: number for number, kind in enumerate(kinds)}
 
     def encode(self, event: E, *, without_last: int = 0) -> bytes:
-        """The value of an event's record, without so many of its last fields."""
+        """Encode an event, without this many of its last fields."""
         fields: Any = event
         fields = fields[: len(fields) - without_last]
         packed: bytes = msgpack.packb((self._numbers[type(event)], *fields))
@@ -37,7 +37,7 @@ class EventValues(Generic[E]):
         """Read an event.
 
         Raises:
-            ValueError, TypeError, IndexError: it is not what `encode` wrote.
+            ValueError, TypeError, IndexError: `encode` did not write this value.
         """
         if value[:1] != _VERSION:
             raise ValueError(f"an event of version {value[:1].hex()}")

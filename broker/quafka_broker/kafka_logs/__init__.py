@@ -1,1 +1,1 @@
-"""Reads Apache Kafka's own log folders. Writes nothing, blocks; for threads and tools."""
+"""Reads Apache Kafka's log folders, without writing to them. Blocks; for threads and tools."""

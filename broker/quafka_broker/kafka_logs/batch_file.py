@@ -1,8 +1,8 @@
-"""Walks over the record batches of a `.log` file, and reads them.
+"""Reads the record batches of a `.log` file.
 
 A batch of format 2 and a message of formats 0 and 1 have the length and the format at the same
-place. The header of a message is given as that of a batch; a compressed one's offset is that of
-its last record.
+place. The header of a message is returned as that of a batch; the offset of a compressed message is
+that of its last record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quafka_proto.records import (
 )
 
 BATCH_LIMIT = 256 << 20
-"""Bytes of a batch that are read at most; `message.max.bytes` is 1 MiB by default."""
+"""The maximum bytes of a batch; `message.max.bytes` is 1 MiB by default."""
 
 _START = struct.Struct(">qiib")  # of a batch: offset, length, leader epoch or CRC, format
 _MESSAGE = struct.Struct(">qiIbbq")
@@ -55,7 +55,7 @@ class Placed(NamedTuple):
 class BatchFile:
     """An open `.log` file. For one thread at a time.
 
-    Only the first `size` bytes are read: those after them may be torn.
+    Only the first `size` bytes are read: later bytes may be torn.
     """
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
@@ -67,7 +67,7 @@ class BatchFile:
 
     @property
     def inode(self) -> int:
-        """Distinguishes the file from another one that gets its name."""
+        """Distinguishes the file from a later one of the same name."""
         return os.fstat(self._descriptor).st_ino
 
     def header(self, position: int, ahead: int = _FEW) -> BatchHeader:
@@ -96,7 +96,7 @@ class BatchFile:
         return header
 
     def walk(self, position: int, *, verify: bool = False) -> Iterator[Placed]:
-        """The batches from a position to the end.
+        """Iterate over the batches from a position to the end.
 
         With `verify` all bytes are read and checked.
 
@@ -106,7 +106,7 @@ class BatchFile:
         """
         after, sizes = -1, 0
         while position < self.size:
-            # A window pays only if several batches are in it.
+            # A window is worthwhile only if several batches are in it.
             ahead = _MANY if verify else _WINDOW if sizes < _WINDOW // _SPARSE else _FEW
             header = self.header(position, ahead)
             if header.last_offset < after:
@@ -119,7 +119,7 @@ class BatchFile:
             position += header.length
 
     def read(self, position: int, size: int) -> list[tuple[Placed, memoryview]]:
-        """Verified batches from a position on: at most `size` bytes, but at least one batch.
+        """Read verified batches from a position on: at most `size` bytes, but at least one batch.
 
         Raises:
             KafkaLogError: as `walk`, for the first batch; a later one ends the list.
@@ -144,13 +144,13 @@ class BatchFile:
         return found
 
     def _header_in(self, data: memoryview, position: int, at: int) -> BatchHeader | None:
-        """The header of a batch in bytes that were read; None: the batch continues after them."""
+        """The header of a batch in a window; None if the batch continues after the window."""
         self._window, self._window_at = data, position
         header = self.header(position + at) if len(data) - at >= _START.size else None
         return None if header is None or at + header.length > len(data) else header
 
     def check(self, position: int, header: BatchHeader, batch: memoryview) -> None:
-        """Raises KafkaLogError if the batch's CRC does not match."""
+        """Raise KafkaLogError if the batch's CRC does not match."""
         if header.magic == MAGIC:
             found = crc32c(batch[PATCHED_SIZE:])
         else:
@@ -159,7 +159,7 @@ class BatchFile:
             raise KafkaLogError(self.path, "a batch does not match its CRC", position)
 
     def _bytes(self, position: int, size: int, ahead: int) -> memoryview:
-        """Bytes from a position on: at least `size`, or fewer at the end."""
+        """Read bytes from a position on: at least `size`, or fewer at the end."""
         at = position - self._window_at
         if at < 0 or at + size > len(self._window):
             size = min(max(size, ahead), self.size - position)
@@ -184,7 +184,7 @@ def _of_message(data: memoryview, size: int) -> BatchHeader:
 
 @contextmanager
 def open_batches(path: Path, size: int | None = None) -> Generator[BatchFile]:
-    """A file's first `size` bytes; None: all.
+    """Open a file, of which the first `size` bytes are read; None: all.
 
     Raises:
         KafkaLogError: it cannot be opened, or has fewer bytes.

@@ -1,8 +1,8 @@
 """The topics of a KRaft cluster, from its metadata log (`__cluster_metadata-0`).
 
 The newest snapshot (`OFFSET-EPOCH.checkpoint`, KIP-630) has the state before its offset; the
-records of the log from there on follow. A controller that is not alone may still lose the last
-records of its log; the folder does not tell which.
+records of the log continue from there. One of several controllers may still lose the last records
+of its log; the folder does not show which.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_LEADER_CHANGE = -2
 
 @dataclass(slots=True)
 class PartitionImage:
-    """What the cluster knows of a partition."""
+    """A partition in the cluster's metadata."""
 
     replicas: list[int]
     leader: int
@@ -54,7 +54,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """What the cluster knows of a topic; `partitions` by number."""
+    """A topic in the cluster's metadata; `partitions` by number."""
 
     name: str
     topic_id: bytes
@@ -83,10 +83,10 @@ class ClusterImage:
         return self.configs.get((TOPIC_RESOURCE, name), {})
 
     def apply(self, record: MetadataRecord) -> None:
-        """Take the next record. Those of a metadata transaction count when it ends (KIP-866).
+        """Apply the next record. Records of a metadata transaction count when it ends (KIP-866).
 
         Raises:
-            Malformed: it does not fit those before it.
+            Malformed: it contradicts earlier records.
         """
         if isinstance(record, BeginTransactionRecord):
             self._pending = []

@@ -1,4 +1,4 @@
-"""What cannot be read of Kafka's folders."""
+"""Errors in reading Kafka's folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class KafkaLogError(Exception):
-    """A file is damaged, or of a kind that is not supported; the message names the place.
+    """A file is damaged, or of an unsupported kind; the message names the place.
 
     Attributes:
         path: the file or folder.

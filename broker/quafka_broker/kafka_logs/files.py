@@ -14,7 +14,7 @@ from quafka_broker.kafka_logs.errors import KafkaLogError
 _LOCK = struct.Struct("@hhqqi0q")
 """`struct flock` of Linux: type, whence, start, length, pid."""
 SMALL_LIMIT = 256 << 20
-"""Bytes of a file that is read as a whole, at most."""
+"""The maximum bytes of a file that is read as a whole."""
 
 
 def names_in(folder: Path) -> list[str]:
@@ -34,7 +34,7 @@ def size_of(path: Path) -> int:
 
 
 def changed(path: Path) -> int:
-    """When a file or the names in a folder last changed, ns. Raises KafkaLogError."""
+    """When a file or the names in a folder last changed, in ns. Raises KafkaLogError."""
     try:
         return path.stat().st_mtime_ns
     except OSError as e:
@@ -45,7 +45,7 @@ def open_file(path: Path) -> int:
     """A descriptor of a regular file, for reading.
 
     Raises:
-        KafkaLogError: it cannot be opened, or is something else: opening a FIFO would wait.
+        KafkaLogError: it cannot be opened, or is not a regular file: opening a FIFO would block.
         FileNotFoundError
     """
     try:
@@ -74,7 +74,7 @@ def is_locked(path: Path) -> bool:
 
 
 def content_of(path: Path) -> bytes:
-    """All of a file that is not a segment. Raises KafkaLogError: also if it is too large."""
+    """Read a whole file that is not a segment. Raises KafkaLogError, also if it is too large."""
     content = content_if_there(path)
     if content is None:
         raise KafkaLogError(path, os.strerror(errno.ENOENT))
@@ -82,7 +82,7 @@ def content_of(path: Path) -> bytes:
 
 
 def content_if_there(path: Path) -> bytes | None:
-    """As `content_of`; None: there is no such file. Raises KafkaLogError."""
+    """As `content_of`, but None if there is no such file. Raises KafkaLogError."""
     try:
         with os.fdopen(open_file(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Use(Enum):
-    """What Kafka does with a partition folder."""
+    """The state of a partition folder in Kafka."""
 
     SERVED = ""
     DELETED = "delete"
@@ -30,14 +30,14 @@ class PartitionFolder(NamedTuple):
 
 
 LOCK = ".lock"
-"""A file of a log folder that a running Kafka holds a lock on."""
+"""The file in a log folder that a running Kafka locks."""
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT, CHECKPOINT = ".snapshot", ".checkpoint"
 SWAP, CLEANED = ".swap", ".cleaned"
 METADATA_TOPIC, GROUPS_TOPIC = "__cluster_metadata", "__consumer_offsets"
 TRANSACTIONS_TOPIC, SHARE_TOPIC = "__transaction_state", "__share_group_state"
 INTERNAL_TOPICS = frozenset((METADATA_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC))
-"""Topics that Kafka keeps for itself."""
+"""Kafka's internal topics."""
 
 _TOPIC = r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})"
 _SERVED = re.compile(_TOPIC)
@@ -49,9 +49,9 @@ _MOST_OFFSET = (1 << 63) - 1
 
 
 def partition_folder(path: Path) -> PartitionFolder | None:
-    """What a folder's name tells; None: it is no partition's folder.
+    """Parse a folder's name; None if it is not a partition's folder.
 
-    A topic's name may end like a partition's folder: `orders-1` has the folder `orders-1-0`.
+    A topic's name may end like that of a partition folder: `orders-1` has the folder `orders-1-0`.
     """
     served = _SERVED.fullmatch(path.name)
     other = None if served else _OTHER.fullmatch(path.name)

@@ -26,11 +26,11 @@ _CONSUMER = "consumer"
 
 
 class CommittedOffset(NamedTuple):
-    """A group's offset of a partition; `at` is the offset of its record."""
+    """A group's offset in a partition; `at` is the offset of its record."""
 
     offset: int
     leader_epoch: int
-    """-1: not given."""
+    """-1: missing."""
     metadata: str
     commit_timestamp: int
     at: int
@@ -51,10 +51,10 @@ class KafkaGroup:
 def read_groups(
     logs: Iterable[PartitionLog], decided: Mapping[int, object] = MappingProxyType({})
 ) -> dict[str, KafkaGroup]:
-    """The groups that have an offset or a member, by name. Each group is in one of the partitions.
+    """Read the groups with an offset or a member, by name. Each group is in one partition.
 
-    Offsets that were committed in a transaction count once it has been committed. `decided` has the
-    producers of transactions that count as committed without their markers.
+    Offsets of a transaction count once it is committed. `decided` has the producers of transactions
+    that count as committed without their markers.
 
     Raises:
         KafkaLogError: a batch is damaged, or has a record of an unknown version.
@@ -88,7 +88,7 @@ class _Replay:
         self._pending: dict[int, list[tuple[OffsetCommitKey, CommittedOffset | None]]] = {}
 
     def take(self, header: BatchHeader, record: Record) -> None:
-        """A record of a batch with this header. Raises Malformed."""
+        """Apply a record of a batch with this header. Raises Malformed."""
         key = decode_group_key(record.key or b"")
         if isinstance(key, OffsetCommitKey):
             offset = None if record.value is None else _committed(record)
@@ -100,7 +100,7 @@ class _Replay:
             self._describe(key, record.value)
 
     def end(self, header: BatchHeader, record: Record) -> None:
-        """A record of a control batch. Raises Malformed."""
+        """Apply a record of a control batch. Raises Malformed."""
         marker = read_marker(record)
         if marker is None:
             return
@@ -110,7 +110,7 @@ class _Replay:
                 self._commit(key, offset)
 
     def finish(self, committed: Iterable[int]) -> None:
-        """The end of the log; the open transactions of these producers are committed."""
+        """End the log, committing the open transactions of these producers."""
         for producer in committed:
             for key, offset in self._pending.pop(producer, ()):
                 self._commit(key, offset)
@@ -120,7 +120,7 @@ class _Replay:
         place = key.topic, key.partition
         if offset is None:
             offsets.pop(place, None)
-        # A plain commit during the transaction is newer than the transaction's.
+        # A plain commit during the transaction is newer than that of the transaction.
         elif place not in offsets or offsets[place].at < offset.at:
             offsets[place] = offset
 

@@ -1,4 +1,4 @@
-"""Kafka's sparse indexes of a segment, as hints: a caller verifies the place that a row names.
+"""Reads Kafka's sparse indexes as hints: a caller verifies the place that a row names.
 
 Kafka does not checksum these files. After a crash they may be missing, torn, or end in zeros.
 """
@@ -24,14 +24,14 @@ class OffsetHint(NamedTuple):
 
 
 class TimeHint(NamedTuple):
-    """A row of a time index: the greatest timestamp up to this offset."""
+    """A row of a time index: the highest timestamp up to this offset."""
 
     timestamp: int
     offset: int
 
 
 def offset_hint(path: Path, base: int, offset: int) -> OffsetHint | None:
-    """The last row at or below an offset; None: there is none, or no readable index."""
+    """The last row at or below an offset; None if there is none, or no readable index."""
 
     def beyond(row: tuple[int, ...]) -> bool:
         return not row[1] or base + row[0] > offset
@@ -41,7 +41,7 @@ def offset_hint(path: Path, base: int, offset: int) -> OffsetHint | None:
 
 
 def time_hint(path: Path, base: int, timestamp: int) -> TimeHint | None:
-    """The last row below a timestamp; None: there is none, or no readable index."""
+    """The last row below a timestamp; None if there is none, or no readable index."""
 
     def beyond(row: tuple[int, ...]) -> bool:
         return not any(row) or row[0] >= timestamp

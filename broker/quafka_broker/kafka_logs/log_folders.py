@@ -1,4 +1,4 @@
-"""The log folders of one Kafka broker: its topics, and where their partitions are."""
+"""The log folders of one Kafka broker: its topics, and the places of their partitions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class KafkaTopic:
 
     Attributes:
         topic_id: 16 bytes; zeros: Kafka gave it none (before 2.8).
-        partition_count: in the cluster; without a metadata log, as far as the folders tell.
-        partitions: folders by partition. Replicas of the others are at other brokers.
+        partition_count: in the cluster; without a metadata log, as far as the folders show.
+        partitions: folders by partition. Missing partitions are at other brokers.
         configs: those set for the topic; empty without a metadata log.
     """
 
@@ -59,7 +59,7 @@ class KafkaTopic:
 
 
 def folders_of(path: Path) -> list[Path]:
-    """The log folders that a path stands for: itself, or `log.dirs` of a `server.properties`.
+    """The log folders at a path: itself, or `log.dirs` of a `server.properties`.
 
     Raises:
         KafkaLogError
@@ -80,7 +80,7 @@ class KafkaFolders:
 
     Attributes:
         folders: the log folders, each with its `meta.properties`.
-        topics: by name; without those that Kafka has deleted, moves or no longer knows.
+        topics: by name, without topics that Kafka has deleted, is moving or no longer knows.
         problems: why a partition (`topic-number`) or a checkpoint (its path) is left out.
     """
 
@@ -88,7 +88,7 @@ class KafkaFolders:
         """`paths`: log folders, or a `server.properties`.
 
         Raises:
-            KafkaLogError: no log folder of Kafka, folders of several brokers, or damage.
+            KafkaLogError: not a log folder of Kafka, folders of several brokers, or damage.
         """
         self.folders: dict[Path, MetaProperties] = {}
         for path in paths:
@@ -111,7 +111,7 @@ class KafkaFolders:
 
     @property
     def node_id(self) -> int:
-        """The broker's id; -1: not known."""
+        """The broker's id; -1 if unknown."""
         return next((meta.node_id for meta in self.folders.values()), -1)
 
     @property
@@ -141,7 +141,7 @@ class KafkaFolders:
         return (self.topics, self.problems) != before
 
     def open(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition. Reads its end, and all that Kafka may not have synced.
+        """Open a partition. Reads its end, and all bytes that Kafka may not have synced.
 
         Raises:
             KeyError: there is no such partition here.
@@ -161,7 +161,7 @@ class KafkaFolders:
         )
 
     def log_start(self, topic: str, partition: int) -> int:
-        """The log start in the checkpoint, for `PartitionLog.refresh`; 0: there is none."""
+        """The log start in the checkpoint, for `PartitionLog.refresh`; 0 without one."""
         root = self.topics[topic].partitions[partition].path.parent
         return self._starts.get(root, {}).get((topic, partition), 0)
 
@@ -173,8 +173,8 @@ class KafkaFolders:
     def decided(self) -> dict[int, set[tuple[str, int]]]:
         """The partitions of transactions that Kafka had decided to commit, by producer id.
 
-        Some of the partitions may lack the marker: a Kafka that is stopped would write it at its
-        next start. Raises KafkaLogError.
+        Some of the partitions may lack the marker, which a stopped Kafka would write at its next
+        start. Raises KafkaLogError.
         """
         return read_decided(self._logs(TRANSACTIONS_TOPIC))
 
@@ -236,7 +236,7 @@ class KafkaFolders:
                 return None
             topic_id = before.topic_id
         for number in [n for n in folders if ids[n] not in (None, topic_id)]:
-            problems[f"{name}-{number}"] = f"{folders.pop(number).path}: of another topic id"
+            problems[f"{name}-{number}"] = f"{folders.pop(number).path}: has another topic id"
         return KafkaTopic(name, topic_id, max(found) + 1, folders, {})
 
     def _read_starts(self) -> None:
@@ -246,7 +246,7 @@ class KafkaFolders:
                 self._starts[root] = read_offset_checkpoint(path)
                 reason = ""
             except KafkaLogError as e:
-                reason = str(e)  # the starts that were read before stay
+                reason = str(e)  # the starts read before remain valid
             if self.problems.get(str(path), "") != reason:
                 others = {key: each for key, each in self.problems.items() if key != str(path)}
                 self.problems = others | ({str(path): reason} if reason else {})
@@ -255,7 +255,7 @@ class KafkaFolders:
 def _meta_properties(folder: Path) -> MetaProperties:
     path = folder / META_PROPERTIES
     if not path.is_file():
-        raise KafkaLogError(folder, f"no log folder of Kafka: it has no {META_PROPERTIES}")
+        raise KafkaLogError(folder, f"not a log folder of Kafka: it has no {META_PROPERTIES}")
     return read_meta_properties(path)
 
 
@@ -263,20 +263,20 @@ def _check_one_broker(folders: dict[Path, MetaProperties]) -> None:
     owners = {(meta.cluster_id, meta.node_id): path for path, meta in folders.items()}
     if len(owners) > 1:
         first, second = list(owners.values())[:2]
-        raise KafkaLogError(second, f"a folder of another broker than {first}")
+        raise KafkaLogError(second, f"belongs to another broker than {first}")
 
 
 def _partition_folders(root: Path) -> list[PartitionFolder]:
     names = names_in(root)
-    if META_PROPERTIES not in names:  # as while the disk is not mounted
-        raise KafkaLogError(root, f"it has no {META_PROPERTIES} any longer")
+    if META_PROPERTIES not in names:  # for example, the disk is not mounted
+        raise KafkaLogError(root, f"it no longer has a {META_PROPERTIES}")
     found = [partition_folder(root / name) for name in names]
     served = [each for each in found if each is not None and each.use is Use.SERVED]
     return [each for each in served if each.path.is_dir()]
 
 
 def _one(same: list[PartitionFolder], before: KafkaTopic | None) -> PartitionFolder:
-    """The partition's folder. While Kafka moves a partition, two have its name for a moment."""
+    """The partition's folder. While Kafka moves a partition, two folders briefly have its name."""
     if len(same) == 1:
         return same[0]
     known = None if before is None else before.partitions.get(same[0].partition)

@@ -1,4 +1,4 @@
-"""What a reader of a partition sees: its bounds at one moment, and the batches that it is given."""
+"""A reader's view of a partition: its bounds at one moment, and the returned batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PlacedBatch(NamedTuple):
     Attributes:
         data: the batch.
         next_offset: the offset after its last one.
-        path: the `.log` file that it lies in, byte for byte; None: it was converted from messages
+        path: the `.log` file that contains it, byte for byte; None: it was converted from messages
             of format 0 or 1.
         position: its position in that file.
     """
@@ -30,7 +30,7 @@ class PlacedBatch(NamedTuple):
 
 
 class TimeAndOffset(NamedTuple):
-    """A record by its time."""
+    """A record with its timestamp."""
 
     timestamp: int
     offset: int
@@ -43,15 +43,15 @@ class LogView:
     """The partition at one moment.
 
     Attributes:
-        segments: ascending; ascending by offset.
+        segments: ascending by offset.
         log_start: the first offset that may be read.
         log_end: the offset after the last whole, valid batch.
-        last_stable_offset: the first offset of an open transaction; without one, the log end.
+        last_stable_offset: the first offset of an open transaction, or the log end.
         epochs: the starts of leader epochs; empty before Kafka 0.11.
         aborted: the aborted transactions since `scanned_from`, by marker.
-        scanned_from: from here on batches were scanned for transactions.
+        scanned_from: the offset from which batches were scanned for transactions.
         open_transactions: the first offset of each producer's open transaction.
-        truncations: how often the log was found truncated, also if it is longer again.
+        truncations: how often the log was found truncated, even if it has grown since.
     """
 
     segments: tuple[Segment, ...]
@@ -66,11 +66,11 @@ class LogView:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """The bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
-        """The segments that may have an offset, and later ones."""
+        """The segments that may contain an offset, and later ones."""
         low, high = 0, len(self.segments)
         while low < high:
             middle = (low + high) // 2

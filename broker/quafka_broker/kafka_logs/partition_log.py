@@ -1,8 +1,8 @@
 """A partition of Kafka's log folders, read in place.
 
-`PartitionLog` reads a folder that a stopped or a running Kafka owns. All methods block, so they
-belong into threads. Reads may run in several threads at a time, and beside `refresh`: each uses one
-`LogView`, which never changes.
+`PartitionLog` reads a folder of a stopped or a running Kafka. All methods block, so they belong in
+threads. Reads may run in several threads at a time, and during `refresh`: each uses one immutable
+`LogView`.
 """
 
 from __future__ import annotations
@@ -84,22 +84,22 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of an open transaction; without one, the log end."""
+        """The first offset of an open transaction, or the log end."""
         return self.view.last_stable_offset
 
     # --- reading ----------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[PlacedBatch]:
-        """Verified batches from the one with this offset on, whole and of format 2.
+        """Read verified batches from this offset on, whole and of format 2.
 
-        They are at most `max_bytes`, but at least one, and all begin before `end` (None: the log
-        end). Compaction leaves gaps: the first batch may begin after the offset, and an empty list
-        means that there are no more batches before `end`.
+        They have at most `max_bytes`, but at least one is returned, and all begin before `end`
+        (None: the log end). Compaction leaves gaps: the first batch may begin after the offset, and
+        an empty list means that there are no more batches before `end`.
 
         Raises:
             OffsetOutOfRangeError: below the log start or above the log end.
             KafkaLogError: the batch is damaged, or Kafka has just removed its segment; `refresh`
-                tells which.
+                shows which.
         """
         view = self.view
         if not view.log_start <= offset <= view.log_end:
@@ -113,7 +113,7 @@ class PartitionLog:
         return found
 
     def every_batch(self) -> Iterator[PlacedBatch]:
-        """All batches, from the log start on; a mebibyte of them in memory.
+        """Iterate over all batches from the log start; a mebibyte of them is in memory.
 
         Raises:
             OffsetOutOfRangeError, KafkaLogError: see `read`.
@@ -129,7 +129,7 @@ class PartitionLog:
     def _read_segment(
         self, segment: Segment, offset: int, room: int, end: int, found: list[PlacedBatch]
     ) -> int:
-        """Append batches of a segment. Returns their bytes, or all of `room` when it is full."""
+        """Append batches of a segment; returns their bytes, or all of `room` when it is full."""
         with open_batches(segment.path, segment.size) as file:
             inode, likely = self._ends.get(offset, (0, 0))
             known = likely if inode == file.inode else None
@@ -157,16 +157,16 @@ class PartitionLog:
         return used
 
     def _remember(self, offset: int, place: tuple[int, int]) -> None:
-        """Remember where a read ended: readers go on there, and the index is sparse."""
+        """Remember the end of a read: readers continue there, and the index is sparse."""
         self._ends[offset] = place
         if len(self._ends) > _ENDS:
-            with suppress(KeyError, RuntimeError):  # another thread did it
+            with suppress(KeyError, RuntimeError):  # another thread did so
                 del self._ends[next(iter(self._ends))]
 
     # --- by time ----------------------------------------------------------------------------
 
     def offset_at(self, timestamp: int, end: int | None = None) -> TimeAndOffset | None:
-        """The first record with this timestamp or a later one, before `end`; None: there is none.
+        """The first record before `end` with this timestamp or a later one, or None.
 
         Raises:
             KafkaLogError
@@ -182,7 +182,7 @@ class PartitionLog:
         return None
 
     def newest(self) -> TimeAndOffset | None:
-        """The first record with the greatest timestamp; None: there is none.
+        """The first record with the highest timestamp, or None.
 
         Raises:
             KafkaLogError
@@ -241,10 +241,10 @@ class PartitionLog:
     # --- following --------------------------------------------------------------------------
 
     def refresh(self, checkpointed_start: int | None = None) -> bool:
-        """Take in what a running Kafka has written or removed. Returns whether the view changed.
+        """Follow the changes by a running Kafka; returns whether the view changed.
 
-        Costs two calls of stat while nothing has changed. `checkpointed_start` is the log start
-        in the log folder's checkpoint, if it was read again.
+        Costs two stat calls while nothing has changed. `checkpointed_start` is the log start in the
+        log folder's checkpoint, if it was read again.
 
         Raises:
             KafkaLogError: the folder cannot be read; the view stays as it was.
@@ -266,13 +266,13 @@ class PartitionLog:
             return True
 
     def _stamp(self, view: LogView) -> tuple[int, int] | None:
-        """Changes with the folder's files and with the last segment's size; None: look again."""
+        """A value that changes with the files and the last segment's size; None: look again."""
         try:
             when = changed(self.path)
             size = size_of(view.segments[-1].path) if view.segments else 0
         except KafkaLogError:
             return None
-        # A second change within the file system's clock tick would not show.
+        # A second change within the same clock tick of the file system would not be visible.
         return None if time.time_ns() - when < _TICK_NS else (when, size)
 
     def _followed(self, before: LogView, *, same_names: bool) -> LogView:
@@ -302,9 +302,9 @@ class PartitionLog:
         return self._viewed(tuple(segments), end)
 
     def _continues(self, path: Path, size: int) -> bool:
-        """Whether a segment still ends with the batch that was its last one, or goes on after it.
+        """Whether a segment still has its former last batch, at its end or followed by others.
 
-        Kafka may have truncated the log, and may have written more than it had cut off.
+        Kafka may have truncated the log, and then written more than it had cut off.
         """
         if size_of(path) < size:
             return False
@@ -339,7 +339,7 @@ class PartitionLog:
         return self._viewed(tuple(segments), end)
 
     def _tail(self, path: Path, base: int, start: int, end: int) -> tuple[Segment, int]:
-        """A segment that has grown from `start` on, and the log end; notes its transactions."""
+        """Scan a segment that has grown, from `start` on; returns the segment and the log end."""
         valid = start
         with open_batches(path) as file:
             try:
@@ -348,7 +348,7 @@ class PartitionLog:
                     valid, end = placed.end, placed.header.last_offset + 1
                     self._last = placed
             except KafkaLogError:
-                pass  # not yet whole
+                pass  # not complete yet
         return Segment(path, base, end, valid), end
 
     def _viewed(self, segments: tuple[Segment, ...], end: int) -> LogView:
@@ -369,7 +369,7 @@ class PartitionLog:
 
 
 def _repeated(look: Callable[[], LogView]) -> LogView:
-    """What a look finds; Kafka may remove a file while the folder is looked at."""
+    """Repeat a look at the folder if Kafka removes a file meanwhile."""
     for _ in range(_LOOKS):
         try:
             return look()
@@ -380,7 +380,7 @@ def _repeated(look: Callable[[], LogView]) -> LogView:
 
 
 def _sealed(logs: list[tuple[int, Path]]) -> list[Segment]:
-    """All segments but the last, each up to the next one."""
+    """All segments but the last, each ending at the next one."""
     return [
         Segment(path, base, after, size_of(path)) for (base, path), (after, _) in pairwise(logs)
     ]

@@ -1,7 +1,7 @@
 """The transactions that Kafka had decided to commit, from the partitions of `__transaction_state`.
 
-A coordinator records PrepareCommit first; from then on the transaction is committed. The markers in
-its partitions follow, and after a crash some are missing until Kafka starts again.
+A coordinator first records PrepareCommit, which commits the transaction. The markers in its
+partitions follow; after a crash some are missing until Kafka starts again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quafka_proto.records import CONTROL, read_header
 
 
 def read_decided(logs: Iterable[PartitionLog]) -> dict[int, set[tuple[str, int]]]:
-    """The partitions of each such transaction, by producer id.
+    """Read the partitions of each such transaction, by producer id.
 
     Raises:
         KafkaLogError: a batch is damaged, or has a record of an unknown version.

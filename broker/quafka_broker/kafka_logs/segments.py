@@ -1,4 +1,4 @@
-"""A partition's segments: which files there are, and how an offset or a time is found in one."""
+"""A partition's segments: lists their files, and finds offsets and times in them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Segment:
     Attributes:
         path: the `.log` file.
         base_offset: the offset in the file's name; its first batch may begin later.
-        next_offset: the base offset of the next segment; of the last one, the log end.
-        size: the bytes that are valid.
+        next_offset: the base offset of the next segment; for the last one, the log end.
+        size: the valid bytes.
     """
 
     path: Path
@@ -54,12 +54,12 @@ class Segment:
                 yield placed
 
     def position_of(self, file: BatchFile, offset: int, likely: int | None = None) -> int | None:
-        """The position of the first batch that ends at or after an offset; None: there is none.
+        """The position of the first batch that ends at or after an offset, or None.
 
-        `likely`: where a batch may begin with just this offset.
+        `likely`: a position where a batch with exactly this offset may begin.
 
         Raises:
-            KafkaLogError: a damaged batch is in front of it.
+            KafkaLogError: a damaged batch precedes it.
         """
         if likely is not None and self._begins(file, likely, offset):
             return likely
@@ -72,7 +72,7 @@ class Segment:
         start = 0
         if hint is not None and hint.offset < self.next_offset:
             placed = next(self.batches_from(file, hint.offset), None)
-            # A row that is true names a batch with that max timestamp.
+            # A correct row names a batch with that max timestamp.
             if placed is not None and placed.header.max_timestamp == hint.timestamp:
                 start = placed.position
         for placed in file.walk(start):
@@ -80,7 +80,7 @@ class Segment:
                 yield placed
 
     def newest(self, file: BatchFile) -> Placed | None:
-        """The first batch with the greatest timestamp; None: no batch has one.
+        """The first batch with the highest timestamp; None: no batch has one.
 
         Raises:
             KafkaLogError
@@ -115,7 +115,7 @@ class Segment:
         return hint.position if within else 0
 
     def _beside(self, suffix: str) -> Path:
-        # While Kafka swaps a cleaned segment in, all its files have a second suffix.
+        # While Kafka swaps in a cleaned segment, all its files have a second suffix.
         swapped = SWAP if self.path.name.endswith(SWAP) else ""
         return self.path.with_name(segment_name(self.base_offset, suffix) + swapped)
 
@@ -132,8 +132,8 @@ class SegmentFiles(NamedTuple):
 def list_files(folder: Path) -> SegmentFiles:
     """The segments of a folder, and its snapshots of producers.
 
-    A crash of Kafka's log cleaner can leave `.log.swap` files, which replace all segments in their
-    range, unless there is a `.log.cleaned` at or below them: then the cleaning was not complete.
+    A crash of Kafka's log cleaner can leave `.log.swap` files. They replace all segments in their
+    range, unless there is a `.log.cleaned` at or below them: then the cleaning was incomplete.
 
     Raises:
         KafkaLogError: the folder cannot be read.

@@ -26,7 +26,7 @@ def recover(
 
 
 def _valid(segment: Segment, *, verify: bool) -> tuple[int, int, Placed | None]:
-    """How many bytes of a segment are whole batches, the offset after the last one, and this."""
+    """The bytes of a segment that are whole batches, the next offset, and the last batch."""
     position, end, final = 0, segment.base_offset, None
     with open_batches(segment.path, segment.size) as file:
         start = 0 if verify else segment.last_indexed(file)

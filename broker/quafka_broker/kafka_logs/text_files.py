@@ -22,20 +22,20 @@ _ID_SIZE = 16
 
 
 class MetaProperties(NamedTuple):
-    """What `meta.properties` tells about a log folder."""
+    """The contents of a log folder's `meta.properties`."""
 
     version: int
     """0: a broker with ZooKeeper; 1: KRaft."""
     cluster_id: str
     """May be empty in version 0."""
     node_id: int
-    """-1: not given."""
+    """-1: missing."""
     directory_id: str
     """Empty before Kafka 3.7."""
 
 
 class EpochStart(NamedTuple):
-    """A leader epoch, and the first offset that was written in it."""
+    """A leader epoch, and the first offset written in it."""
 
     epoch: int
     start_offset: int
@@ -63,7 +63,7 @@ def _decoded(path: Path, content: bytes) -> str:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file of Java properties. Raises KafkaLogError."""
+    """Read a file of Java properties. Raises KafkaLogError."""
     found: dict[str, str] = {}
     joined = re.sub(r"\\\r?\n\s*", "", read_text(path))
     for line in joined.splitlines():
@@ -85,7 +85,7 @@ def _unescaped(text: str) -> str:
 
 
 def read_meta_properties(path: Path) -> MetaProperties:
-    """`meta.properties`. Raises KafkaLogError."""
+    """Read `meta.properties`. Raises KafkaLogError."""
     found = read_properties(path)
     version = _number(path, found.get("version", ""))
     if version not in (0, 1):
@@ -100,7 +100,7 @@ def read_meta_properties(path: Path) -> MetaProperties:
 
 
 def read_topic_id(path: Path) -> bytes | None:
-    """The topic's id in `partition.metadata`; None: there is no such file (before Kafka 2.8).
+    """Read the topic's id in `partition.metadata`; None without this file (before Kafka 2.8).
 
     Raises:
         KafkaLogError
@@ -120,7 +120,7 @@ def read_topic_id(path: Path) -> bytes | None:
 
 
 def read_leader_epochs(path: Path) -> tuple[EpochStart, ...]:
-    """`leader-epoch-checkpoint`; empty if there is no such file.
+    """Read `leader-epoch-checkpoint`; empty if there is no such file.
 
     Raises:
         KafkaLogError: also if epochs or offsets do not ascend.
@@ -135,7 +135,7 @@ def read_leader_epochs(path: Path) -> tuple[EpochStart, ...]:
 
 
 def read_offset_checkpoint(path: Path) -> dict[tuple[str, int], int]:
-    """An offset of each (topic, partition), as `log-start-offset-checkpoint` has them.
+    """Read an offset for each (topic, partition), as in `log-start-offset-checkpoint`.
 
     Empty if there is no such file. Raises KafkaLogError.
     """
@@ -149,7 +149,7 @@ def read_offset_checkpoint(path: Path) -> dict[tuple[str, int], int]:
 def _entries(path: Path) -> list[list[str]]:
     text = _text_if_there(path)
     if not text:
-        return []  # no such file, or Kafka has made it and has nothing to write yet
+        return []  # no such file, or Kafka has created it but written nothing yet
     lines = text.split("\n")
     version, count = _number(path, lines[0]), _number(path, lines[1] if len(lines) > 1 else "")
     if version != 0:

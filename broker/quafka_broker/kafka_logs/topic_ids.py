@@ -9,13 +9,13 @@ from quafka_broker.kafka_logs.text_files import read_topic_id
 
 
 class TopicIds:
-    """Reads each `partition.metadata` once, as long as it is the same file."""
+    """Reads each `partition.metadata` once, while it is the same file."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, int], bytes | None]] = {}
 
     def of(self, path: Path) -> bytes | None:
-        """The topic id in a file; None: there is no such file. Raises KafkaLogError."""
+        """The topic id in a file; None if there is no such file. Raises KafkaLogError."""
         try:
             found = path.stat()
         except FileNotFoundError:

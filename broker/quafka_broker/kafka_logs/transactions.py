@@ -1,7 +1,7 @@
-"""Which transactions of a partition are open, and which were aborted.
+"""The open and aborted transactions of a partition.
 
 Kafka writes a `.snapshot` of the producers when it begins a segment and when it stops, and a
-`.txnindex` with each segment. Behind the last snapshot the batches themselves tell.
+`.txnindex` with each segment. After the last snapshot, the batches are scanned.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class OpenTransactions:
     Attributes:
         offset: the end of the prefix.
         first_offsets: the first offset of each producer's open transaction.
-        aborted: those aborted since `since`, by marker.
-        since: the offset from which on batches were scanned.
+        aborted: the transactions aborted since `since`, by marker.
+        since: the offset from which batches were scanned.
     """
 
     def __init__(self, offset: int, producers: Iterable[ProducerEntry] = ()) -> None:
@@ -47,7 +47,7 @@ class OpenTransactions:
         self.aborted: list[AbortedTransaction] = []
 
     def last_stable(self, end: int) -> int:
-        """The last stable offset of a log with this end."""
+        """The last stable offset of a log that ends here."""
         return min(self.first_offsets.values(), default=end)
 
     def forget(self, end: int) -> None:
@@ -78,7 +78,7 @@ class OpenTransactions:
 
 
 def marker_of(file: BatchFile, placed: Placed) -> Marker | None:
-    """The marker in a control batch; None: it has another record, or none since compaction.
+    """The marker in a control batch; None if it has another record, or was emptied by compaction.
 
     Raises:
         KafkaLogError: the batch is damaged.
@@ -105,7 +105,7 @@ def newest_snapshot(
         try:
             return offset, read_snapshot(path)
         except KafkaLogError:
-            continue  # as Kafka does, which falls back to an older one
+            continue  # like Kafka, fall back to an older one
     return None
 
 
@@ -153,7 +153,7 @@ def indexed(path: Path, first: int) -> Iterator[AbortedTransaction]:
 def overlapping(
     rows: Sequence[AbortedTransaction], first: int, end: int
 ) -> Iterator[AbortedTransaction]:
-    """Those with records or markers from `first` on and before `end`; rows are by marker."""
+    """The transactions with records or markers in [first, end), from rows by marker."""
     for row in rows[bisect_left(rows, first, key=attrgetter("last_offset")) :]:
         if row.first_offset < end:
             yield row

@@ -1,4 +1,4 @@
-"""Ops 0x68 to 0x6A, between brokers: transactions that have partitions of several (ADR 47)."""
+"""Ops 0x68 to 0x6A, between brokers: transactions with partitions of several brokers (ADR 47)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_ONCE = 64
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinTransaction) -> JoinTransactionResp:
-    """At home: confirm that what the broker that asks has is in a transaction."""
+    """At home: confirm that the partitions of the sending broker are in a transaction."""
     partitions = await listed((topic.topic, p) for topic in op.topics for p in topic.partitions)
     if op.group:
         partitions.append((op.group, OF_GROUP))
@@ -52,7 +52,7 @@ async def join(state: BrokerState, context: OpContext, op: JoinTransaction) -> J
 async def finish(
     state: BrokerState, context: OpContext, op: FinishTransactions
 ) -> FinishTransactionsResp:
-    """At a branch's broker: end branches, as home has."""
+    """At a branch's broker: end branches with the outcome at home."""
     branches, errors = state.transactions.branches, list[int]()
     with context.tracer.start(semconv.COMMIT, context.trace):
         home = _sender(context, op.by)
@@ -66,7 +66,7 @@ async def finish(
 async def resolve(
     state: BrokerState, context: OpContext, op: ResolveTransactions
 ) -> ResolveTransactionsResp:
-    """At home: the outcomes of transactions of which the broker that asks has open branches."""
+    """At home: return the outcomes of transactions whose branches are open at the sender."""
     entries, org = state.transactions.table.entries, context.org_id
     broker = _sender(context, op.by)
     outcomes = (
@@ -82,7 +82,7 @@ def _sender(context: OpContext, by: str) -> str:
 
 
 def _resolved(found: Transaction | None, asked: Branch, broker: str) -> Resolved:
-    """The outcome for one branch. Of a finished transaction, that broker has lost the end."""
+    """The outcome for one branch. If the transaction is finished, that broker has lost its end."""
     if found is None or found.number != asked.number:
         return Resolved(Outcome.ABORTED)
     if found.start_ms >= 0 and found.producer_id == asked.producer_id:

@@ -20,7 +20,7 @@ _PER_SLICE = 20
 async def heartbeat(
     state: BrokerState, context: OpContext, op: ConsumerHeartbeat
 ) -> ConsumerHeartbeatResp:
-    """Join, stay or leave; answered when what the answer says is durable."""
+    """Join, stay or leave; answered when the content of the answer is durable."""
     with context.tracer.start(semconv.GROUP_HEARTBEAT, context.trace) as span:
         answer = await state.groups.consumer.heartbeat(context.org_id, op)
         if span.context is not None:

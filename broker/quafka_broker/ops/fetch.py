@@ -1,15 +1,15 @@
 """Op 0x03, fetch: park until there is enough to read, then read.
 
-One op carries all partitions of a Kafka fetch. It is answered when `min_bytes` can be read over
-all of them, when they have as many batches as an answer may hold, when one has an error, or after
-`max_wait_ms`. Batches are whole; the first batch of the first partition that has any is returned
-however large (KIP-74). Only durable records are read.
+One op carries all partitions of a Kafka fetch. It is answered when `min_bytes` can be read from all
+of them together, when they have as many batches as an answer may hold, when one has an error, or
+after `max_wait_ms`. Batches are whole; the first batch of the first partition that has any is
+returned regardless of its size (KIP-74). Only durable records are read.
 
 Reads of committed records end at the last stable offset. Under read_committed the list of aborted
 transactions is empty, not missing, if there are none.
 
 A partition whose source cannot be read yet (`PartitionSource.unready`) counts as one without new
-records, so that it delays no other; the fetch parks until the source wakes it.
+records, so that it does not delay others; the fetch parks until the source wakes it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READ_COMMITTED = 1
 _ASK_SECONDS = 0.2  # a fetch that must not wait allows a source this long for its bounds
 _READS_TRACED = 8
 _PARTITIONS_PER_SLICE = 200
-_TURN_NS = 1_000_000  # a shorter wait for a turn gets no span
+_TURN_NS = 1_000_000  # shorter waits for a turn get no span
 
 
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
@@ -90,9 +90,9 @@ class _Target:
 
     Attributes:
         counted: bytes that count for min_bytes.
-        counted_to: the offset up to which they are counted: of a partition that grows, only the
-            growth is counted.
-        asking: the question to the partition's source that must be answered before a read.
+        counted_to: the offset up to which bytes are counted, so that only the growth of a partition
+            is counted again.
+        asking: the request to the partition's source that must be answered before a read.
     """
 
     op: FetchOp
@@ -110,7 +110,7 @@ class _Target:
         return self.error != ErrorCode.NONE or self.diverging is not None
 
     def has_changed(self, committed: bool) -> bool:
-        """Whether the partition has records beyond those that are counted, or is ready by now."""
+        """Whether the partition has records beyond the counted ones, or is now ready."""
         if self.asking is not None:
             return self.asking.done()
         return self.partition is not None and self.partition.end(committed) > self.counted_to
@@ -133,7 +133,7 @@ class _Poll:
         self.targets: list[_Target] = []
 
     async def look(self) -> None:
-        """Look at every partition, in slices that let other tasks run."""
+        """Look at every partition, in slices."""
         slices = Slices(_PARTITIONS_PER_SLICE)
         for part in self._op.partitions:
             target = _target(self._state, self._org, part)
@@ -181,7 +181,7 @@ class _Poll:
                 target.partition.expect_growth()
 
     async def _look_at_changed(self, slices: Slices) -> None:
-        """Look again at what has changed unnoticed, in the slices before the fetch was parked."""
+        """Look again at partitions that have changed in the slices before the fetch was parked."""
         deleted = not self._state.leases.unchanged_since(self._stamp)
         for place, target in enumerate(self.targets):
             if deleted or target.has_changed(self._committed):
@@ -196,7 +196,7 @@ class _Poll:
         self._look(target)
 
     def _look(self, target: _Target) -> None:
-        """Count what can be read of a partition beyond what is counted already."""
+        """Count the readable bytes of a partition that are not counted yet."""
         partition = target.partition
         if target.final or partition is None:
             self._answerable = True
@@ -205,21 +205,21 @@ class _Poll:
             self._asking += 1
             return
         target.counted_to = max(target.counted_to, target.op.fetch_offset)
-        # As in Kafka, a partition counts for no more than may be returned of it.
+        # As in Kafka, a partition counts for no more bytes than may be returned of it.
         missing = min(target.op.max_bytes - target.counted, self._wanted - self._found)
         room = MOST_BATCHES - self._batches
         end = partition.end(self._committed)
         if target.counted_to >= end or missing <= 0 or room <= 0:
             return
         try:
-            if missing <= BATCH_HEADER_SIZE:  # one batch is enough: min_bytes is 1, as a rule
+            if missing <= BATCH_HEADER_SIZE:  # one batch is enough: min_bytes is usually 1
                 size, batches = missing, 1
             else:
                 size, batches = partition.readable(
                     target.counted_to, missing, room, self._committed
                 )
         except StorageError:
-            self._answerable = True  # reading will fail, too: the failure is the answer
+            self._answerable = True  # the read will fail, too, and its failure is the answer
             return
         target.counted_to = end
         target.counted += min(size, missing)
@@ -310,7 +310,7 @@ async def _read(
 
 
 def _error_if_asking(partition: PartitionSource) -> ErrorCode:
-    """Nothing to read yet, if the bounds are known; else an error that clients retry."""
+    """No records yet, if the bounds are known; otherwise an error that clients retry."""
     known = partition.high_watermark >= 0
     return ErrorCode.NONE if known else ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -318,7 +318,7 @@ def _error_if_asking(partition: PartitionSource) -> ErrorCode:
 def _produced_by(
     state: BrokerState, partition: PartitionSource, batches: Found
 ) -> list[BatchTrace] | None:
-    """The traces that wrote the first of these batches, as far as they are still known."""
+    """The traces that wrote the first of these batches, as far as they are remembered."""
     if not len(state.produced_by):
         return None
     found: list[BatchTrace] = []

@@ -60,7 +60,7 @@ async def describe(
 
 
 async def _description(group: ClassicGroup) -> DescribedGroup:
-    """Shows metadata and assignments of the selected protocol only, as Kafka does."""
+    """Describe a group; like Kafka, with metadata and assignments of the selected protocol only."""
     protocol = (group.protocol or "") if group.state in _BETWEEN else ""
     state = group.state
     return DescribedGroup(
@@ -84,7 +84,7 @@ async def _description(group: ClassicGroup) -> DescribedGroup:
 
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteGroups) -> DeleteGroupsResp:
-    """Delete groups, one by one, and what open transactions have for them."""
+    """Delete groups one by one, with their offsets in open transactions."""
     errors: list[int] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
@@ -128,7 +128,7 @@ async def delete_offsets(
             if not errors[-1] and (question.topic, partition) in entry.offsets:
                 places.append((question.topic, partition))
     if group.state == DEAD or group.subscribed() != used:
-        return await delete_offsets(state, context, op)  # members came or went meanwhile
+        return await delete_offsets(state, context, op)  # members have joined or left meanwhile
     if places:
         try:
             await state.groups.offsets.delete(context.org_id, op.group, places)

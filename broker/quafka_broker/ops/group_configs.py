@@ -70,5 +70,5 @@ async def list_groups(
 async def of_share_group(
     state: BrokerState, context: OpContext, op: ShareGroupConfigs
 ) -> ShareConfigs:
-    """How the records of a share group are delivered."""
+    """The configs for the delivery of a share group's records."""
     return state.group_configs.share(context.org_id, op.group)

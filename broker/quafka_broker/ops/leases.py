@@ -8,5 +8,5 @@ from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 
 
 async def handle(state: BrokerState, context: OpContext, op: HoldLease) -> HoldLeaseResp:
-    """Give or prolong a gateway's lease."""
+    """Grant or extend a gateway's lease."""
     return await state.leases.hold(context.org_id, context.peer, op)

@@ -4,7 +4,7 @@
 | --- | --- |
 | -1 latest | the high watermark; the last stable offset of read_committed clients |
 | -2 earliest, -4 earliest local | the log start: all of the log is local |
-| -3 max timestamp | the record with the greatest timestamp, and that timestamp |
+| -3 max timestamp | the record with the highest timestamp, and that timestamp |
 | -5 latest tiered, -6 earliest pending upload | -1: nothing is tiered |
 | 0 and above | the first record with a timestamp at or above it, and its timestamp |
 
@@ -75,7 +75,7 @@ async def _find(
     if op.timestamp in _TIERED:
         return ListOffsetsOpResp(-1)
     found = await _search(partition, op.timestamp)
-    if committed and found.offset >= partition.end(committed):  # it is not decided yet
+    if committed and found.offset >= partition.end(committed):  # the transaction is not decided yet
         return ListOffsetsOpResp(-1)
     return found
 

@@ -23,7 +23,7 @@ _PARTITIONS_PER_SLICE = 1_000
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeLogDir
 ) -> DescribeLogDirResp:
-    """Sum up the partitions, and read the file system's usage."""
+    """Sum the partitions' sizes, and read the file system's usage."""
     found: list[PartitionSizes] = []
     slices = Slices(_PARTITIONS_PER_SLICE)
     for topic, partitions in _wanted(state, context.org_id, op):

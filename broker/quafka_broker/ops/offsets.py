@@ -1,7 +1,7 @@
 """Ops 0x14, 0x15 and 0x1f: commit offsets, fetch committed offsets, drop a topic's offsets.
 
-A group's coordinator keeps all of its offsets, also those in topics of other brokers. For such a
-topic the gateway has checked with the topic's broker that the partition exists.
+A group's coordinator keeps all of its offsets, including those in topics of other brokers. For such
+a topic the gateway has checked with the topic's broker that the partition exists.
 
 A partition's error does not affect the others, unless the whole request is too large. All offsets
 of a commit become durable together. Long commits are checked in slices; the commits of a group
@@ -36,9 +36,9 @@ from quafka_telemetry import semconv
 from quafka_telemetry.slices import at_once, in_slices
 
 _MANY = 1_000
-"""Offsets in one answer above which it is made in slices."""
+"""The number of offsets above which an answer is built in slices."""
 _FEW = 20
-"""Offsets in one commit up to which it is checked in one step."""
+"""The number of offsets up to which a commit is checked in one step."""
 
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
@@ -65,7 +65,7 @@ _Begun = tuple[list[ErrorCode], asyncio.Future[list[int]] | None]
 
 
 def _begin_now(state: BrokerState, org: int, op: CommitOffsets) -> _Begun | None:
-    """Check and queue a short commit in one step; None where `_begin` must do it."""
+    """Check and queue a short commit in one step; None if `_begin` must do it."""
     groups = state.groups
     if len(op.offsets) > _FEW or groups.offsets.has_turns(org, op.group):
         return None
@@ -137,7 +137,7 @@ def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int |
 async def committed(
     state: BrokerState, context: OpContext, op: CommittedOffsets
 ) -> CommittedOffsetsResp:
-    """The last committed offsets. An unknown group has none, which is no error."""
+    """The last committed offsets. An unknown group has none, which is not an error."""
     if not op.group:
         return CommittedOffsetsResp([], ErrorCode.INVALID_GROUP_ID)
     entry = state.groups.find(context.org_id, op.group)
@@ -149,14 +149,14 @@ async def committed(
     asked = op.topics
     count = len(offsets) if asked is None else sum(len(each.partitions) for each in asked)
     if count > _MANY:
-        offsets = offsets.copy()  # commits go on meanwhile; an answer must not mix two of them
+        offsets = offsets.copy()  # commits continue meanwhile; an answer must not mix two of them
     if asked is None:
         answers = _every(state, context.org_id, offsets)
     else:
         answers = _asked(state, context.org_id, asked, offsets)
     if op.require_stable and state.transactions.table.with_offsets_of((context.org_id, op.group)):
         answers = _unstable(state, (context.org_id, op.group), answers)
-    if count <= _MANY:  # at once, on offsets that were not copied
+    if count <= _MANY:  # in one step, on offsets that were not copied
         return CommittedOffsetsResp(list(answers))
     return CommittedOffsetsResp(await in_slices(_collected(answers)))
 
@@ -241,7 +241,7 @@ def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
 async def delete_topic_offsets(
     state: BrokerState, context: OpContext, op: ForgetTopic
 ) -> ForgetTopicResp:
-    """Delete all groups' offsets in a deleted topic of another broker."""
+    """Delete the offsets of all groups in a deleted topic of another broker."""
     try:
         org, groups = context.org_id, state.groups
         await groups.offsets.delete_topic_elsewhere(org, groups.groups(org), op.topic, op.topic_id)

@@ -8,5 +8,5 @@ from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 
 
 async def handle(state: BrokerState, context: OpContext, op: OpenPlaces) -> OpenPlacesResp:
-    """Name the socket for descriptors, and give a token for it."""
+    """Return the name of the socket for descriptors, and a token for it."""
     return state.places.open(context.peer)

@@ -18,7 +18,7 @@ _LONGEST_NAME = 1_000
 
 
 async def handle(state: BrokerState, context: OpContext, _op: Probe) -> ProbeResp:
-    """Answer without parking, but for a look at the servers of topics from Redis."""
+    """Answer without parking, except for a look at the servers of topics from Redis."""
     runs = await asyncio.to_thread(version)
     health, snapshots = state.log.health(), state.snapshots
     transactions = figures_of(state.transactions, context.org_id)
@@ -53,7 +53,7 @@ async def _servers(state: BrokerState, org: int) -> list[ProbedServer]:
 
 
 def _folders(state: BrokerState, org: int) -> list[ProbedServer]:
-    """The log folders of Kafka, if the org has their topics."""
+    """Check the log folders of Kafka, if the org has their topics."""
     kafka = state.kafka
     if kafka is None or kafka.org != org:
         return []
@@ -64,7 +64,7 @@ def _folders(state: BrokerState, org: int) -> list[ProbedServer]:
 
 
 def _problem_of(look: asyncio.Future[str]) -> str:
-    """The result of a look; one that takes too long is ended."""
+    """The result of a look, which is cancelled if it takes too long."""
     if look.done():
         return look.result()
     look.cancel()

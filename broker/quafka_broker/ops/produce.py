@@ -1,7 +1,7 @@
 """Op 0x02, produce: check each partition's batch, append it, answer when it is durable.
 
 A partition's error does not affect the others. Batches of one partition reach the log in the order
-in which their ops arrived, even if some take long to check.
+in which their ops arrived, even if some take longer to check.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
-_PER_BATCH = 16  # the cost of a batch besides its records, in records
+_PER_BATCH = 16  # the cost of a batch without its records, in records
 _FULL = "the records of the org take as many bytes as its limit max.stored.bytes allows"
 
 
@@ -111,8 +111,8 @@ class _Request:
     def begin_now(self) -> list[_Begun] | None:
         """Check the batches of a short op, and append them to the log.
 
-        None where the op is not short, or earlier batches of its partitions wait: then
-        `begin_in_order` does it.
+        None if the op is not short, or earlier batches of its partitions wait: then call
+        `begin_in_order`.
         """
         parts = self._op.partitions
         if len(parts) > 1 and not self._is_short():
@@ -133,13 +133,13 @@ class _Request:
     async def begin_in_order(self) -> list[_Begun]:
         """Check the batches and append them to the log, after earlier ones of their partitions.
 
-        Called in the same turn as `begin_now`: no other op runs before the first await; from then
-        on, `in_order` keeps the order of ops.
+        Called in the same turn of the loop as `begin_now`: no other op runs before the first await;
+        from then on, `in_order` keeps the order of ops.
         """
         producer = self._producer
         if producer is None or self._is_prepared(producer):
             return await self._begin_in_order(None)
-        # Only the producer's own batches wait for what another broker answers.
+        # Only the producer's own batches wait for another broker's answer.
         with self._state.admissions.in_order([producer[:2]]) as ahead:
             if ahead:
                 await asyncio.wait(ahead)
@@ -167,7 +167,7 @@ class _Request:
         return begun
 
     def _join(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
-        """Have the partitions of several transactional batches join their transaction at once."""
+        """Add the partitions of several transactional batches to their transaction at once."""
         producer = self._producer
         if producer is None or not producer.implicit or len(verdicts) == 1:
             return
@@ -179,19 +179,19 @@ class _Request:
         self._state.transactions.admission.join_all(producer, batches)
 
     def _is_prepared(self, producer: ProduceRequest) -> bool:
-        """Whether the batches need not wait for the transaction, nor for others of it that do."""
+        """Whether the batches need not wait for the transaction or for others that do."""
         state = self._state
         return state.admissions.is_clear([producer[:2]]) and (
             state.transactions.admission.is_prepared(producer, self._batches)
         )
 
     def _batches(self) -> list[tuple[BatchHeader, PartitionId, str]]:
-        """The op's batches, which need not be checked yet, with their partitions and topics."""
+        """The op's batches, checked or not, with their partitions and topics."""
         batches: list[tuple[BatchHeader, PartitionId, str]] = []
         for part in self._op.partitions:
             topic = self._find_if_known(part)
             if topic is not None and not topic.source:
-                with suppress(Malformed):  # it will be refused
+                with suppress(Malformed):  # the batch will be refused
                     header = read_header(part.records)
                     batches.append((header, topic.partition_id(part.partition), topic.name))
         return batches
@@ -204,7 +204,7 @@ class _Request:
                 verdicts[at] = _refusal(refused)
 
     def _is_short(self) -> bool:
-        """Whether an op of several partitions can be checked without a turn for others."""
+        """Whether an op of several partitions can be checked without yielding."""
         parts = self._op.partitions
         if len(parts) > _APPENDS_A_SLICE or sum(len(p.records) for p in parts) > SHORT_BYTES:
             return False
@@ -218,7 +218,7 @@ class _Request:
                 yield topic.partition_id(part.partition)
 
     def _find_if_known(self, part: ProduceOp) -> Topic | None:
-        """The topic that has this partition."""
+        """The topic that has this partition, or None."""
         topic = self._state.registry.find(self._org, part.topic, part.topic_id)
         return topic if topic is not None and topic.has(part.partition) else None
 
@@ -229,7 +229,7 @@ class _Request:
         return _refusal(RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _check(self, part: ProduceOp, topic: Topic | None) -> Verdict | ProduceOpResp | None:
-        """The verdict on a partition's batch; None where the check takes long."""
+        """The result of a batch's check; None if the check takes long."""
         if topic is None:
             return self._unknown(part)
         policy = self._state.configs.policy(topic)
@@ -293,7 +293,7 @@ class _Request:
 
 
 async def _finish(begun: list[_Begun]) -> list[ProduceOpResp]:
-    """The answers to an op, when they are known."""
+    """Wait for the answers to an op."""
     await _wait_for_last(begun)
     answers: list[ProduceOpResp] = []
     for write in begun:
@@ -321,7 +321,7 @@ async def _wait_for_last(begun: list[_Begun]) -> None:
     for write in reversed(begun):
         if isinstance(write, _Write) and write.pending is not None:
             if len(begun) > 1:
-                with suppress(StorageError, RefusedError, SequenceError):  # `_finish` meets it
+                with suppress(StorageError, RefusedError, SequenceError):  # `_finish` handles it
                     await write.pending
             return
 
@@ -353,7 +353,7 @@ def _refusal(error: BatchError | SequenceError | RefusedError | StorageError) ->
 
 
 def _out_of_order(error: SequenceError, partition: PartitionSource) -> ProduceOpResp:
-    # Java waits for the log start before it begins another epoch.
+    # The Java client waits for the log start before it begins another epoch.
     return replace(_refusal(error), log_start_offset=partition.log_start)
 
 
@@ -385,10 +385,10 @@ def _describe(
 
 
 def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[WriteTimes]) -> None:
-    """Trace the log's writes; other produce ops share them, and each trace has its own spans.
+    """Trace the log's writes, which ops share; each trace has its own spans.
 
-    The time between the beginning of the commit and of the write was spent in the queue, until
-    the write before had ended.
+    The time from the start of the commit to that of the write was spent in the queue, until the
+    previous write had ended.
     """
     for write in writes[:_WRITES_TRACED]:
         shared = {semconv.COMMIT_APPENDS: write.appends, semconv.COMMIT_BYTES: write.bytes}

@@ -12,7 +12,7 @@ _LAST_EPOCH = 0x7FFF
 
 
 async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
-    """Allocate an id that no other producer gets, if the org may have one; or advance the epoch."""
+    """Allocate a unique id, if the org may have one; or advance the epoch."""
     ours = state.producer_ids.is_allocated(op.producer_id)
     if ours and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
         return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)

@@ -33,14 +33,14 @@ _STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def watch(state: BrokerState, context: OpContext, op: WatchSecurity) -> WatchSecurityResp:
-    """Answer with changes of the orgs that the node may serve, once there are some."""
+    """Answer with the changes of the orgs that the node may serve, once there are any."""
     if state.security.journal.incomplete:
         raise OpFailedError(_STORAGE_ERROR)
     security = state.security
     if op.wants_secret:
         try:
             await security.make_secret()
-        except StorageError as e:  # gateways go on with secrets of their own
+        except StorageError as e:  # gateways continue with their own secrets
             log.warning("the secret of the gateways cannot be written now: %s", e)
     answer = await security.watchers.watch(context.peer, op)
     return replace(answer, secret=security.table.secret) if op.wants_secret else answer
@@ -104,7 +104,7 @@ def _check_number(changes: Sequence[object]) -> None:
 
 
 def _reached(state: BrokerState, context: OpContext) -> tuple[int, bytes]:
-    """The version and incarnation that include what has just been changed."""
+    """The version and incarnation that include the last change."""
     security = state.security
     return security.table.version, security.watchers.incarnation(context.peer)
 

@@ -1,4 +1,4 @@
-"""Ops 0x8C and 0x8D: heartbeats of members of share groups (KIP-932), and the groups."""
+"""Ops 0x8C and 0x8D: heartbeats and descriptions of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PER_SLICE = 20
 async def heartbeat(
     state: BrokerState, context: OpContext, op: ShareHeartbeat
 ) -> ConsumerHeartbeatResp:
-    """Join, stay or leave; answered when what the answer says is durable."""
+    """Join, stay or leave; answered when the content of the answer is durable."""
     beat = ConsumerHeartbeat(
         op.group, op.member_id, op.member_epoch, rack_id=op.rack_id, topics=op.topics,
         client_id=op.client_id, client_host=op.client_host, is_whole=op.is_whole, known=op.known,

@@ -50,7 +50,7 @@ from quafka_telemetry.tracing import fail_with
 
 _PARTITIONS_PER_SLICE = 50
 _AT_ONCE = 200
-"""Partitions that are changed by one write."""
+"""Partitions that one write changes."""
 
 _Named = SharePlace | AcknowledgePartition | ReleasePartition | NewShareOffset
 
@@ -138,7 +138,7 @@ async def acknowledge(
 async def _acknowledge(
     state: BrokerState, group: GroupKey, op: AcknowledgeRecords, terms: Terms
 ) -> list[int]:
-    """The acknowledgements of many partitions are written together."""
+    """Acknowledge records, writing those of many partitions together."""
     codes: list[int] = []
     for at in range(0, len(op.partitions), _AT_ONCE):
         await state.log.wait_for_room(group[0])
@@ -175,7 +175,7 @@ async def _acknowledge_one(
 
 
 async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) -> ReleaseRecordsResp:
-    """Take back what a member has."""
+    """Take back the records of a member."""
     group = _group(context, op.group, op.member_id)
     shares = state.shares
     if not op.partitions:
@@ -199,7 +199,7 @@ async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) ->
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeShareOffsets
 ) -> DescribeShareOffsetsResp:
-    """Describe where a group is in partitions."""
+    """Describe the state of a group in partitions."""
     group = (context.org_id, op.group)
     places: Iterable[SharePlace]
     if op.partitions is None:
@@ -234,7 +234,7 @@ def _described(state: BrokerState, group: GroupKey, part: SharePlace) -> ShareOf
 async def alter(
     state: BrokerState, context: OpContext, op: AlterShareOffsets
 ) -> ShareOffsetsChangedResp:
-    """Let a group without members go on at other offsets."""
+    """Make a group without members continue at other offsets."""
     group = (context.org_id, op.group)
     codes: list[int] = []
     starts: dict[Place, int] = {}
@@ -266,7 +266,7 @@ async def alter(
 async def delete(
     state: BrokerState, context: OpContext, op: DeleteShareOffsets
 ) -> ShareOffsetsChangedResp:
-    """Forget where a group is."""
+    """Delete the state of a group in partitions."""
     group = (context.org_id, op.group)
     codes: list[int] = []
     places: list[Place] = []

@@ -50,7 +50,7 @@ async def pin_org(state: BrokerState, context: OpContext, _op: PinOrg) -> PinSna
 
 
 async def read(state: BrokerState, context: OpContext, op: ReadPinned) -> ReadPinnedResp:
-    """Read what a pin holds; its lease begins anew."""
+    """Read the contents of a pin, and renew its lease."""
     folder = _own(state, context, op.pin, WHOLE_LOG)
     if min(op.segment, op.position) < 0 or not 0 < op.size <= MAX_READ:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
@@ -64,7 +64,7 @@ async def read(state: BrokerState, context: OpContext, op: ReadPinned) -> ReadPi
 async def read_org_pinned(
     state: BrokerState, context: OpContext, op: ReadOrgPinned
 ) -> ReadOrgPinnedResp:
-    """Read one org's entries; the pin's lease begins anew."""
+    """Read one org's entries, and renew the pin's lease."""
     folder = _own(state, context, op.pin, context.org_id)
     if min(op.segment, op.first_row, op.skip) < 0 or not 0 <= op.size <= MAX_READ:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
@@ -120,9 +120,9 @@ async def _unpin(state: BrokerState, context: OpContext, name: str, org: int) ->
 
 
 def _own(state: BrokerState, context: OpContext, name: str, org: int) -> Path:
-    """The folder of a pin that is the node's own, and of this org.
+    """The folder of a pin that belongs to the node and to this org.
 
-    Only what can be the name of a pin may become part of a path.
+    Only a valid name of a pin may become part of a path.
     """
     found = pins.owner_of(name)
     if found is None:

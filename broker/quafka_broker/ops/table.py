@@ -215,9 +215,9 @@ def handlers(
 def serve(
     handler: Handler, state: BrokerState, context: OpContext, op: Any
 ) -> Awaitable[WireStruct]:
-    """Run a handler for an org. Org 0 is the broker's own: no gateway may name it.
+    """Run a handler for an org. Org 0 is the broker's own; no gateway may name it.
 
-    Not a coroutine: each one on the way to a wait makes the step after that wait dearer.
+    Not a coroutine: each coroutine on the way to a wait makes the step after it more expensive.
     """
     if not INTERNAL_ORG < context.org_id <= LAST_ORG:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)

@@ -148,7 +148,7 @@ def _exists(name: str) -> CreateTopicResp:
 async def _named(
     state: BrokerState, org: int, name: str, create: bool, at_most: int | None
 ) -> tuple[TopicDescription, int]:
-    """A topic's description, and the number of partitions that were created for it."""
+    """A topic's description, and the number of partitions created for it."""
     missing = _missing(state, org, name, create, at_most)
     if missing is not None:
         return missing, 0

@@ -80,7 +80,7 @@ async def add_partitions(
         skipped = ErrorCode.OPERATION_NOT_ATTEMPTED
         codes = chain(
             (each if isinstance(each, ErrorCode) else skipped for each in asked),
-            # Clients do not retry POLICY_VIOLATION: brokers' settings rule the transaction out.
+            # Clients do not retry POLICY_VIOLATION: the brokers' settings exclude the transaction.
             (ErrorCode.POLICY_VIOLATION if its in unknown else skipped for _, its in far),
         )
         return AddPartitionsResp(await listed(map(int, codes)))
@@ -98,7 +98,7 @@ async def add_partitions(
 
 
 def _elsewhere(op: AddPartitions) -> Iterator[tuple[tuple[str, int], str]]:
-    """The partitions of other brokers, and the node ids of these."""
+    """The partitions of other brokers, and the node ids of these brokers."""
     for broker in op.elsewhere or ():
         for topic in broker.topics:
             for number in topic.partitions:
@@ -106,7 +106,7 @@ def _elsewhere(op: AddPartitions) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 def _unknown_brokers(state: BrokerState, op: AddPartitions) -> set[str]:
-    """Those of the op that are not in `mesh.brokers`."""
+    """The brokers of the op that are not in `mesh.brokers`."""
     if not op.elsewhere:
         return set()
     return {broker.node_id for broker in op.elsewhere} - set(state.transactions.others)
@@ -115,9 +115,9 @@ def _unknown_brokers(state: BrokerState, op: AddPartitions) -> set[str]:
 def _partitions(
     state: BrokerState, org: int, topics: Iterable[TopicPartitions]
 ) -> Iterator[AddedPartition | ErrorCode]:
-    """The partitions by their ids, or why they cannot be in a transaction.
+    """The partitions by their ids, or the reason why they cannot be in a transaction.
 
-    Producers retry UNKNOWN_TOPIC_OR_PARTITION; transactions can write to topics of the log only.
+    Producers retry UNKNOWN_TOPIC_OR_PARTITION; transactions can only write to topics of the log.
     """
     for each in topics:
         topic = state.registry.by_name(org, each.topic)
@@ -165,7 +165,7 @@ async def commit_offsets(
 
 
 def _member_error(state: BrokerState, org: int, op: CommitTxnOffsets) -> ErrorCode:
-    """The error of a member; producers that name none are not checked (before KIP-447)."""
+    """The error of a member. Producers that name no member (before KIP-447) are not checked."""
     if not op.group:
         return ErrorCode.INVALID_GROUP_ID
     if op.generation < 0 and not op.member_id and not op.instance_id:
@@ -205,9 +205,9 @@ async def end(state: BrokerState, context: OpContext, op: EndTransaction) -> End
 async def write_markers(
     state: BrokerState, context: OpContext, op: WriteMarkers
 ) -> WriteMarkersResp:
-    """End what a producer has open, as an administrator.
+    """End the open transaction of a producer, as an administrator.
 
-    A transaction that is known is aborted as a whole, so that it is never torn.
+    A known transaction is aborted as a whole, so that it is never torn.
     """
     org, transactions = context.org_id, state.transactions
     asked = await listed(_partitions(state, org, op.topics))

@@ -8,7 +8,7 @@ class OffsetGoneError(Exception):
 
 
 class StorageError(Exception):
-    """The log cannot store the records, and holds none of them; or it cannot return them.
+    """The log cannot store the records and has none of them, or cannot return them.
 
     Kafka's KAFKA_STORAGE_ERROR.
     """
@@ -22,7 +22,7 @@ class InDoubtError(StorageError):
 
 
 class MovedError(StorageError):
-    """Another broker has the log now; this one holds none of the records.
+    """Another broker has the log now; this one has stored none of the records.
 
     Kafka's NOT_LEADER_OR_FOLLOWER.
     """

@@ -1,7 +1,7 @@
-"""The gaps of a partition: offsets whose batches compaction has removed. Pure.
+"""The gaps of a partition: offsets of batches that compaction has removed. Pure.
 
-A gap's records keep their ids and offsets, so nothing else shifts; reads continue behind the gap.
-The value is immutable: a thread that reads it sees one state. A gap takes 16 bytes.
+A gap's records keep their ids and offsets, so other offsets do not shift; reads continue after the
+gap. The value is immutable, so a reading thread sees one consistent state. A gap takes 16 bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Range = tuple[int, int]
 
 
 class Gaps:
-    """Ascending ranges of offsets that do not touch."""
+    """Ascending ranges of offsets that are not adjacent."""
 
     __slots__ = ("_ends", "_firsts")
 
@@ -44,7 +44,7 @@ class Gaps:
         return sum(self._ends) - sum(self._firsts)
 
     def end_of(self, offset: int) -> int:
-        """The first offset at or above this one that is in no gap."""
+        """The first offset from this one on that is in no gap."""
         at = bisect_right(self._firsts, offset) - 1
         return max(offset, self._ends[at]) if at >= 0 else offset
 
@@ -103,7 +103,7 @@ class Gaps:
 
 
 def _swapped(column: array[int]) -> array[int]:
-    """A copy in the other byte order, where this machine's is little-endian."""
+    """A copy in the other byte order on little-endian machines."""
     copied = column[:]
     if sys.byteorder == "little":
         copied.byteswap()
@@ -111,4 +111,4 @@ def _swapped(column: array[int]) -> array[int]:
 
 
 NO_GAPS = Gaps()
-"""The gaps of most partitions, which are recognised by this object."""
+"""The gaps of most partitions, which have this very object."""

@@ -1,8 +1,8 @@
 """A set of global message ids: Roaring bitmaps, one for each window of 2^32 ids with a member.
 
-A set nearly always has one window. CRoaring's own 64-bit bitmaps take almost twice the memory where
-the ids of many partitions are interleaved, as they are here. The serialized form is the same, byte
-for byte: CRoaring's portable 64-bit format.
+A set nearly always has one window. CRoaring's own 64-bit bitmaps take almost twice the memory if
+the ids of many partitions are interleaved, as they are here. The serialized form is CRoaring's
+portable 64-bit format, byte for byte.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GlobalIds:
         raise IndexError("the set has fewer ids")
 
     def rank(self, global_id: int) -> int:
-        """The number of ids at or below this one."""
+        """The number of ids up to this one."""
         above, low = divmod(global_id, _WINDOW)
         count = 0
         for high, ids in self._windows:
@@ -56,7 +56,7 @@ class GlobalIds:
         return count
 
     def next_from(self, global_id: int) -> int | None:
-        """The first id at or above this one; None if the set has none."""
+        """The first id from this one on, or None."""
         above, low = divmod(global_id, _WINDOW)
         for high, ids in self._windows:
             if high > above:

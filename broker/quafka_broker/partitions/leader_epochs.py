@@ -1,4 +1,4 @@
-"""Leader epochs (KIP-320): whether client and broker have seen the same log. Pure.
+"""Leader epochs (KIP-320), which show whether client and broker have seen the same log. Pure.
 
 A broker begins an epoch at each start that may have lost acknowledged records
 (`wal/epoch_file.py`). Global ids ascend in the order of the log, so one short list gives the first
@@ -53,7 +53,7 @@ class LeaderEpochs:
         self._firsts.append(first_id)
 
     def drop_below(self, first_id: int) -> None:
-        """Drop the epochs of which all records are gone: no id is below this one."""
+        """Drop the epochs whose records are all gone: no id is below this one."""
         gone = max(0, bisect_right(self._firsts, first_id) - 1)
         del self._epochs[:gone], self._firsts[:gone]
 
@@ -103,7 +103,7 @@ class LeaderEpochs:
         return self.epoch_of(partition.global_id_at(offset))
 
     def check(self, current: int) -> ErrorCode:
-        """The answer to a client whose leader epoch is `current`; -1: the client gives none."""
+        """The answer to a client whose leader epoch is `current`; -1: the client sends none."""
         if current in (_UNKNOWN, self.current):
             return ErrorCode.NONE
         if current < self.current:
@@ -111,7 +111,7 @@ class LeaderEpochs:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_of(self, partition: Partition, epoch: int) -> EpochEnd:
-        """The greatest epoch of a partition's records at or below this one, and where it ends.
+        """The highest epoch of a partition's records up to this one, and its end.
 
         If all their records are below the log start, the answer is the requested epoch and the
         log start, as in Kafka. An epoch that has not begun gives UNDEFINED.

@@ -1,4 +1,4 @@
-"""Waits of parked fetches: a future and a deadline each, around the table in `purgatory`."""
+"""Waits of parked fetches: a future and a deadline for each, around the table in `purgatory`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.wakeups import Wakeups
 
 _TICK = 0.005
-"""Seconds by which a wait may last longer than the client asked for."""
+"""Seconds by which a wait may exceed the one that the client requested."""
 
 
 class ParkedFetches:
@@ -39,9 +39,9 @@ class ParkedFetches:
         return WaitingFetch(self, partitions, deadline)
 
     def wake(self, partitions: Iterable[PartitionId]) -> None:
-        """Wake the fetches of partitions that have grown, have another log start or are deleted.
+        """Wake the fetches of partitions that have grown, have a new log start or are deleted.
 
-        They continue within the call, for a slice; the others in later turns of the loop.
+        They continue within the call for a slice, the rest in later turns of the loop.
         """
         woken = self._purgatory.mark_changed(partitions)
         if woken:
@@ -52,7 +52,7 @@ class ParkedFetches:
         return partition in self._purgatory
 
     def drain(self) -> None:
-        """End all waits, including those of fetches to come."""
+        """End all waits, including those of future fetches."""
         self._wakeups.wake(fetch.wake for fetch in self._purgatory.drain())
 
     def wake_one(self, fetch: WaitingFetch) -> None:
@@ -67,7 +67,7 @@ class ParkedFetches:
         return self._deadlines.add(fetch.deadline, partial(self._wakeups.wake, (fetch.wake,)))
 
     def remove(self, fetch: WaitingFetch) -> None:
-        """Remove a fetch that was added."""
+        """Remove a parked fetch."""
         self._purgatory.remove(fetch)
 
 
@@ -110,10 +110,10 @@ class WaitingFetch(ParkedFetch):
         return self.is_over(asyncio.get_running_loop().time())
 
     def wake_in_turn(self) -> None:
-        """End `changed`'s wait, after those that are woken already."""
+        """End the wait of `changed`, after fetches that are already woken."""
         self._fetches.wake_one(self)
 
     def wake(self) -> None:
-        """End `changed`'s wait."""
+        """End the wait of `changed`."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)

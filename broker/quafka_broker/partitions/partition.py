@@ -83,15 +83,15 @@ class Partition:
 
     def __init__(self, id: PartitionId, log_start: int = 0) -> None:  # noqa: A002
         self.id = id
-        # The base, and the ids that count from it, are replaced together: a reader in another
-        # thread sees both from before a change, or both from after it.
+        # The base and the ids that count from it are replaced together: a reader in another thread
+        # sees both from before a change, or both from after it.
         self._start = (log_start, GlobalIds())
         self.high_watermark = log_start
         self.batches = SparseIndex()
         self.transactions: PartitionTransactions | None = None
         """None until the partition has a transactional batch."""
         self.gaps = NO_GAPS
-        """The offsets whose batches compaction has removed. The last batch always stays."""
+        """The offsets whose batches compaction has removed. The last batch is always kept."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -110,7 +110,7 @@ class Partition:
         return self._start[0]
 
     def add(self, row: IndexRow) -> None:
-        """Append a batch, whose ids are dense from `row.global_id` on and above all others."""
+        """Append a batch. Its ids are dense from `row.global_id` on, and above all others."""
         self._start[1].add_range(row.global_id, row.global_id + row.record_count)
         newest = row.max_timestamp if row.length > BATCH_HEADER_SIZE else -1
         self.batches.add(self.high_watermark, row.record_count, newest, row.length)
@@ -140,7 +140,7 @@ class Partition:
         self.gaps = self.gaps.joined([(base - count, base)])
 
     def compacted(self, ranges: Iterable[Range]) -> None:
-        """The batches of these offsets, below the high watermark, have been removed."""
+        """Record that the batches of these offsets, below the high watermark, have been removed."""
         gaps = self.gaps.joined(ranges)
         self.take_gaps(gaps, self.markers_in(gaps))
 
@@ -149,10 +149,10 @@ class Partition:
         return [] if self.transactions is None else self.transactions.markers_in(gaps)
 
     def take_gaps(self, gaps: Gaps, markers: Iterable[int]) -> None:
-        """Take all gaps, which include the known ones, and the `markers_in` them.
+        """Take over all gaps, which include the known ones, and the `markers_in` them.
 
-        An aborted transaction without its marker is forgotten: consumers would take the producer's
-        next transaction for the aborted one.
+        An aborted transaction without its marker is dropped: consumers would mistake the producer's
+        next transaction for it.
         """
         self.gaps = gaps.from_offset(self.log_start)
         if self.transactions is not None:
@@ -170,8 +170,8 @@ class Partition:
     def advance_log_start(self, offset: int) -> None:
         """Drop the records below `offset`; no other record's offset changes.
 
-        An offset at or below the log start changes nothing. An offset above the high watermark
-        moves that, too: the records between existed, and are gone.
+        An offset up to the log start changes nothing. An offset above the high watermark also moves
+        the high watermark: the records in between existed, and are gone.
         """
         base, ids = self._start
         if offset <= base:

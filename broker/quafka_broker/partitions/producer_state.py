@@ -1,4 +1,4 @@
-"""The remembered state of idempotent producers: batches, and what a checkpoint keeps of them."""
+"""The remembered state of idempotent producers: their batches, and the form in checkpoints."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ProducerKey = tuple[PartitionId, int]
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A remembered batch: its sequence numbers, its greatest timestamp and its first offset.
+    """A remembered batch: its sequence numbers, highest timestamp and first offset.
 
-    `offset` is None until the batch is in the log. `failure`: why it may never be.
+    `offset` is None until the batch is in the log. `failure`: why that may never happen.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Batch:
         raise type(self.failure or StorageError())(str(self.failure))
 
     def settle(self, outcome: Outcome) -> None:
-        """Set the offset or the failure; whoever waits continues in the next turn of the loop."""
+        """Set the offset or the failure; waiters continue in the next turn of the loop."""
         if isinstance(outcome, StorageError):
             self.failure = outcome
         else:
@@ -70,7 +70,7 @@ class Producer:
 class ProducerState(NamedTuple):
     """A producer's state in one partition, as a checkpoint keeps it.
 
-    `batches`: first and last sequence, greatest timestamp, and offset of each; oldest first.
+    `batches`: first and last sequence, highest timestamp, and offset of each, oldest first.
     """
 
     producer_id: int
@@ -85,10 +85,10 @@ class OrgProducers:
 
     Attributes:
         known: by last use.
-        lapsed: producers without a stored batch to compare with, and the sequence that must come
-            next; None: any may, because the producer has expired.
-        refused: producers that may have been evicted and were refused, and in which epoch.
-        evicted_below: the ids of all evicted producers are below it.
+        lapsed: producers without a stored batch to compare with, and the next sequence; None: any
+            sequence, because the producer has expired.
+        refused: producers that may have been evicted and were refused, with their epoch.
+        evicted_below: the ids of all evicted producers are below this one.
     """
 
     known: dict[ProducerKey, Producer] = field(default_factory=dict[ProducerKey, Producer])

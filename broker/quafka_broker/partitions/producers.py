@@ -1,7 +1,7 @@
 """Idempotent producers: a batch sent twice is stored once (KIP-98, KIP-360).
 
 The last five batches of each producer id are remembered in each partition, including batches that
-are still pending. This state is made from the log's index rows and kept in checkpoints, so it
+are still pending. This state is built from the log's index rows and kept in checkpoints. So it
 survives restarts, and retention, which removes the rows. Pure: no I/O; callers pass the time.
 
 | the producer | its batch | answer |
@@ -23,7 +23,7 @@ evicted producer repeats must not be stored twice. Only an upper bound of the ev
 remembered. The first batch of a producer below it is refused in each partition, and so are all its
 batches up to that epoch. The batches of its next epoch are stored. Java and librdkafka begin a new
 epoch at once on UNKNOWN_PRODUCER_ID; librdkafka raises a fatal error instead if a batch in flight
-may have been stored. So eviction costs an honest producer a round trip, and never duplicates a
+may have been stored. So eviction costs an honest producer one round trip, and never duplicates a
 record.
 
 Batches written between a snapshot and its restore are lost, so none of them can be stored twice.
@@ -74,17 +74,17 @@ class Producers:
         now_ms: Callable[[], int] = _now_ms,
         expiration_ms: int = 86_400_000,
     ) -> None:
-        """`limit`: per org; a producer that writes to two partitions counts twice."""
+        """`limit`: producers per org; one that writes to two partitions counts twice."""
         self._orgs: dict[int, OrgProducers] = {}
         self._ids: dict[PartitionId, set[int]] = {}
         self._limit = limit
         self._limits: dict[int, int] = {}
-        """Of the orgs that have one of their own."""
+        """Limits of orgs that have their own."""
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
         self._evicted_below = 0  # for orgs without an entry
         self.evictions_unknown = False
-        """The checkpoint with the bound was lost: any producer may have been evicted."""
+        """Whether the checkpoint with the bound was lost: any producer may have been evicted."""
         self.forgotten_below = 0
         """Any producer with an id below may have been known before."""
         self.restored_below = 0
@@ -92,8 +92,8 @@ class Producers:
         self.may_lack: Callable[[PartitionId, int], bool] = lambda _partition, _offset: False
         """Whether the records after an offset may have been lost with their disk."""
         self.ours_below = _NO_LIMIT
-        """Any producer with an id from here on may have been known, too: another broker
-        assigned the id at an unknown time."""
+        """Any producer with an id from here on may also have been known: another broker assigned
+        the id at an unknown time."""
 
     def __len__(self) -> int:
         """The number of remembered producers; one in two partitions counts twice."""
@@ -109,7 +109,7 @@ class Producers:
         return self._org(key[0]).known.get(key)
 
     def limit_org(self, org: int, limit: int) -> None:
-        """Remember at most so many producers of an org, and at least one."""
+        """Remember at most this many producers of an org, and at least one."""
         if limit == self._limit:
             self._limits.pop(org, None)
         else:
@@ -179,7 +179,7 @@ class Producers:
                 f"sequence {sequence} came where {expected}, which failed, is next",
             )
         if partition.generation:
-            return  # it may have begun with the deleted topic of this name
+            return  # the producer may have begun with a deleted topic of this name
         if header.producer_id < self.restored_below:
             return
         if not self.forgotten_below <= header.producer_id < self.ours_below:
@@ -214,7 +214,7 @@ class Producers:
     # --- batches ----------------------------------------------------------------------------
 
     def begin_append(self, partition: PartitionId, header: BatchHeader) -> Settle:
-        """Remember a batch that is about to be appended; the result is called with the outcome."""
+        """Remember a batch before its append; returns a function to call with the outcome."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, header.max_timestamp)
         self._remember(partition, header.producer_id, header.producer_epoch, batch)
@@ -235,19 +235,19 @@ class Producers:
     def fence(self, partitions: Iterable[PartitionId], producer_id: int, epoch: int) -> None:
         """Refuse batches of earlier epochs: markers with this epoch have ended a transaction.
 
-        A marker is no batch with a sequence: the batches of its epoch go on as they were.
+        A marker has no sequence: the batches of its epoch continue as before.
         """
         for partition in partitions:
             known = self._find((partition, producer_id))
             if known is not None and known.epoch < epoch:
-                # The end of a transaction has waited for its batches: none of them is pending.
+                # A transaction ends only after its batches: none of them is pending.
                 known.epoch, known.batches, known.before = epoch, [], None
 
     def _settle(self, key: ProducerKey, batch: Batch, outcome: Outcome) -> None:
         """Apply the outcome of an append."""
         batch.settle(outcome)
         if isinstance(outcome, InDoubtError):
-            return  # it may be in the log, so no other batch may take its place
+            return  # the batch may be in the log, so no other batch may take its place
         owner = self._find(key)
         while owner is not None and batch not in owner.batches:
             owner = owner.before
@@ -255,7 +255,7 @@ class Producers:
             if owner is not None:
                 owner.before = None
             return
-        # The batch is not in the log; nor are its successors, which the log refuses with it.
+        # The batch is not in the log, nor are its successors, which the log refuses with it.
         if owner is None:
             return
         while owner.batches and owner.batches.pop() is not batch:
@@ -278,7 +278,8 @@ class Producers:
             producer = Producer(epoch, now, before=producer if batch.offset is None else None)
         producer.used_ms = now
         producer.batches.append(batch)
-        # Pending batches may still be refused, or be missing from a checkpoint: they evict none.
+        # Pending batches may still be refused, or be missing from a checkpoint: they evict no
+        # producers.
         stored = sum(known.offset is not None for known in producer.batches)
         del producer.batches[: max(0, stored - _REMEMBERED)]
         self._put(key, producer)
@@ -299,7 +300,7 @@ class Producers:
     # --- dropping ---------------------------------------------------------------------------
 
     def expire(self, used_before_ms: int) -> int:
-        """Drop producers not used since then, and count them.
+        """Drop producers unused since then; returns their number.
 
         The setting is Kafka's `producer.id.expiration.ms`.
         """
@@ -328,7 +329,7 @@ class Producers:
             org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
 
     def begin_ids(self, ids: range) -> None:
-        """This broker assigns these ids from now on; none of them is in use yet."""
+        """Note that this broker assigns these ids from now on; none is in use yet."""
         # Producers from before this start may have lost batches to retention.
         self.forgotten_below, self.ours_below = ids.start, ids.stop
         if self.evictions_unknown:
@@ -389,8 +390,8 @@ class Producers:
             self._put((partition, producer_id), Producer(epoch, used_ms, remembered))
 
     def dump_evicted(self) -> list[tuple[int, int]]:
-        """Orgs with evicted producers, and the bound of their ids; org 0 stands for orgs without
-        an entry."""
+        """Orgs with evicted producers, each with the bound of their ids; org 0 stands for orgs
+        without an entry."""
         below = {0: self._evicted_below}
         below.update((number, org.evicted_below) for number, org in self._orgs.items())
         return [(number, id_) for number, id_ in below.items() if id_]
@@ -405,11 +406,11 @@ class Producers:
             org.evicted_below = max(org.evicted_below, below)
 
     def load_unknown(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
-        """Load those producers of a `dump` that the log's index does not have."""
+        """Load the producers of a `dump` that the log's index lacks."""
         known = self._ids.get(partition, set())
         self.load(partition, [state for state in states if state.producer_id not in known])
 
 
 def _last_sequence(first: int, count: int) -> int:
-    """Sequences wrap from 2^31-1 to 0."""
+    """The last sequence of a batch; sequences wrap from 2^31-1 to 0."""
     return (first + count - 1) % _SEQUENCES

@@ -1,7 +1,7 @@
 """The table of parked fetches, by the partitions that they wait for. Pure.
 
-Whoever parks a fetch looks at its partitions again when the table marks them as changed, and ends
-its wait at the deadline. Futures and timers are in `parked_fetches`.
+The caller that parks a fetch looks at its partitions again when the table marks them as changed,
+and ends its wait at the deadline. Futures and timers are in `parked_fetches`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class ParkedFetch:
         self.partitions = partitions
         self.deadline = deadline
         self.ended = False
-        """Whether the broker drains: fetches must not wait any more."""
+        """Whether the broker drains, so that fetches must no longer wait."""
         self._changed: set[PartitionId] = set()
 
     def mark_changed(self, partition: PartitionId) -> bool:
         """Record that the partition has grown, has another log start, or is deleted.
 
         Returns whether the fetch must be woken: earlier changes that are not collected yet have
-        woken it already.
+        already woken it.
         """
         is_first = not self._changed
         self._changed.add(partition)
@@ -64,7 +64,7 @@ class Purgatory(Generic[Parked]):
         self.fetches = 0
         """The number of parked fetches."""
         self.draining = False
-        """Whether fetches must not wait any more."""
+        """Whether fetches must no longer wait."""
 
     def __len__(self) -> int:
         """The number of partitions that fetches wait for."""
@@ -85,7 +85,7 @@ class Purgatory(Generic[Parked]):
             waiting.add(fetch)
 
     def remove(self, fetch: Parked) -> None:
-        """Remove a fetch that was added."""
+        """Remove a parked fetch."""
         self.fetches -= 1
         for partition in fetch.partitions:
             waiting = self._parked[partition]
@@ -103,7 +103,7 @@ class Purgatory(Generic[Parked]):
         ]
 
     def drain(self) -> set[Parked]:
-        """End all waits, including those of fetches to come. Returns the fetches to wake."""
+        """End all waits, including those of future fetches. Returns the fetches to wake."""
         self.draining = True
         woken = {fetch for waiting in self._parked.values() for fetch in waiting}
         for fetch in woken:

@@ -1,7 +1,7 @@
 """The in-memory index of a partition's batches: one sample for every 64 batches.
 
-A block is 64 successive batches of one partition. Its sample holds its first offset, its greatest
-timestamp, the greatest timestamp up to its end, and the bytes before it. That is enough to narrow a
+A block is 64 successive batches of one partition. Its sample has its first offset, its highest
+timestamp, the highest timestamp up to its end, and the bytes before it. This is enough to narrow a
 search by time or size to one block, whose index rows are then read. A block takes 32 bytes.
 
 Timestamps need not ascend, but their running maximum does. So bisection finds the first block that
@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">IIQQ")  # blocks, batches in the last one, bytes ever ad
 
 
 class Block(NamedTuple):
-    """Batches that hold the offsets in [start, end), and the greatest timestamp in them.
+    """Batches with the offsets [start, end), and their highest timestamp.
 
     Some batches of a partition's first block may have been deleted; the block does not show it.
     """
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The content of a block: batches, their bytes, and their greatest timestamp."""
+    """The content of a block: batches, their bytes, and their highest timestamp."""
 
     batches: int
     bytes: int
@@ -76,7 +76,7 @@ class SparseIndex:
         self.end = offset + count
 
     def drop_below(self, offset: int) -> None:
-        """Drop the blocks that end at or below the log start `offset`."""
+        """Drop the blocks that end up to the log start `offset`."""
         gone = len(self) if offset >= self.end else bisect_right(self._starts, offset) - 1
         if gone <= 0:
             return
@@ -85,7 +85,7 @@ class SparseIndex:
         self._run_from(0, 0)
 
     def recounted(self, counts: Mapping[int, Count]) -> None:
-        """Take the new content of blocks, by their starts, after batches of them were removed.
+        """Update the content of blocks, by their starts, after batches were removed.
 
         Blocks without batches are dropped, except the last one.
         """
@@ -127,7 +127,7 @@ class SparseIndex:
             maximum = self._maxima[at]
             greatest = maximum if greatest is None else max(greatest, maximum)
             if at >= settled and self._running[at] == greatest:
-                break  # from here on, the maximum is not that of a changed block
+                break  # from here on, the maximum does not come from a changed block
             self._running[at] = greatest
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
@@ -146,9 +146,9 @@ class SparseIndex:
         return self._block(number) if number < len(self) else None
 
     def greatest(self, offset: int = 0) -> Block | None:
-        """The block that ends above `offset` and has the greatest timestamp; the first of equals.
+        """The first block with the highest timestamp of those that end above `offset`.
 
-        O(log n) where all blocks end above `offset`.
+        O(log n) if all blocks end above `offset`.
         """
         first = self._number_of(offset)
         if first >= len(self):
@@ -159,7 +159,7 @@ class SparseIndex:
         return self._block(first + left.index(max(left)))
 
     def block_of(self, offset: int) -> Block | None:
-        """The block that holds an offset; the first block for an offset below all blocks."""
+        """The block that contains an offset; the first block for an offset below all blocks."""
         number = self._number_of(offset)
         return self._block(number) if number < len(self) else None
 
@@ -174,7 +174,7 @@ class SparseIndex:
         return self._bytes - self._before[number]
 
     def bytes_below(self, offset: int) -> int:
-        """Bytes of the batches below an offset; estimated within the block that holds it."""
+        """Bytes of the batches below an offset, estimated within its block."""
         number = self._number_of(offset)
         if not self._starts or offset <= self._starts[0]:
             return 0

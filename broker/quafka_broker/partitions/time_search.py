@@ -1,8 +1,8 @@
-"""Finding records by timestamp: exact for any order of timestamps and any compression.
+"""Finds records by timestamp, exactly, for any order of timestamps and any compression.
 
-The sparse index gives a block of 64 batches, the block's index rows give a batch, and the batch
-gives a record. The search trusts the max timestamp in the batch header, which the producer wrote
-under its CRC, and decodes only the records of the one batch that it leads to, in a thread.
+The sparse index leads to a block of 64 batches, the block's index rows to a batch, and the batch to
+a record. The search trusts the max timestamp in the batch header, which the producer wrote under
+its CRC, and decodes only the records of this one batch, in a thread.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from quafka_proto.records import BATCH_HEADER_SIZE
 
 
 class RecordReader(Protocol):
-    """Reads index rows and record batches of a partition; the log does."""
+    """Reads index rows and record batches of a partition; implemented by the log."""
 
     async def rows(self, partition: Partition, start: int, end: int) -> list[IndexRow]:
-        """The index rows of the batches that hold readable offsets in [start, end)."""
+        """The index rows of the batches with readable offsets in [start, end)."""
         ...
 
     async def read(
         self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool
     ) -> list[memoryview]:
-        """Whole batches from the one that holds `offset` on."""
+        """Whole batches from the one with `offset` on."""
         ...
 
 
@@ -55,12 +55,12 @@ async def first_from(source: RecordReader, partition: Partition, timestamp: int)
                 )
                 if found is not None:
                     return found
-        offset = block.end  # the batch that reached it has been deleted
+        offset = block.end  # the batch that reached the time has been deleted
     return None
 
 
 async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
-    """The record with the greatest timestamp; the first of equal ones.
+    """The first record with the highest timestamp.
 
     Raises:
         StorageError, Malformed: the log cannot be read.
@@ -76,7 +76,7 @@ async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
         stamps.append(await _in_batch(source, partition, rows.pop(0), _greatest))
     if rest is not None:
         rows += await _rows(source, partition, rest)
-    rows = [row for row in rows if row.length > BATCH_HEADER_SIZE]  # the others have no record
+    rows = [row for row in rows if row.length > BATCH_HEADER_SIZE]  # others have no record
     if rows:
         best = max(rows, key=lambda row: row.max_timestamp)
         stamps.append(await _in_batch(source, partition, best, _greatest))
@@ -86,9 +86,9 @@ async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
 async def timestamp_of(
     source: RecordReader, partition: Partition, offset: int, *, exact: bool
 ) -> int | None:
-    """The timestamp of the record at a readable offset; None where it is lost to damage.
+    """The timestamp of the record at a readable offset; None if it is lost to damage.
 
-    Unless `exact`, it is the greatest timestamp of the batch, which needs only the index.
+    Unless `exact`, it is the highest timestamp of the batch, which needs only the index.
 
     Raises:
         StorageError, Malformed: the log cannot be read.
@@ -123,7 +123,7 @@ async def _in_batch(
     row: IndexRow,
     choose: Callable[[Iterator[Stamp]], Stamp | None],
 ) -> Stamp | None:
-    """The choice among the batch's records that have not been deleted."""
+    """Choose among the batch's records that have not been deleted."""
     try:
         offset = max(row.base_offset, partition.log_start)
         batches = await source.read(partition, offset, 0, at_least_one=True)

@@ -1,12 +1,12 @@
 """The transactions of one partition: open ones, the last stable offset, aborted ones. Pure.
 
-All of it follows from the partition's batches in the order of the log, which their index rows
-describe: the first transactional batch of a producer opens a transaction, and the producer's next
+This state follows from the partition's batches in the order of the log, as described by their index
+rows: the first transactional batch of a producer opens a transaction, and the producer's next
 control batch (a marker) ends it.
 
-Aborted transactions are kept in the order of their markers, each with the last stable offset that
-its marker left. A transaction that ends later began at or after that offset, so a search may stop
-at the first one whose last stable offset is not below the range (as in Kafka's transaction index).
+Aborted transactions are kept in the order of their markers, each with the last stable offset after
+its marker. A transaction that ends later began at or after that offset, so a search may stop at the
+first one whose last stable offset is not below the range (as in Kafka's transaction index).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quafka_proto.log_format import ROW_ABORT, ROW_CONTROL, IndexRow
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction of a partition; `last_offset` is its marker's."""
+    """An aborted transaction of a partition; `last_offset` is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -53,7 +53,7 @@ class PartitionTransactions:
         self._stable = array("q")
 
     def __bool__(self) -> bool:
-        """Whether there is anything to remember."""
+        """Whether there is any state to remember."""
         return bool(self._open or self._lasts)
 
     # --- open transactions ------------------------------------------------------------------
@@ -89,11 +89,11 @@ class PartitionTransactions:
         first = self._open.pop(producer_id, None)
         if first is None or not aborted:
             return
-        # Markers come in the order of offsets, except those that replace damaged ones.
+        # Markers arrive in the order of offsets, except those that replace damaged ones.
         at = bisect_left(self._lasts, last_offset)
         stable = self.first_open
         if at < len(self._lasts):
-            stable = 0  # not known any more: no search stops here
+            stable = 0  # no longer known: no search stops here
         elif stable is None:
             stable = last_offset + 1
         self._lasts.insert(at, last_offset)
@@ -123,7 +123,7 @@ class PartitionTransactions:
         return zip(self._producers, self._firsts, self._lasts, strict=True)
 
     def drop_below(self, offset: int) -> None:
-        """Forget the aborted transactions of which no record is left."""
+        """Drop the aborted transactions without remaining records."""
         gone = bisect_left(self._lasts, offset)
         if gone:
             for column in (self._lasts, self._firsts, self._producers, self._stable):
@@ -134,7 +134,7 @@ class PartitionTransactions:
         return [last for last in self._lasts[:] if gaps.end_of(last) > last]
 
     def drop_markers(self, offsets: Iterable[int]) -> None:
-        """Forget the aborted transactions with these markers."""
+        """Drop the aborted transactions with these markers."""
         for offset in offsets:
             at = bisect_left(self._lasts, offset)
             if at < len(self._lasts) and self._lasts[at] == offset:
@@ -144,7 +144,7 @@ class PartitionTransactions:
     # --- copies -------------------------------------------------------------------------
 
     def copy(self) -> PartitionTransactions:
-        """A copy for a thread: 32 bytes, and 50 ns, for each aborted transaction."""
+        """A copy for a thread: 32 bytes and 50 ns for each aborted transaction."""
         copied = PartitionTransactions()
         copied._open.update(self._open)
         copied._lasts, copied._firsts = self._lasts[:], self._firsts[:]

@@ -1,1 +1,1 @@
-"""Records by place: segments that gateways on this host read themselves, and descriptors."""
+"""Records by place: gateways on this host read segments themselves, by descriptors."""

@@ -1,9 +1,9 @@
-"""Hands descriptors of segments to gateways on this host: the broker's end of the unix socket.
+"""Sends descriptors of segments to gateways on this host: the broker's end of the unix socket.
 
-A node that is authenticated on the mesh gets a token by an op (OPEN_PLACES), and shows it on the
-socket. Whatever a process does there without a token costs one of a few pending connections, for a
-few seconds. The broker never waits for a gateway: one that does not read its messages loses the
-connection, and has its records by value.
+A node that is authenticated on the mesh gets a token by an op (OPEN_PLACES), and presents it on the
+socket. A process without a token can only occupy one of a few pending connections for a few
+seconds. The broker never waits for a gateway: one that does not read its messages loses the
+connection, and gets its records by value.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class DescriptorConnection:
         return self._over
 
     def hand_over(self, segment: Segment) -> bool:
-        """Make sure that the gateway has, or will get, a segment's descriptor, once.
+        """Ensure that the gateway has or will get a segment's descriptor, once.
 
-        False: it cannot have it; its records go by value.
+        False: it cannot have it, and records are sent by value.
         """
         key = file_key(segment.number, segment.salt)
         if key in self.handed:
@@ -83,12 +83,12 @@ class DescriptorConnection:
         return sent
 
     def withdraw(self, key: str) -> None:
-        """Have the gateway close a descriptor, if it has it."""
+        """Make the gateway close a descriptor, if it has it."""
         if self.handed.pop(key, None) is not None:
             self._send(encode_message(Kind.WITHDRAWN, key))
 
     def revoke(self) -> None:
-        """Have the gateway close all descriptors at once, and end the connection."""
+        """Make the gateway close all descriptors at once, and end the connection."""
         with suppress(OSError):
             descriptors.send(self._socket, encode_message(Kind.REVOKED))
         self.end()
@@ -143,7 +143,7 @@ class DescriptorServer:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         found = self.folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "it is not a folder of this user", str(self.folder))
+            raise OSError(errno.EPERM, "the folder does not belong to this user", str(self.folder))
         self.folder.chmod(0o700)
         with suppress(FileNotFoundError):
             (self.folder / descriptors.SOCKET).unlink()
@@ -170,7 +170,7 @@ class DescriptorServer:
         self._connections.clear()
 
     def token(self, peer: NodeId) -> bytes:
-        """A token for one connection of an authenticated node, within the next seconds."""
+        """Issue a token for one connection of an authenticated node within the next seconds."""
         now = asyncio.get_running_loop().time()
         mine = [old for old, (whose, until) in self._tokens.items() if whose == peer or until < now]
         for old in mine[: -_TOKENS_PER_NODE + 1]:
@@ -180,7 +180,7 @@ class DescriptorServer:
         return token
 
     def connection(self, peer: NodeId, number: int) -> DescriptorConnection | None:
-        """The connection with this number, if it is this node's."""
+        """The connection with this number, if it belongs to this node."""
         found = self._connections.get(number)
         return found if found is not None and found.peer == peer and not found.over else None
 
@@ -189,7 +189,7 @@ class DescriptorServer:
         return [each for each in self._connections.values() if not each.over]
 
     def withdraw(self, segment: Segment) -> None:
-        """Have all gateways close a segment's descriptor: its file is freed or replaced."""
+        """Make all gateways close a segment's descriptor, since its file is freed or replaced."""
         key = file_key(segment.number, segment.salt)
         for connection in self.connections():
             connection.withdraw(key)
@@ -208,7 +208,7 @@ class DescriptorServer:
             self._refuse(connection, "a process of another user")
             return
         if len(self._pending) >= _PENDING:
-            self._refuse(next(iter(self._pending)), "too many without a hello")
+            self._refuse(next(iter(self._pending)), "too many connections without a hello")
         loop = asyncio.get_running_loop()
         self._pending[connection] = loop.call_later(
             _HELLO_SECONDS, self._refuse, connection, "no hello in time"
@@ -240,7 +240,7 @@ class DescriptorServer:
         opened.welcome()
 
     def _gone(self, connection: DescriptorConnection) -> None:
-        """The gateway has closed the connection, or sends what it must not."""
+        """End a connection that the gateway has closed, or on which it sends forbidden messages."""
         connection.end()
         self._connections.pop(connection.number, None)
 

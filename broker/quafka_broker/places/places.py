@@ -1,12 +1,12 @@
-"""Decides which fetches are answered by place, and makes the places.
+"""Decides which fetches are answered by place, and builds the places.
 
-A gateway may read a segment itself if every byte of it is verified, and if it may serve every org
-that has records in it: a descriptor is good for the whole file. The broker's own org, 0, has the
-names and offsets of all orgs. A gateway that may not serve every org gets sealed segments only: any
-org may append to the active one.
+A gateway may read a segment itself if every byte of the segment is verified, and if the gateway may
+serve every org with records in it: a descriptor gives access to the whole file. The broker's own
+org, 0, has the names and offsets of all orgs. A gateway that may not serve every org gets sealed
+segments only: any org may append to the active one.
 
-Of a log in an object store, a gateway with access to the store reads sealed segments there. It
-verifies each batch itself, and is named no bytes but those of the fetch.
+If the log is in an object store, a gateway with access to the store reads sealed segments there. It
+verifies each batch itself, and its places have only the bytes of the fetch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from quafka_proto.log_format import ENTRY_HEADER_SIZE
 log = logging.getLogger("quafka.broker.places")
 
 LEAST_BYTES = 64 << 10
-"""A smaller answer costs less by value."""
+"""Smaller answers are cheaper by value."""
 _SEGMENTS = 8
-"""The most segments of one partition's answer: fewer than a gateway has descriptors."""
+"""The maximum number of segments in one partition's answer: fewer than a gateway's descriptors."""
 _NEED = NEEDS[OpCode.FETCH]
 _EVERY_ORG = _NEED._replace(every_org=True)
 
@@ -50,7 +50,7 @@ class Places:
         """Bytes of batches in answers by place."""
 
     def start(self, data: Path, grants: Callable[[NodeId], Grant]) -> None:
-        """Hand descriptors to nodes with these grants, by a socket in the data folder.
+        """Serve descriptors to nodes with these grants, by a socket in the data folder.
 
         Raises:
             OSError: the socket cannot be made.
@@ -61,24 +61,24 @@ class Places:
         self._log.verification.when_withdrawn(server.withdraw)
 
     def close(self) -> None:
-        """Hand out no more descriptors; gateways close theirs."""
+        """Stop serving descriptors; gateways close theirs."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     @property
     def descriptors(self) -> int:
-        """Descriptors that gateways have."""
+        """The number of descriptors that gateways have."""
         return sum(len(each.handed) for each in self._connections())
 
     @property
     def gateways(self) -> int:
-        """Gateway processes that take places."""
+        """The number of gateway processes that take places."""
         return len(self._connections())
 
     @property
     def refused(self) -> int:
-        """Connections that were refused."""
+        """The number of refused connections."""
         return 0 if self._server is None else self._server.refused
 
     def open(self, peer: NodeId) -> OpenPlacesResp:
@@ -88,7 +88,7 @@ class Places:
         return OpenPlacesResp(str(self._server.folder), self._server.token(peer))
 
     def enforce(self) -> None:
-        """End the connections of nodes that may not have what they were handed any more."""
+        """End the connections of nodes that may no longer have their descriptors."""
         for connection in self._connections():
             held = connection.handed.values()
             if not all(self._may_have(connection.peer, segment) for segment in held):
@@ -100,9 +100,10 @@ class Places:
     def of_reader(
         self, peer: NodeId, number: int, *, objects: bool
     ) -> Callable[[Sequence[Run]], list[Place] | None] | None:
-        """What gives places to the reader of a fetch; None: all of the answer goes by value.
+        """The function that makes places for a fetch; None: the whole answer is by value.
 
-        `number`: of its connection for descriptors; `objects`: it reads the store's objects.
+        `number`: that of its connection for descriptors; `objects`: whether it reads the store's
+        objects.
         """
         if objects:
             return self._in_objects
@@ -114,7 +115,7 @@ class Places:
         return None if self._server is None else self._server.connection(peer, number)
 
     def _in_objects(self, runs: Sequence[Run]) -> list[Place] | None:
-        """Where the batches of these runs are in the store; None: answer by value."""
+        """The places of these runs' batches in the store; None: answer by value."""
         size = _size(runs)
         paths = [object_path(run.segment.log) for run in runs]
         if size < LEAST_BYTES or None in paths:
@@ -123,7 +124,7 @@ class Places:
         return [_place(run, path) for run, path in zip(runs, paths, strict=True) if path]
 
     def places(self, connection: DescriptorConnection, runs: Sequence[Run]) -> list[Place] | None:
-        """Where the batches of these runs are; None: answer by value."""
+        """The places of these runs' batches; None: answer by value."""
         size = _size(runs)
         if size < LEAST_BYTES:
             return None

@@ -1,1 +1,1 @@
-"""Orgs, users, ACLs and quotas: records in the log, which every gateway has a copy of."""
+"""Orgs, users, ACLs and quotas: records in the log, of which every gateway has a copy."""

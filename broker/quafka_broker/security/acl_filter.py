@@ -1,4 +1,4 @@
-"""Which rules a filter matches (KIP-140, KIP-290)."""
+"""Finds the rules that filters match (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quafka_telemetry.slices import Slices
 
 _PER_SLICE = 200
 _MOST_BYTES = 32 << 20
-"""Of the rules in an answer, where all texts are of characters that take four bytes."""
+"""The maximum bytes of the rules in an answer, if all characters take four bytes."""
 _COST = 50
 
 
 async def find(
     filters: Sequence[AclFilter], rules: Sequence[AclRecord]
 ) -> list[tuple[ErrorCode, list[AclRecord]]] | None:
-    """The error of each filter, and the rules that it matches; None: too many for one answer."""
+    """The error of each filter and the rules that it matches; None: too many for one answer."""
     slices = Slices(_PER_SLICE)
     found: list[tuple[ErrorCode, list[AclRecord]]] = []
     size = 0

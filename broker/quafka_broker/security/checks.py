@@ -1,6 +1,7 @@
-"""What a user, a rule, a quota and an org may be. Pure.
+"""Checks users, rules, quotas and orgs. Pure.
 
-Gateways check requests as Kafka does. The broker checks again: a record is for every gateway.
+Gateways check requests as Kafka does. The broker checks again, since a record goes to every
+gateway.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STATES = ("active", "suspended", "deleting")
 _ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 LAST_ORG = 0xFFFFFFFF
 FIRST_FREE_ORG = 1_000
-"""Orgs without a given id get ids from here on: gateways' settings name smaller ones, of which the
+"""Orgs without a given id get ids from here on: gateways' settings name smaller ids, which the
 broker may not know yet."""
 
 _RESOURCES = frozenset({2, 3, 4, 5, 6, 7})  # topic, group, cluster, transactional id, token, user
@@ -60,7 +61,7 @@ def _is_name(text: str) -> bool:
 
 
 def user_refusal(change: UserChange, *, known: bool) -> Refusal | None:
-    """Why a user's credential cannot be changed so. `known`: the user has one to remove."""
+    """Why a user's credential cannot be changed like this. `known`: the user has one to remove."""
     if not _is_name(change.name):
         return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user's name has 1 to 1024 characters")
     size = _KEY_BYTES.get(change.mechanism)
@@ -100,7 +101,7 @@ def acl_refusal(org: int, acl: AclRecord) -> Refusal | None:
 
 
 def quota_refusal(change: QuotaChange) -> Refusal | None:
-    """Why quotas cannot be changed so."""
+    """Why quotas cannot be changed like this."""
     problem = _entity_problem(change.entity)
     if not problem:
         keys = _OF_ADDRESSES if change.entity[0].kind == "ip" else _OF_CLIENTS
@@ -133,7 +134,7 @@ def _value_problem(quota: QuotaValue) -> str:
 
 
 def org_refusal(op: AlterOrg) -> Refusal | None:
-    """Why an org cannot be as the op has it; its name and state may be empty: as before."""
+    """Why an org cannot be changed by the op. An empty name or state: unchanged."""
     problem = ""
     if not 0 <= op.org_id <= LAST_ORG or (not op.org_id and not op.create):
         problem = f"an org's id is 1 to {LAST_ORG}"

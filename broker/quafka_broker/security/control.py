@@ -1,11 +1,11 @@
-"""Users by the broker's control socket: how the first one comes about, and the way back in.
+"""Changes users through the broker's control socket: creates the first one, and restores access.
 
     {"do": "alter-users", "org": 1 or "NAME", "new": true, "users": [
         {"name": NAME, "mechanism": MECHANISM, "credential": null or
             {"salt": HEX, "iterations": N, "stored_key": HEX, "server_key": HEX}}]}
 
-"new" refuses users that exist; a null credential is removed. Answers {"changed": "N"}. Whoever may
-use the socket may read the log's files, so no further right is asked for.
+"new" refuses users that exist; a null credential is removed. Answers {"changed": "N"}. A process
+that may use the socket may read the log's files, so no further right is required.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def alter_users_request(org: int | str, changes: Sequence[UserChange], *, new: b
 
 
 async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, str]:
-    """Do what a request asks for; the answer has an "error" if it was not done."""
+    """Serve a request; the answer has an "error" if the change was not made."""
     try:
         changes = [_change(each) for each in request["users"]]
         org = _org(security, request["org"])
@@ -75,7 +75,7 @@ async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, 
 
 
 def _org(security: Security, given: object) -> int | None:
-    """An org's id, from its id or its name; None: there is no org of that name."""
+    """An org's id, from its id or its name; None if there is no org of that name."""
     if isinstance(given, str):
         named = security.table.org_named(given)
         return None if named is None else named.org_id

@@ -2,7 +2,7 @@
 
 A record's value is the version byte 0x01 and a msgpack array of the event's kind and its fields, in
 the order below. Readers ignore trailing fields that they do not know; fields are only ever
-appended. `apply` of `table.py` gives the events their meaning.
+appended. `apply` in `table.py` defines the events' meaning.
 
 A credential is [mechanism, salt, iterations, stored key, server key]. A rule is [resource type,
 resource name, pattern type, principal, host, operation, permission type], with Kafka's numbers. An
@@ -44,19 +44,19 @@ class OrgSet(NamedTuple):
 
 
 class OrgGone(NamedTuple):
-    """An org was deleted, and nothing of it is left at this broker."""
+    """An org was deleted, with all of its data at this broker."""
 
     org: int
 
 
 class IdTaken(NamedTuple):
-    """Ids up to this one have been taken by orgs: a new org gets a later one."""
+    """Ids up to this one have been used by orgs: a new org gets a later one."""
 
     org: int
 
 
 class UserSet(NamedTuple):
-    """A user's credentials; none: the user is gone."""
+    """A user's credentials; without any, the user is gone."""
 
     org: int
     name: str
@@ -78,7 +78,7 @@ class RulesRemoved(NamedTuple):
 
 
 class QuotaSet(NamedTuple):
-    """All quotas of an entity; none: it has none."""
+    """All quotas of an entity, possibly none."""
 
     org: int
     entity: Entity
@@ -86,7 +86,7 @@ class QuotaSet(NamedTuple):
 
 
 class SecretMade(NamedTuple):
-    """The secret of the cluster's gateways; the first one stays."""
+    """The secret of the cluster's gateways; the first one remains in force."""
 
     secret: bytes
 
@@ -109,7 +109,7 @@ def decode(value: bytes) -> Event:
     """Read an event.
 
     Raises:
-        ValueError, TypeError, IndexError: it is not what `encode` wrote.
+        ValueError, TypeError, IndexError: `encode` did not write this value.
     """
     return _VALUES.decode(value)
 

@@ -1,16 +1,16 @@
 """The journal of orgs, users, rules and quotas: events in the internal topic `__quafka_security`.
 
 Replaying the events in the order of the log gives the table. Changes are made one at a time: a
-change is decided by the table as it is in its turn, is durable, and is applied, before the next one
-is decided. So the order of the log is the order of the decisions.
+change is decided from the present table, made durable, and applied, before the next one is decided.
+So the order of the log is the order of the decisions.
 
 Each checkpoint has a copy of the table, and a replay begins with the copy. Events that the copy
 already includes may be applied again: each sets or removes whole records.
 
-Lost events are different from those of other journals: one may have removed a user or an "allow"
-rule, or have added a "deny" rule, so the rest of the table may permit what nobody permits any more.
-While damage hides events, the journal is *incomplete*: nobody gets a copy of the table, and nothing
-can be changed, until the events are there again, or `quafka wal repair` has given them up.
+Lost events matter more than in other journals: one may have removed a user or an "allow" rule, or
+have added a "deny" rule, so the rest of the table may permit access that was revoked. While damage
+hides events, the journal is *incomplete*: no gateway gets a copy of the table, and nothing can be
+changed, until the events are readable again, or `quafka wal repair` has given them up.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _PER_SLICE = 200
 _BLOCK_BYTES = 64 << 10
 _EVENTS_A_BATCH, _BATCH_BYTES = 100, 256 << 10
 _EVENTS_A_RECORD = 4
-"""Events in the journal for each record, above which it is shortened."""
+"""Events in the journal per record above which the journal is shortened."""
 _RESTATE = 1 << 62
-"""Events written: enough to restate all records."""
+"""Events that are enough to restate all records."""
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class SecurityJournal:
     """Makes events durable, and rebuilds the table.
 
     Attributes:
-        incomplete: why the table must not be used; empty if it may.
+        incomplete: why the table must not be used; empty if it may be.
         events_kept: the journal is not shortened before it has this many events.
     """
 
@@ -88,7 +88,7 @@ class SecurityJournal:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         partition = self._wal.partition(SECURITY)
         start = self._load(self._wal.kept_section(SECTION))
@@ -107,7 +107,7 @@ class SecurityJournal:
         if self.incomplete:
             return  # the checkpoints keep the copy that this start has read
         if self._wal.is_damaged(SECURITY):
-            self._written = _RESTATE  # the next checkpoint may be the only whole copy
+            self._written = _RESTATE  # the next checkpoint may be the only complete copy
         self._wal.keep_section(SECTION, self._copy)
 
     def _load(self, blocks: list[list[Any]]) -> int:
@@ -133,7 +133,7 @@ class SecurityJournal:
         )  # fmt: skip
 
     async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
-        """The table for a checkpoint. The log has what changes while the copy is made."""
+        """Copy the table for a checkpoint. Changes during the copy are in the log."""
         yield [self._applied]
         slices = Slices(_PER_SLICE)
         block: list[bytes] = []
@@ -164,13 +164,13 @@ class SecurityJournal:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a caller that was cancelled no longer waits for it
+            task.exception()  # a cancelled caller no longer waits for it
 
     async def record(self, made: Sequence[Event]) -> None:
         """Make events durable, all or none of them, then apply them. Only within `in_turn`.
 
         Raises:
-            StorageError: nothing has changed.
+            StorageError: nothing changed.
         """
         if self.incomplete:
             raise StorageError(self.incomplete)
@@ -183,7 +183,7 @@ class SecurityJournal:
         head, *others = _parts(values)
         members = [Member(partition, *_batch(part, 0)) for part in others]
         await self._wal.wait_for_room()
-        # Urgent: revoking a right must be possible on a full disk.
+        # Urgent, so that rights can be revoked on a full disk.
         first, *_ = await self._wal.append_group(
             partition, _batch(head, len(members)), members, urgent=True
         )
@@ -196,10 +196,10 @@ class SecurityJournal:
         self._changed()
 
     async def shorten(self) -> None:
-        """Restate all records once most events are superseded; older ones are dead.
+        """Restate all records once most events are superseded; older events are dead.
 
         Raises:
-            StorageError: the journal is as long as before.
+            StorageError: the journal was not shortened.
         """
         if self._is_long() and not self.incomplete:
             await self.in_turn(self._restate)
@@ -223,7 +223,7 @@ class SecurityJournal:
         await self._begin_at(first)
 
     async def close(self) -> None:
-        """Let the changes under way end."""
+        """Wait for the changes under way."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -9,7 +9,7 @@ from quafka_broker.config import LogSettings
 
 @dataclass(frozen=True, slots=True)
 class SecurityLimits:
-    """Most users, rules and quota entities of an org, and most orgs."""
+    """The maximum numbers of users, rules and quota entities of an org, and of orgs."""
 
     orgs: int = 10_000
     org_users: int = 10_000
@@ -18,7 +18,7 @@ class SecurityLimits:
 
     @classmethod
     def of(cls, config: LogSettings) -> SecurityLimits:
-        """The limits that the broker's settings give."""
+        """The limits by the broker's settings."""
         return cls(
             config.security_max_orgs,
             config.security_max_users_per_org,

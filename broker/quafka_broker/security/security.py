@@ -1,4 +1,4 @@
-"""The orgs, users, rules and quotas of a cluster: decided, made durable, and handed to gateways."""
+"""The orgs, users, rules and quotas of a cluster: decides changes, and makes them durable."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ACTIVE, DELETING = "active", "deleting"
 _SHORTEN_SECONDS = 10.0
 _SECRET_BYTES = 32
 _AT_ONCE = 500
-"""Users, rules and quotas of a deleted org that go with one write."""
+"""Users, rules and quotas of a deleted org that one write removes."""
 
 
 class Security:
     """All orgs of one broker. For one event loop.
 
-    A change is refused as a whole only by the log; otherwise each part of it has its own code.
+    Only the log refuses a change as a whole; otherwise each part of it has its own code.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Security:
         self.org_changed: Callable[[int], None] = lambda _org: None
         """Called with an org whose record has changed."""
         self.deleting = asyncio.Event()
-        """An org is to be deleted."""
+        """Set when an org is to be deleted."""
 
     # --- life -------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Security:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         await self.journal.replay()
         for org in self.table.orgs:
@@ -89,7 +89,7 @@ class Security:
             await asyncio.sleep(_SHORTEN_SECONDS)
 
     async def make_secret(self) -> None:
-        """Make the secret of the cluster's gateways, once for all. Raises StorageError."""
+        """Create the secret of the cluster's gateways, once and for all. Raises StorageError."""
 
         async def make() -> None:
             if not self.table.secret:
@@ -99,15 +99,15 @@ class Security:
             await self.journal.in_turn(make)
 
     async def close(self) -> None:
-        """Let the changes under way end."""
+        """Wait for the changes under way."""
         await self.journal.close()
 
     # --- limits -----------------------------------------------------------------------------
 
     def limit(self, org: int, name: LimitName, otherwise: int) -> int:
-        """An org's limit: its record's, or the broker's setting. Nothing is left to a deleted one.
+        """An org's limit, from its record or the broker's setting; 0 for a deleted org.
 
-        A broker whose records are incomplete applies those that it can read.
+        A broker with incomplete records applies those that it can read.
         """
         record = self.table.orgs.get(org)
         if record is None:
@@ -126,7 +126,7 @@ class Security:
     # --- users ------------------------------------------------------------------------------
 
     async def alter_users(self, org: int, changes: Sequence[UserChange]) -> list[Refusal | None]:
-        """Set and remove credentials. Raises StorageError: nothing has changed."""
+        """Set and remove credentials. Raises StorageError: nothing changed."""
 
         async def alter() -> list[Refusal | None]:
             its = self.table.of(org).users
@@ -168,7 +168,7 @@ class Security:
     # --- rules ------------------------------------------------------------------------------
 
     async def create_acls(self, org: int, acls: Sequence[AclRecord]) -> list[Refusal | None]:
-        """Add rules. Raises StorageError: nothing has changed."""
+        """Add rules. Raises StorageError: nothing changed."""
 
         async def create() -> list[Refusal | None]:
             its = self.table.of(org).rules
@@ -193,7 +193,7 @@ class Security:
     async def delete_acls(
         self, org: int, filters: Sequence[AclFilter]
     ) -> list[tuple[ErrorCode, list[AclRecord]]]:
-        """Remove the rules that match any of the filters, all or none; those of each filter.
+        """Remove the rules that match any filter, all or none; returns those of each filter.
 
         Raises:
             StorageError: nothing has changed.
@@ -219,7 +219,7 @@ class Security:
     # --- quotas -----------------------------------------------------------------------------
 
     async def alter_quotas(self, org: int, changes: Sequence[QuotaChange]) -> list[Refusal | None]:
-        """Set and remove quotas. Raises StorageError: nothing has changed."""
+        """Set and remove quotas. Raises StorageError: nothing changed."""
 
         async def alter() -> list[Refusal | None]:
             its = self.table.of(org)
@@ -261,7 +261,7 @@ class Security:
     # --- orgs -------------------------------------------------------------------------------
 
     async def alter_org(self, op: AlterOrg) -> OrgRecord | Refusal:
-        """Create or change an org. Raises StorageError: nothing has changed."""
+        """Create or change an org. Raises StorageError: nothing changed."""
         refusal = checks.org_refusal(op)
         if refusal is not None:
             return refusal
@@ -280,7 +280,7 @@ class Security:
         return await self.journal.in_turn(alter)
 
     def _changed_org(self, op: AlterOrg) -> OrgRecord | Refusal:
-        """The record as the op has it."""
+        """The record after the op."""
         in_use = max(self.table.last_org, self.ids_in_use())
         org_id = op.org_id or max(in_use + 1, checks.FIRST_FREE_ORG)
         present = self.table.orgs.get(org_id)
@@ -305,10 +305,10 @@ class Security:
         )
 
     async def remove_records(self, org: int) -> bool:
-        """Remove some users, rules and quotas of a deleted org; whether there may be more.
+        """Remove some users, rules and quotas of a deleted org; returns whether more may remain.
 
         Raises:
-            StorageError: they are still there.
+            StorageError: they still exist.
         """
 
         async def remove() -> bool:
@@ -323,7 +323,7 @@ class Security:
         return await self.journal.in_turn(remove)
 
     async def org_is_gone(self, org: int) -> None:
-        """Nothing of a deleted org is left: its record goes, too. Raises StorageError."""
+        """Remove the record of an org whose data is deleted. Raises StorageError."""
 
         async def forget() -> None:
             if org in self.table.orgs:

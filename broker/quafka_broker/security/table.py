@@ -1,9 +1,9 @@
-"""Orgs, users, rules and quotas, made by applying events. Pure: no I/O, no clock.
+"""The table of orgs, users, rules and quotas, built by applying events. Pure: no I/O, no clock.
 
-Each change has a version of its own, which counts up from 0 in every run of the broker. `after`
-yields the last change of each record, in the order of versions, so a reader that has seen all
-changes up to a version can go on from there. Of removed records the table keeps a bounded number;
-a reader that has not seen one of the others must begin anew.
+Each change has its own version, which counts up from 0 in every run of the broker. `after` yields
+the last change of each record, in the order of versions, so a reader that has seen all changes up
+to a version can continue from there. The table keeps a bounded number of removed records; a reader
+that has missed one of the others must begin anew.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ _NOTHING = OrgSecurity()
 
 
 class Table:
-    """The state that the events make."""
+    """The state built from the events."""
 
     def __init__(self, removals_kept: int = REMOVALS_KEPT) -> None:
         self.orgs: dict[int, OrgRecord] = {}
         self.last_org = 0
         """The highest id that an org has ever had."""
         self.secret = b""
-        """Of the cluster's gateways; empty before one of them asks for it."""
+        """The secret of the cluster's gateways; empty before the first request for it."""
         self.version = -1
-        """Of the last change."""
+        """The version of the last change."""
         self.floor = -1
-        """A reader that began earlier, and has seen no later version, must begin anew."""
+        """A reader that began earlier and has seen no later version must begin anew."""
         self._of: dict[int, OrgSecurity] = {}
         self._changes: dict[_Key, Change] = {}
-        self._rows: list[tuple[int, _Key]] = []  # versions in order; some are out of date
+        self._rows: list[tuple[int, _Key]] = []  # versions in order; some are outdated
         self._removals: deque[tuple[int, _Key]] = deque()
         self._removals_kept = removals_kept
 
@@ -89,7 +89,7 @@ class Table:
         return sum(self.counts())
 
     def of(self, org: int) -> OrgSecurity:
-        """What an org has. Do not change it."""
+        """The records of an org. Do not change them."""
         return self._of.get(org, _NOTHING)
 
     def org_named(self, name: str) -> OrgRecord | None:
@@ -107,7 +107,7 @@ class Table:
     # --- changes ----------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Apply an event. Each one may be applied again."""
+        """Apply an event. Events may be applied repeatedly."""
         if isinstance(event, UserSet):
             self._set_user(event)
         elif isinstance(event, RulesAdded):
@@ -195,7 +195,7 @@ class Table:
                 self.floor = version
 
     def after(self, version: int, most: int) -> tuple[Sequence[Change], int]:
-        """The changes among the next `most` rows after a version, and the version they reach."""
+        """The changes in the next `most` rows after a version, and the version that they reach."""
         start = bisect_right(self._rows, version, key=itemgetter(0))
         found: list[Change] = []
         for row, key in self._rows[start : start + most]:
@@ -206,7 +206,7 @@ class Table:
         return found, version
 
     def forget_removals(self) -> None:
-        """After a replay: no reader has seen a version of this run."""
+        """Forget removals after a replay: no reader has seen a version of this run."""
         for version, key in self._removals:
             found = self._changes.get(key)
             if found is not None and found.version == version:
@@ -217,7 +217,7 @@ class Table:
     # --- copies -----------------------------------------------------------------------------
 
     def restated(self) -> Iterator[Event]:
-        """Events of bounded size that make this table. It may change between two of them."""
+        """Events of bounded size that rebuild this table, which may change between two of them."""
         yield IdTaken(self.last_org)
         if self.secret:
             yield SecretMade(self.secret)
@@ -233,5 +233,5 @@ class Table:
 
 
 def entity_key(entity: events.Entity) -> EntityKey:
-    """The key of an entity, whatever the order of its parts."""
+    """The key of an entity, for any order of its parts."""
     return tuple(sorted(((kind, name) for kind, name in entity), key=itemgetter(0)))

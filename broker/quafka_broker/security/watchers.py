@@ -1,4 +1,4 @@
-"""Gateways that wait for changes of users, rules and quotas, and the pages that they get."""
+"""Parks gateways until users, rules or quotas change, and builds their pages of changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from quafka_telemetry.slices import Slices
 
 _LONGEST_WAIT = 60.0
 _PER_NODE = 128
-"""Parked requests of a node, above which the oldest is answered: a gateway process has one."""
+"""Parked requests of a node above which the oldest is answered: a gateway process has one."""
 _WOKEN_AT_ONCE = 50
 _PAGE_CHANGES = 1_000
 _PAGE_BYTES = 1 << 20
 _ROWS_PER_SLICE = 500
 _COST = 200
-"""Bytes of a change besides its texts; generous."""
+"""Bytes of a change without its texts; a generous estimate."""
 
 
 class Watchers:
@@ -43,17 +43,17 @@ class Watchers:
         return sum(map(len, self._parked.values()))
 
     def incarnation(self, peer: NodeId) -> bytes:
-        """Of the versions that a node gets: they mean nothing once it may serve other orgs."""
+        """The incarnation of a node's versions, which are void once it may serve other orgs."""
         need = NEEDS[WatchSecurity.code]
         orgs = [show_orgs(e.orgs) for e in self.grants(peer) if need.right in e.rights]
         return self._run + blake2b(";".join(orgs).encode(), digest_size=8).digest()
 
     def wake(self) -> None:
-        """Something has changed: a record, or what nodes may do."""
+        """Wake the waiting gateways after a change of a record or of nodes' rights."""
         self._wake(iter([each for its in self._parked.values() for each in its]))
 
     def _wake(self, parked: Iterator[asyncio.Future[bool]]) -> None:
-        """Some at a time: each of them makes an answer in the next turn of the loop."""
+        """Wake some at a time: each of them makes an answer in the next turn of the loop."""
         some = list(islice(parked, _WOKEN_AT_ONCE))
         for each in some:
             if not each.done():
@@ -71,11 +71,11 @@ class Watchers:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(max(op.max_wait_ms, 0) / 1000, _LONGEST_WAIT)
         incarnation, version, began = op.incarnation, op.version, op.began
-        # An earlier answer may have said that there is more, all of which concerns other orgs.
+        # An earlier answer may have announced more changes, all of which concern other orgs.
         behind = version < self._table.version
         while True:
             now, table = self.incarnation(peer), self._table
-            # What was removed before a copy began is not in it, however long reading it takes.
+            # Records removed before a copy began are not in it, however long reading it takes.
             known = incarnation == now and max(version, began) <= table.version
             restart = not known or table.floor > max(version, began)
             if restart:
@@ -85,12 +85,13 @@ class Watchers:
             version = answer.version
             if restart or answer.changes or answer.more or behind or self._draining:
                 return answer
-            # No change since then can be missed: this runs in the turn in which the page was ready.
+            # No change since then can be missed: this runs in the same turn of the loop as the
+            # page.
             if incarnation == self.incarnation(peer) and not await self._news(peer, until):
                 return answer
 
     async def _news(self, peer: NodeId, until: float) -> bool:
-        """Park until something has changed; False at the end, or if the node has too many."""
+        """Park until there is a change; False at the end, or if the node has too many requests."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[bool] = loop.create_future()
         its = self._parked.setdefault(peer, {})
@@ -113,7 +114,7 @@ class Watchers:
     async def _page(
         self, peer: NodeId, incarnation: bytes, version: int, *, restart: bool
     ) -> WatchSecurityResp:
-        """The changes of the node's orgs after a version, as many as an answer takes."""
+        """The changes of the node's orgs after a version, as many as fit in an answer."""
         grant, need = self.grants(peer), NEEDS[WatchSecurity.code]
         changes: list[SecurityChange] = []
         size = 0

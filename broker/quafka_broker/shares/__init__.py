@@ -1,1 +1,1 @@
-"""Share groups: the records of a partition that consumers take and acknowledge one by one."""
+"""Share groups: consumers acquire and acknowledge the records of a partition one by one."""

@@ -1,6 +1,6 @@
-"""Acquires records for one op: looks at all of its partitions, parks, and takes what there is.
+"""Acquires records for one op: looks at all of its partitions, parks the op, and takes records.
 
-Nothing is taken before there is enough, so an op that waits holds no records.
+Records are taken only when there are enough, so a waiting op holds none.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from quafka_telemetry.slices import Slices
 
 _PARTITIONS_PER_SLICE = 50
 _FIRST_BATCHES, _FEW_BATCHES = 4, 256
-"""Batches whose index rows are read at a time: most ops need few."""
+"""Batches whose index rows are read at once: most ops need few."""
 
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """One partition of an op, or the error; and what was acquired of it."""
+    """One partition of an op, or its error, and the records acquired from it."""
 
     source: PartitionSource | None
     share: SharePartition | None = None
@@ -70,7 +70,7 @@ class Acquiring:
         self.parked_seconds = 0.0
 
     async def run(self, until: float) -> None:
-        """Acquire now if there is enough; otherwise wait for that, up to loop time `until`."""
+        """Acquire now if there are enough records; otherwise wait, up to loop time `until`."""
         loop = asyncio.get_running_loop()
         if await self._try(last=self._op.max_wait_ms <= 0 or not self.targets):
             return
@@ -88,31 +88,31 @@ class Acquiring:
         self.parked_seconds = loop.time() - began
 
     def _has_news(self) -> bool:
-        """Whether to look again: another member may have taken all that has woken this one."""
+        """Whether to look again: another member may have taken all records since the wake-up."""
         if len(self.targets) > _PARTITIONS_PER_SLICE:
             return True
         return any(map(self._has_more, self._waited_for))
 
     def _has_more(self, share: SharePartition) -> bool:
-        """Whether members may find records in a share partition, or that it is another one now."""
+        """Whether members may find records in a share partition, or a new share partition."""
         source = self._waited_for[share]
         if share.window.next_offset < source.end(self._terms.committed):
             return True
         return self._shares.table.find(share.group, share.place) is not share
 
     def abandon(self) -> None:
-        """Take nothing more: the member is gone."""
+        """Stop taking records: the member is gone."""
         self.abandoned = True
 
     def give_back(self) -> None:
-        """Nobody will get what was acquired."""
+        """Give the acquired records back."""
         for target in self.targets:
             if target.share is not None:
                 for part in target.acquired:
                     self._shares.give_back(target.share, self._op.member_id, part.first, part.end)
 
     async def _try(self, *, last: bool) -> bool:
-        """Take what there is if it is enough, or this is the `last` chance."""
+        """Take the available records if they are enough, or this is the `last` chance."""
         while True:
             found = await self._look()
             must_answer = last or any(target.error for target in self.targets)
@@ -124,7 +124,7 @@ class Acquiring:
     # --- looking ----------------------------------------------------------------------------
 
     async def _look(self) -> int:
-        """The bytes that can be acquired, or as many of them as are wanted."""
+        """The bytes that can be acquired, up to the wanted number."""
         size = 0
         slices = Slices(_PARTITIONS_PER_SLICE)
         for target in self.targets:
@@ -168,7 +168,7 @@ class Acquiring:
     # --- taking -----------------------------------------------------------------------------
 
     async def _take(self) -> bool:
-        """Acquire; False: there were only records that nobody may have."""
+        """Acquire records; False: there were only records that no member may have."""
         op = self._op
         if self.abandoned:
             return True
@@ -184,7 +184,7 @@ class Acquiring:
                 if offset is None or target.source is None or target.share is None:
                     break
                 if target.acquired and offset < target.acquired[-1].end:
-                    break  # given back meanwhile: for the next op, since answers are in order
+                    break  # given back meanwhile: left to the next op, since answers are in order
                 window = target.share.window
                 if not is_first and window.comes_alone(self._terms.most_deliveries):
                     break
@@ -227,12 +227,12 @@ class Acquiring:
 
 
 def _rows_only(_runs: Sequence[Run]) -> list[places.Place]:
-    """Batches by place, which nobody reads here: their rows are enough."""
+    """Batches by place: only their rows are read here."""
     return []
 
 
 def spans_of(found: Found) -> list[Span]:
-    """The batches of a read: where they are, and whether consumers may have their records."""
+    """The batches of a read: their offsets, and whether consumers may have their records."""
     aborted: dict[int, list[tuple[int, int]]] = {}
     for each in found.aborted:
         aborted.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))
@@ -278,7 +278,7 @@ def _held(spans: Sequence[Span], acquired: Sequence[Acquired]) -> list[Span]:
 
 
 def _adjacent(spans: Sequence[Span]) -> list[Span]:
-    """The same batches, adjacent ones as one."""
+    """Merge adjacent batches."""
     found: list[Span] = []
     for span in spans:
         last = found[-1] if found else None

@@ -16,14 +16,14 @@ from quafka_broker.shares.states import Change, RecordState
 
 Row = tuple[int, int, int, int]
 EVERY = -1
-"""In place of a partition: all of the topic, or all of the group if there is no topic id."""
+"""Stands for all partitions of the topic or, without a topic id, for all of the group."""
 
 
 class Began(NamedTuple):
-    """A share partition has this state, whatever it had before.
+    """A share partition has this state, regardless of earlier events.
 
-    `start`: all records below were dealt with. `changes`: of the records from there on, those that
-    are not as new.
+    `start`: all records below are done. `changes`: the states of the records from there on, except
+    new ones.
     """
 
     org: int
@@ -37,7 +37,7 @@ class Began(NamedTuple):
 class Changed(NamedTuple):
     """Records of a share partition have changed.
 
-    `start`: the window's when the event was made, for a replay that lacks the earlier events.
+    `start`: that of the window at the time of the event, for a replay without earlier events.
     """
 
     org: int
@@ -49,7 +49,7 @@ class Changed(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A group has no state any more: in a partition, a topic (EVERY) or at all (no topic id)."""
+    """A group no longer has state in a partition, in a topic (EVERY) or at all (no topic id)."""
 
     org: int
     group: str
@@ -65,10 +65,10 @@ encode = _VALUES.encode
 
 
 def rows(changes: Iterable[Change]) -> list[Row]:
-    """Changes as an event has them."""
+    """Changes in the form of an event."""
     return [(first, end, int(state), count) for first, end, state, count in changes]
 
 
 def changes_of(event: Began | Changed) -> list[Change]:
-    """The changes of an event. Raises ValueError: a state is not known."""
+    """The changes of an event. Raises ValueError: unknown state."""
     return [Change(first, end, RecordState(state), n) for first, end, state, n in event.changes]

@@ -1,15 +1,16 @@
 """The journal of share partitions: events in the internal topic `__quafka_shares`.
 
-Each event is applied, or settles what waits for it, once it is durable, in the order of the log,
-also if its caller no longer waits.
+Once an event is durable, it is applied, or its pending changes are settled, in the order of the
+log, even if its caller no longer waits.
 
 A restart must not take longer with every acknowledgement. So once most events are superseded, the
-journal restates all share partitions; the events before that are dead. Each checkpoint has a copy,
-and a replay begins with the copy. A record's state is that of its last change, so events that the
-copy includes already may be applied again.
+journal restates all share partitions; the events before that are dead. Each checkpoint has a copy
+of the table, and a replay begins with the copy. A record's state is that of its last change, so
+events that the copy already includes may be applied again.
 
-Damage costs deliveries, not records: what was acknowledged in lost events is delivered again. While
-a copy of the disk may undo the damage, each start reads the gap again, and nothing is restated.
+Damage causes redeliveries, not lost records: records acknowledged in lost events are delivered
+again. While a copy of the disk may undo the damage, each start reads the gap again, and nothing is
+restated.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ The copy includes all events below the offset, and possibly some later ones.
 
 _WEIGHT_PER_SLICE = 200
 _EVENTS_A_PARTITION = 8
-"""Events in the journal for each share partition, above which it is shortened."""
+"""Events in the journal per share partition above which the journal is shortened."""
 _CHANGES_A_WEIGHT = 50
 _RESTATE = 1 << 62
-"""Events written: enough to restate everything."""
+"""Events that are enough to restate the whole table."""
 
 
 class ShareJournal:
@@ -68,7 +69,7 @@ class ShareJournal:
         self.events_kept = events_kept
         self._applied = 0  # the table includes all events below this offset
         self._written = 0  # the weight of events since the journal was last shortened
-        self._gap: int | None = None  # where the first unreadable event is
+        self._gap: int | None = None  # the offset of the first unreadable event
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ class ShareJournal:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         partition = self._wal.partition(SHARES)
         start = self._load(self._wal.kept_section(SECTION))
@@ -99,7 +100,7 @@ class ShareJournal:
             self._wal.advance_log_start(SHARES, start)
         self._applied = partition.high_watermark
         if self._wal.is_damaged(SHARES):
-            self._written = _RESTATE  # the next checkpoint may be the only whole copy
+            self._written = _RESTATE  # the next checkpoint may be the only complete copy
         self._wal.keep_section(SECTION, self._copy)
 
     def _load(self, blocks: list[list[Any]]) -> int:
@@ -111,7 +112,7 @@ class ShareJournal:
         return int(blocks[0][0])
 
     async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
-        """The table for a checkpoint. The log has what changes while the copy is made."""
+        """Copy the table for a checkpoint. Changes during the copy are in the log."""
         yield [self._applied if self._gap is None else self._gap]
         slices = Slices(_WEIGHT_PER_SLICE)
         for some in self._in_slices():
@@ -120,7 +121,7 @@ class ShareJournal:
             await slices.done(sum(map(_weight, made)))
 
     def _in_slices(self) -> Iterator[list[SharePartition]]:
-        """The share partitions that exist when they are asked for, some at a time."""
+        """Yield the present share partitions, some at a time."""
         some: list[SharePartition] = []
         weight = 0
         for found in self._table:
@@ -138,11 +139,11 @@ class ShareJournal:
     def append(
         self, made: Sequence[Event], settled: Callable[[bool], None]
     ) -> DirectFuture[list[int]]:
-        """Queue events, in one write. `settled` is called in the order of the log, before anybody
-        is answered, with whether they are in the log.
+        """Queue events in one write. `settled` is called in the order of the log, before any
+        answer, with whether the events are in the log.
 
         The future raises:
-            StorageError: nothing is in the log, or that is in doubt.
+            StorageError: the events are not in the log, or this is in doubt.
         """
         batches = [
             batch
@@ -171,12 +172,12 @@ class ShareJournal:
         return self._written > max(self.events_kept, _EVENTS_A_PARTITION * len(self._table))
 
     async def shorten(self) -> None:
-        """Restate all share partitions; older events are dead.
+        """Restate all share partitions, after which older events are dead.
 
-        What waits to be durable is restated as if it were: its own events lie before.
+        Pending changes are restated as if they were durable: their own events come before.
 
         Raises:
-            StorageError: the journal is as long as before.
+            StorageError: the journal was not shortened.
         """
         first = self._wal.partition(SHARES).high_watermark
         before = self._written

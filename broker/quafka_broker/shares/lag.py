@@ -1,4 +1,4 @@
-"""How far share groups are behind."""
+"""The lag of share groups."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from quafka_broker.sources.source import PartitionSource
 
 
 def start_of(share: SharePartition, source: PartitionSource) -> int:
-    """The first offset that the group has not dealt with."""
+    """The first offset that the group has not finished."""
     return max(share.window.start, source.log_start)
 
 
 def lag_of(share: SharePartition, source: PartitionSource) -> int:
-    """As in Kafka (KIP-1226): without the records behind the start that were dealt with.
+    """The lag as in Kafka (KIP-1226): without the finished records above the start.
 
     -1 while the source does not know its bounds.
     """

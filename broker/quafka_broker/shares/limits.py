@@ -28,11 +28,11 @@ class ShareLimits:
     """Limits and defaults. Times are in seconds.
 
     Attributes:
-        lock, least_lock, most_lock: how long a member has records.
-        most_deliveries: how often a record is delivered.
-        most_in_flight: offsets in the window of a share partition.
-        org_partitions: most share partitions of an org at this broker.
-        org_in_flight: most offsets in the windows of all of them.
+        lock, least_lock, most_lock: how long a member holds records.
+        most_deliveries: the maximum number of deliveries of a record.
+        most_in_flight: the maximum number of offsets in the window of a share partition.
+        org_partitions: the maximum number of share partitions of an org at this broker.
+        org_in_flight: the maximum number of offsets in the windows of all of them.
     """
 
     lock: float = 30.0
@@ -45,7 +45,7 @@ class ShareLimits:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ShareLimits:
-        """The limits that the broker's settings give."""
+        """The limits by the broker's settings."""
         return cls(
             config.group_share_record_lock_duration_ms / 1000,
             config.group_share_min_record_lock_duration_ms / 1000,
@@ -57,7 +57,7 @@ class ShareLimits:
         )
 
     def terms(self, configs: ShareConfigs) -> Terms:
-        """A group's configs, with the broker's where the group has none."""
+        """A group's configs, completed from the broker's settings."""
         lock = self.lock if configs.lock_ms <= 0 else configs.lock_ms / 1000
         deliveries, in_flight = configs.most_deliveries, configs.most_in_flight
         return Terms(

@@ -1,4 +1,4 @@
-"""Ranges of records in equal states: ascending, without holes. Pure."""
+"""Ranges of records with equal states, ascending and without holes. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Range:
     """Records [first, end) in one state.
 
     Attributes:
-        deliveries: how often they were delivered.
-        member: who has them, if they are acquired.
-        until: when their lock ends.
-        pending: whether the state is not durable yet, so the records rest.
+        deliveries: the number of deliveries.
+        member: the member that has them, if they are acquired.
+        until: the time at which their lock ends.
+        pending: whether the state is not durable yet, so that the records cannot be used.
     """
 
     first: int
@@ -38,7 +38,7 @@ class Range:
         return self.state is RecordState.AVAILABLE and not self.pending
 
     def continues(self, other: Range) -> bool:
-        """Whether this range and the one before it can be one."""
+        """Whether this range can be merged with the one before it."""
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
@@ -49,12 +49,12 @@ class Range:
 
 
 class Ranges(list[Range]):
-    """The ranges over some offsets. The first and the last one change as the caller likes."""
+    """The ranges over some offsets. Callers may change the first and the last one."""
 
     __slots__ = ()
 
     def place(self, offset: int) -> int:
-        """The place of the range that holds an offset."""
+        """The place of the range that contains an offset."""
         return max(0, bisect_right(self, offset, key=_first) - 1)
 
     def extend_to(self, first: int, end: int) -> None:
@@ -66,7 +66,7 @@ class Ranges(list[Range]):
             self.append(Range(first, end))
 
     def split(self, at: int, offset: int) -> None:
-        """Make two ranges of one, the second one from `offset` on."""
+        """Split a range in two, the second one beginning at `offset`."""
         here = self[at]
         if here.first < offset < here.end:
             rest = Range(
@@ -78,7 +78,7 @@ class Ranges(list[Range]):
     def carve(self, first: int, end: int) -> Iterator[int]:
         """The places of the ranges that make up [first, end) exactly.
 
-        The caller may split a range at its place: then the next place is the second part.
+        The caller may split a range at its place; then the next place is the second part.
         """
         at = self.place(first)
         self.split(at, first)
@@ -92,7 +92,7 @@ class Ranges(list[Range]):
             at += 1
 
     def merge(self, first: int, end: int) -> None:
-        """Join equal neighbours in and around [first, end)."""
+        """Merge equal neighbours in and around [first, end)."""
         low = max(0, self.place(first) - 1)
         high = min(len(self), self.place(end) + 1)
         merged: list[Range] = []

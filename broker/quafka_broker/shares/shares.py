@@ -1,4 +1,4 @@
-"""The share groups' records at one broker: windows, their journal, and the ends of locks."""
+"""The share groups' records at one broker: windows, their journal, and lock timeouts."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _SHORTEN_SECONDS = 1.0
 _WINDOWS_PER_SLICE = 20
 _BATCHES_PER_SLICE = 200
 _AT_ONCE = 200
-"""Beginnings that go with one write."""
+"""Beginnings that share one write."""
 
 
 class Abandoned(Protocol):
-    """An op that acquires records."""
+    """An op that acquires records and can be abandoned."""
 
     def abandon(self) -> None:
-        """Take nothing more."""
+        """Stop taking records."""
         ...
 
 
@@ -64,12 +64,12 @@ class Shares:
         begin_at: Callable[[int], Awaitable[None]],
         find_topic: Callable[[int, bytes], Topic | None],
     ) -> None:
-        """`begin_at` moves the start of the journal, durably; `find_topic` finds by org and id."""
+        """`begin_at` durably moves the journal's start; `find_topic` looks up by org and id."""
         self.limits = limits
         self.table = Table()
         self.journal = ShareJournal(wal, self.table, begin_at)
         self.keeps_unknown = False
-        """Whether topics that are unknown now may be there after another start."""
+        """Whether topics that are unknown now may be known after another start."""
         self._wal = wal
         self._parked = parked
         self._find_topic = find_topic
@@ -91,7 +91,7 @@ class Shares:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         await self.journal.replay()
         if not self.keeps_unknown:
@@ -114,7 +114,7 @@ class Shares:
                     log.warning("the journal of share groups cannot be shortened now: %s", e)
 
     def close(self) -> None:
-        """Let no more locks end."""
+        """Stop ending locks."""
         if self._deadlines is not None:
             self._deadlines.close()
 
@@ -123,11 +123,12 @@ class Shares:
     async def begin(
         self, group: GroupKey, wanted: Sequence[tuple[Place, PartitionSource]], reset: int
     ) -> dict[Place, ErrorCode]:
-        """Let a group begin with partitions, where `reset` says, unless it has done so already.
+        """Begin a group's share partitions at the offsets by `reset`, unless they exist already.
 
-        Returns the errors of those with which it cannot. Durable on return.
+        Returns the errors of those that cannot begin. Durable on return.
         """
-        # To its end, whatever happens to the caller: a second beginning would forget the first.
+        # Runs to its end even if the caller is cancelled: a second beginning would discard the
+        # first.
         task = asyncio.ensure_future(self._begin(group, wanted, reset))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
@@ -160,14 +161,14 @@ class Shares:
         return errors
 
     def has_room(self, org: int, new: int) -> bool:
-        """Whether an org may have so many more share partitions."""
+        """Whether an org may have this many more share partitions."""
         return self.table.usage(org).partitions + new <= self.limits.org_partitions
 
     async def put(self, group: GroupKey, starts: Sequence[tuple[Place, int]]) -> None:
-        """Let a group go on at these offsets, without what it knows of the records. Durable.
+        """Make a group continue at these offsets, discarding the states of its records. Durable.
 
         Raises:
-            StorageError: nothing has changed.
+            StorageError: nothing changed.
         """
         made = [Began(*group, *place, start, []) for place, start in starts]
 
@@ -182,7 +183,7 @@ class Shares:
     # --- records ----------------------------------------------------------------------------
 
     def look(self, found: SharePartition, source: PartitionSource, terms: Terms) -> int | None:
-        """The first offset that a member might acquire; None: none at present."""
+        """The first offset that a member might acquire, or None at present."""
         window = found.window
         found.most_deliveries = terms.most_deliveries
         window.move_start(source.log_start)
@@ -197,7 +198,7 @@ class Shares:
         return offset
 
     def _room(self, found: SharePartition, terms: Terms) -> int:
-        """How many offsets the window may hold."""
+        """The number of offsets that the window may hold."""
         left = self.limits.org_in_flight - self.table.usage(found.group[0]).in_flight
         return min(terms.most_in_flight, found.window.in_flight + max(0, left))
 
@@ -212,7 +213,7 @@ class Shares:
         *,
         exact: bool,
     ) -> list[Acquired]:
-        """Give records of batches to a member; `since`: where the read of `spans` began."""
+        """Give records of batches to a member; `since`: the first offset of the read of `spans`."""
         until = asyncio.get_running_loop().time() + terms.lock
         acquired = found.window.acquire(
             member,
@@ -237,11 +238,11 @@ class Shares:
         batches: Sequence[Acknowledgement],
         terms: Terms,
     ) -> None:
-        """Acknowledge records of a member, durably.
+        """Acknowledge a member's records, durably.
 
         Raises:
             BadAcknowledgementError, RecordStateError: see `Window.acknowledge`.
-            StorageError: the records are available again, or that is in doubt.
+            StorageError: the records are available again, or this is in doubt.
         """
         found.most_deliveries = terms.most_deliveries
         self._expire(found)
@@ -294,10 +295,10 @@ class Shares:
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, group: GroupKey, member: str) -> int:
-        """Take back all that a member has; returns the number of records.
+        """Take back all records of a member; returns their number.
 
-        Its ops that acquire records now take nothing more: their client is gone, or said so, and
-        the order in which ops arrive is not that in which they were sent.
+        Ops that are acquiring records for it stop: their client is gone or leaving, and ops may
+        arrive in another order than they were sent.
         """
         for acquiring in self._acquiring.get((*group, member), ()):
             acquiring.abandon()
@@ -311,7 +312,7 @@ class Shares:
 
     @contextmanager
     def acquires(self, group: GroupKey, member: str, acquiring: Abandoned) -> Generator[None]:
-        """While an op acquires records for a member; `release` abandons it."""
+        """Register an op that acquires records for a member; `release` abandons it."""
         key = (*group, member)
         its = self._acquiring.setdefault(key, set())
         its.add(acquiring)
@@ -323,7 +324,7 @@ class Shares:
                 self._acquiring.pop(key, None)
 
     def give_back(self, found: SharePartition, member: str, first: int, end: int) -> int:
-        """Take back what a member has of the records [first, end), which it has not seen."""
+        """Take back a member's records in [first, end), which it has not seen."""
         changes = found.window.give_back(member, first, end, self._most(found))
         return self._given_back(found, changes)
 
@@ -331,7 +332,7 @@ class Shares:
         return found.most_deliveries or self.limits.most_deliveries
 
     def _given_back(self, found: SharePartition, changes: list[Change]) -> int:
-        """Record changes that have happened already; a restart may have them happen again."""
+        """Record changes that are already in effect; a restart may repeat them."""
         if not changes:
             return 0
         self.table.recount(found)
@@ -354,7 +355,7 @@ class Shares:
     # --- locks ------------------------------------------------------------------------------
 
     def _watch(self, found: SharePartition) -> None:
-        """Have the window looked at when its next lock ends."""
+        """Schedule a look at the window for the end of its next lock."""
         when = found.window.wake_at
         if when >= self._due.get(found, NEVER):
             return
@@ -379,10 +380,10 @@ class Shares:
     # --- forgetting -------------------------------------------------------------------------
 
     async def drop(self, group: GroupKey, places: Iterable[Place]) -> None:
-        """Forget where a group is; without places, everywhere. Durable on return.
+        """Drop a group's state in these places, or without places, everywhere. Durable on return.
 
         Raises:
-            StorageError: it is known as before.
+            StorageError: the state is as before.
         """
         made: list[Event] = [Dropped(*group, *place) for place in places]
         if not self.table.of(group):
@@ -397,14 +398,14 @@ class Shares:
         await self.journal.append(made, settle)
 
     def drop_topics(self, topics: Collection[Topic]) -> None:
-        """Forget what groups have of topics that were deleted: no id is used again."""
+        """Drop the groups' state in deleted topics, whose ids are never reused."""
         for topic in topics:
             for group in [key for key in self.table.groups if key[0] == topic.org]:
                 self.table.drop_topic(group, topic.uuid)
 
 
 async def _first_offset(source: PartitionSource, reset: int) -> int:
-    """Where a group begins. Raises StorageError, Malformed."""
+    """The offset at which a group begins. Raises StorageError, Malformed."""
     if reset == EARLIEST:
         return source.log_start
     if reset != LATEST:
@@ -415,7 +416,7 @@ async def _first_offset(source: PartitionSource, reset: int) -> int:
 
 
 def _exhausted(changes: Iterable[Change], batches: Iterable[Acknowledgement]) -> int:
-    """The records that were to be released, but are archived."""
+    """The number of records that were to be released but are archived."""
     rejected = sum(
         end - first
         if len(types) == 1 and types[0] in _ARCHIVING

@@ -1,4 +1,4 @@
-"""The states of a record in a share group, and what acknowledgements do to them (KIP-932)."""
+"""The states of a record in a share group, and the effects of acknowledgements (KIP-932)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 _FEWEST_TOGETHER = 2
-"""Deliveries of a record together with others, at least."""
+"""The minimum number of deliveries of a record together with others."""
 
 
 class RecordState(IntEnum):
@@ -18,11 +18,11 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVED = 4
-    """Never delivered any more, though nobody has accepted it."""
+    """Never delivered again, though no consumer has accepted it."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the record leaves the window once it is the first one."""
+        """Whether the record leaves the window once it is the first record."""
         return self in _FINAL
 
 
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records [first, end) that a member has now, for the `deliveries`-th time."""
+    """Records [first, end) that a member has just acquired, in their `deliveries`-th delivery."""
 
     first: int
     end: int
@@ -57,16 +57,16 @@ class Acquired(NamedTuple):
 
 
 def alone_from(most_deliveries: int) -> float:
-    """Records that were delivered so often are delivered alone: half of the limit, as in Kafka.
+    """The number of deliveries after which records come alone: half of the limit, as in Kafka.
 
-    One of them may be what kills its consumers; the others would reach the limit with it.
+    One of them may crash its consumers; the others would reach the limit with it.
     """
     found = max(_FEWEST_TOGETHER, (most_deliveries + 1) // 2)
     return found if found < most_deliveries else inf
 
 
 def alone_at_once(size: int, deliveries: int, most_deliveries: int) -> int:
-    """How many of `size` such records are delivered: half as many each time, one at last."""
+    """How many of `size` such records are delivered: half as many each time, finally one."""
     if deliveries >= most_deliveries - 1:
         return 1
     return max(1, size >> int(deliveries - alone_from(most_deliveries) + 1))
@@ -75,8 +75,8 @@ def alone_at_once(size: int, deliveries: int, most_deliveries: int) -> int:
 class Span(NamedTuple):
     """Offsets [first, end) of one record batch.
 
-    `size`: its bytes. `hidden`: no consumer may have its records: they are markers of transactions,
-    or of a transaction that was aborted.
+    `size`: its bytes. `hidden`: no consumer may have its records, which are transaction markers or
+    belong to an aborted transaction.
     """
 
     first: int
@@ -94,8 +94,8 @@ class Acknowledgement(NamedTuple):
 
 
 class BadAcknowledgementError(ValueError):
-    """The acknowledgement has no meaning, whatever the state of the records."""
+    """The acknowledgement is invalid, regardless of the states of the records."""
 
 
 class RecordStateError(Exception):
-    """A record is not the member's to acknowledge: its lock has ended, or it never had one."""
+    """The member does not hold a record: its lock has ended, or it never had one."""

@@ -1,4 +1,4 @@
-"""All share partitions of a broker, by group, and what each org has in flight. Pure."""
+"""All share partitions of a broker by group, and the records in flight of each org. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Waiting(Protocol):
 
     @property
     def has_changes(self) -> bool:
-        """Whether something has changed since it looked."""
+        """Whether there are changes since its last look."""
         ...
 
     def take_turn(self, share: SharePartition) -> None:
@@ -39,7 +39,7 @@ class Waiting(Protocol):
 class SharePartition:
     """A group's window in one partition.
 
-    `most_deliveries`: as the group's config was when the window was last used.
+    `most_deliveries`: the group's config when the window was last used.
     """
 
     group: GroupKey
@@ -49,11 +49,11 @@ class SharePartition:
     is_full: bool = False
     """Whether a member waits for room in the window."""
     counted: int = 0
-    """Its part of the org's records in flight."""
+    """Its share of the org's records in flight."""
     waiting: dict[Waiting, None] = field(default_factory=dict["Waiting", None])
     """The group's members that wait for records, in their order."""
     turn: Waiting | None = None
-    """The one that looks at the last change."""
+    """The member that looks at the last change."""
 
     def began(self, *, settled: bool = True) -> Began:
         """The event that restates the window; see `Window.dump`."""
@@ -63,7 +63,7 @@ class SharePartition:
 
 @dataclass(slots=True)
 class OrgUsage:
-    """What the share groups of an org use."""
+    """The usage of an org's share groups."""
 
     partitions: int = 0
     in_flight: int = 0
@@ -86,15 +86,15 @@ class Table:
 
     @property
     def usages(self) -> Collection[OrgUsage]:
-        """What all orgs use."""
+        """The usages of all orgs."""
         return self._usage.values()
 
     def usage(self, org: int) -> OrgUsage:
-        """What an org uses."""
+        """The usage of an org."""
         return self._usage[org]
 
     def find(self, group: GroupKey, place: Place) -> SharePartition | None:
-        """A share partition; None: the group has not begun with the partition."""
+        """A share partition, or None if the group has not begun with the partition."""
         return self.groups.get(group, {}).get(place)
 
     def of(self, group: GroupKey) -> list[SharePartition]:
@@ -102,7 +102,7 @@ class Table:
         return list(self.groups.get(group, {}).values())
 
     def recount(self, found: SharePartition) -> None:
-        """Bring the org's records in flight up to date, after a window has changed."""
+        """Update the org's records in flight after a change of a window."""
         now = found.window.in_flight
         self._usage[found.group[0]].in_flight += now - found.counted
         found.counted = now
@@ -111,7 +111,7 @@ class Table:
         """Apply an event of the log.
 
         Raises:
-            ValueError, TypeError: it has a state that this version does not know.
+            ValueError, TypeError: it has a state that is unknown to this version.
         """
         key: GroupKey = (event.org, event.group)
         place = Place(event.topic_id, event.partition)

@@ -1,9 +1,9 @@
-"""Which of the waiting members looks at a share partition that has changed: one after the other.
+"""The order in which waiting members look at a changed share partition: one after the other.
 
 The members of a group wait for the same records, and the first one may take all of them. So a
-change wakes one member of each group. When it has looked, it passes its turn on if there is still
-something to take: to the next member that has not looked since the change. A member that leaves
-passes its turn on, too, whatever ends its wait.
+change wakes one member of each group. After its look, if there are still records to take, it passes
+its turn to the next member that has not looked since the change. A member also passes its turn on
+whenever its wait ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WaitingMember(WaitingFetch):
         deadline: float,
         has_more: Callable[[SharePartition], bool],
     ) -> None:
-        """`has_more`: whether a member that looks at a share partition may find something."""
+        """`has_more`: whether a member that looks at a share partition may find records."""
         super().__init__(fetches, shares.keys(), deadline)
         self._shares = shares
         self._has_more = has_more
@@ -46,7 +46,7 @@ class WaitingMember(WaitingFetch):
         self.pass_on()
 
     def mark_changed(self, partition: PartitionId) -> bool:
-        """See ParkedFetch. Of the group, only the member that has waited longest is woken."""
+        """See ParkedFetch. Only the member of the group that has waited longest is woken."""
         super().mark_changed(partition)
         share = self._shares[partition]
         if share.turn is not None or next(iter(share.waiting)) is not self:
@@ -55,7 +55,7 @@ class WaitingMember(WaitingFetch):
         return True
 
     def pass_on(self) -> None:
-        """This member has looked at what has changed: let others do so."""
+        """Pass the turn on after this member has looked at the changes."""
         turns, self._turns = self._turns, []
         for share in turns:
             share.turn = None

@@ -1,11 +1,12 @@
 """A share partition: the records of one partition that one share group has in flight. Pure.
 
-The window is the offsets [start, end). All records below `start` (Kafka's SPSO) have been dealt
-with, and all from `end` on are available. Between them the window has ranges of records with equal
-states: thousands of records that a member takes and accepts together are one range.
+The window is the offsets [start, end). All records below `start` (Kafka's SPSO) are done, and all
+from `end` on are available. Between them the window has ranges of records with equal states:
+thousands of records that a member acquires and accepts together are one range.
 
-A change that must be durable first is *pending*: nobody can take or acknowledge its records until
-`settle` or `revert`. Changes of a restart are applied by `apply`, the last one of a record winning.
+A change that must first be durable is *pending*: its records can be neither acquired nor
+acknowledged until `settle` or `revert`. At a restart, `apply` applies the changes; the last change
+of a record counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ARCHIVED, _ACKNOWLEDGED = RecordState.ARCHIVED, RecordState.ACKNOWLEDGED
 
 
 class Window:
-    """The state of a share partition. Times are seconds of one clock, which the caller reads."""
+    """The state of a share partition. Times are in seconds, by one clock that the caller reads."""
 
     __slots__ = ("_free_from", "_ranges", "acquired", "end", "start", "wake_at")
 
@@ -44,7 +45,7 @@ class Window:
         self.wake_at = NEVER
         """No lock ends before this time."""
         self._ranges = Ranges()  # over [start, end)
-        self._free_from = start  # no record of the window below this is free
+        self._free_from = start  # no record of the window below this offset is free
 
     @property
     def in_flight(self) -> int:
@@ -63,7 +64,7 @@ class Window:
         return self.end
 
     def comes_alone(self, most_deliveries: int) -> bool:
-        """Whether the first free record is to be delivered alone, see `alone_from`."""
+        """Whether the first free record must be delivered alone; see `alone_from`."""
         offset = self.next_offset
         if offset >= self.end:
             return False
@@ -75,7 +76,7 @@ class Window:
         return iter(self._ranges)
 
     def done_from(self, offset: int) -> Iterator[Range]:
-        """The ranges at or above an offset that were dealt with, but are not the first."""
+        """The finished ranges from an offset on, behind records that are not finished."""
         for here in self._ranges:
             if here.end > offset and here.state.is_final and not here.pending:
                 yield here
@@ -94,14 +95,14 @@ class Window:
         exact: bool,
         most_deliveries: int,
     ) -> list[Acquired]:
-        """Give free records of batches to a member, which has them until `until`.
+        """Give free records of batches to a member, which holds them until `until`.
 
-        `spans` are the batches of the partition from `since` on. Offsets between them have no
-        record any more, and are archived, like hidden batches.
-        `most`: so many records, at least one batch; with `exact` never more, though a batch
-        is cut. `room`: the window holds at most so many offsets.
-        A record whose last delivery was cut short by a restart is delivered again as its last.
-        Records that were delivered often come alone, see `alone_from`.
+        `spans` are the batches of the partition from `since` on. Offsets between them no longer
+        have a record, and are archived, like hidden batches. `most`: the number of records to give,
+        rounded up to whole batches; with `exact` never more, and a batch may be cut. `room`: the
+        window holds at most this many offsets. A record whose last delivery was interrupted by a
+        restart is delivered once more as its last. Records that were delivered often are delivered
+        alone; see `alone_from`.
         """
         found: list[Acquired] = []
         taken = 0
@@ -171,7 +172,7 @@ class Window:
         self._ranges.merge(first, end)
 
     def _archive_free(self, first: int, end: int) -> None:
-        """Nobody will ever have these records, as far as nobody has them."""
+        """Archive those of these records that no member holds."""
         if first >= end:
             return
         if end > self.end:
@@ -190,13 +191,13 @@ class Window:
         renewed_until: float,
         most_deliveries: int,
     ) -> list[Change]:
-        """Acknowledge records that a member has, all or none. The changes are pending.
+        """Acknowledge records that a member holds, all or none. The changes are pending.
 
-        Records below the start of the window have been dealt with: they are left out.
+        Records below the start of the window are done, and left out.
 
         Raises:
-            BadAcknowledgementError: a batch is not one.
-            RecordStateError: the member does not have one of the records.
+            BadAcknowledgementError: a batch is invalid.
+            RecordStateError: the member does not hold one of the records.
         """
         runs = self._checked(member, batches)
         changes: list[Change] = []
@@ -211,7 +212,7 @@ class Window:
         return changes
 
     def check(self, member: str, batches: Sequence[Acknowledgement]) -> None:
-        """Check what `acknowledge` would. Raises as that."""
+        """Make the checks of `acknowledge`; raises the same errors."""
         self._checked(member, batches)
 
     def _checked(
@@ -255,11 +256,11 @@ class Window:
         return changes
 
     def settle(self, changes: Iterable[Change]) -> None:
-        """Pending changes are durable."""
+        """Complete pending changes, which are durable now."""
         self._end_pending(changes, kept=True)
 
     def revert(self, changes: Iterable[Change]) -> None:
-        """Pending changes are not in the log: the records are available again."""
+        """Undo pending changes that are not in the log: the records are available again."""
         self._end_pending(changes, kept=False)
 
     def _end_pending(self, changes: Iterable[Change], *, kept: bool) -> None:
@@ -280,7 +281,7 @@ class Window:
     # --- giving back ------------------------------------------------------------------------
 
     def expire(self, now: float, most_deliveries: int) -> list[Change]:
-        """End the locks whose time is over. What is returned has happened."""
+        """End the locks whose time is over; returns the changes, which are in effect."""
         if now < self.wake_at:
             return []
         changes: list[Change] = []
@@ -294,7 +295,7 @@ class Window:
         return self._given_back(changes)
 
     def release(self, member: str, most_deliveries: int) -> list[Change]:
-        """Take back what a member has, as deliveries that count. What is returned has happened."""
+        """Take back a member's records; their deliveries count. Returns the changes, in effect."""
         changes = [
             self._give_back(here, here.deliveries, most_deliveries)
             for here in self._ranges
@@ -303,7 +304,7 @@ class Window:
         return self._given_back(changes)
 
     def give_back(self, member: str, first: int, end: int, most_deliveries: int) -> list[Change]:
-        """Take back records of [first, end) that a member has, without a delivery."""
+        """Take back a member's records in [first, end) without counting a delivery."""
         first, end = max(first, self.start), min(end, self.end)
         if first >= end:
             return []
@@ -334,7 +335,7 @@ class Window:
     # --- the start --------------------------------------------------------------------------
 
     def move_start(self, offset: int) -> None:
-        """The partition has no records below this offset any more."""
+        """Move the start: the partition no longer has records below this offset."""
         if offset <= self.start:
             return
         if offset >= self.end:
@@ -373,9 +374,9 @@ class Window:
         self._trim()
 
     def dump(self, *, settled: bool) -> list[Change]:
-        """The records of the window that are not as new, as they are after a restart.
+        """The records of the window that are not new, in their states after a restart.
 
-        `settled`: pending changes are taken as durable; otherwise, as if they had not been made.
+        `settled`: pending changes count as durable; otherwise, they are left out.
         """
         found: list[Change] = []
         for here in self._ranges:
@@ -391,13 +392,13 @@ class Window:
         return found
 
     def _extend(self, end: int) -> None:
-        """Let the window reach up to `end`."""
+        """Extend the window to `end`."""
         self._ranges.extend_to(self.end, end)
         self._free_from = min(self._free_from, self.end)
         self.end = end
 
     def _trim(self) -> None:
-        """Move the start over all that has been dealt with."""
+        """Move the start past all finished records."""
         gone = 0
         for here in self._ranges:
             if here.pending or not here.state.is_final:
@@ -410,7 +411,7 @@ class Window:
 
 
 def _after(kind: Acknowledge, deliveries: int, most_deliveries: int) -> RecordState:
-    """The state of a record that was delivered `deliveries` times and is acknowledged."""
+    """The state of a record after an acknowledgement and `deliveries` deliveries."""
     if kind is Acknowledge.ACCEPT:
         return _ACKNOWLEDGED
     if kind is Acknowledge.RELEASE and deliveries < most_deliveries:
@@ -419,7 +420,7 @@ def _after(kind: Acknowledge, deliveries: int, most_deliveries: int) -> RecordSt
 
 
 def _runs(batch: Acknowledgement) -> Iterator[tuple[int, int, Acknowledge]]:
-    """A batch as ranges with one type each."""
+    """Split a batch into ranges with one type each."""
     first, end, types = batch
     if not 0 <= first < end:
         raise BadAcknowledgementError("the batch has no records")
@@ -439,7 +440,7 @@ def _runs(batch: Acknowledgement) -> Iterator[tuple[int, int, Acknowledge]]:
 
 
 def joined(parts: Sequence[Acquired]) -> list[Acquired]:
-    """The same records, with neighbours of equal delivery counts as one."""
+    """Merge neighbours of equal delivery counts."""
     found: list[Acquired] = []
     for part in parts:
         last = found[-1] if found else None

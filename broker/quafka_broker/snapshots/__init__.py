@@ -1,1 +1,1 @@
-"""Snapshots of the log: cuts, the pins that hold their files, the files in DEST, and restores."""
+"""Snapshots of the log: cuts, pins that hold their files, the files in DEST, and restores."""

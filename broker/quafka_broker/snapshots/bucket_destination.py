@@ -1,8 +1,8 @@
-"""A bucket that snapshots are kept in.
+"""A bucket for snapshots.
 
 The lock is an object that its holder rewrites every few seconds. A command that sees no change for
 long enough, by its own clock, takes the lock over by compare and swap. A holder that was only slow
-learns of it by its next write, and publishes nothing.
+notices this at its next write, and publishes nothing.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _HeldLock:
         """Stop renewing; delete the object if it is still ours."""
         self._ended.set()
         self._thread.join()
-        with suppress(OSError):  # else the next command takes it over
+        with suppress(OSError):  # otherwise the next command takes it over
             self.check()
             self._store.delete(LOCK)
 
@@ -130,5 +130,5 @@ class _HeldLock:
 
 
 def _token() -> bytes:
-    """Bytes that no other write of a lock has."""
+    """Bytes that are unique to each write of a lock."""
     return os.urandom(16)

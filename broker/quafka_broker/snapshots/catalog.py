@@ -21,13 +21,13 @@ from quafka_proto.snapshot_format import (
 
 _CHECK_SECONDS = 1.0
 _SEGMENT_FILE = re.compile(rf"{SEGMENTS}/\d{{12,}}-[0-9a-f]{{16}}(-[-\w]+)?\.(log|oidx|zones)")
-"""As `Creation` names them."""
+"""Files as named by `Creation`."""
 _OLD_PART = ".part"
-"""The end of the names of interrupted writes by older versions."""
+"""The suffix of interrupted writes by older versions."""
 
 
 def load_all(store: ObjectStore, but: str = "") -> list[Manifest]:
-    """All snapshots, oldest first, including expired ones; `but` is an id to leave out.
+    """Load all snapshots, oldest first, including expired ones; `but` is an id to leave out.
 
     Raises:
         OSError: the store fails.
@@ -43,7 +43,7 @@ def snapshot_ids(store: ObjectStore) -> list[str]:
 
 
 def load(store: ObjectStore, snapshot_id: str) -> Manifest:
-    """One snapshot.
+    """Load one snapshot.
 
     Raises:
         FileNotFoundError: no snapshot has that id.
@@ -69,7 +69,7 @@ def expired(manifest: Manifest) -> bool:
 
 
 def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
-    """Remove a snapshot, and the files that no other one needs; returns the bytes freed.
+    """Remove a snapshot and the files that no other one needs; returns the bytes freed.
 
     The snapshot's own manifest may be damaged.
 
@@ -95,10 +95,10 @@ def remove_manifest(store: Destination, snapshot_id: str) -> None:
 def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest]) -> int:
     """Delete all files that none of these snapshots needs; returns their bytes.
 
-    Only files that are named as commands name them are deleted: DEST may have other files, too.
+    Only files with names that commands write are deleted: DEST may have other files, too.
 
-    The lock must be held: the files of a snapshot that is being made look like garbage. A command
-    that was suspended notices it by the clock, and checks that the lock is still its own.
+    The lock must be held: the files of an unfinished snapshot look like garbage. A command that was
+    suspended notices this by the clock, and checks that it still has the lock.
 
     Raises:
         OSError: some files were not deleted.

@@ -20,7 +20,7 @@ log = logging.getLogger("quafka.broker.snapshots")
 
 _REQUEST_SECONDS = 5.0
 _SIGN_SECONDS = 5.0
-"""The longest time without a sign of life, while the answer is made."""
+"""The longest time without a sign of life while the answer is prepared."""
 _MAX_CONNECTIONS = 16
 
 
@@ -78,7 +78,7 @@ class ControlServer:
             answering = asyncio.create_task(self._answer(line))
             try:
                 while not (await asyncio.wait({answering}, timeout=_SIGN_SECONDS))[0]:
-                    writer.write(b" ")  # JSON may begin with blanks; the command waits on
+                    writer.write(b" ")  # JSON may begin with blanks; the command keeps waiting
                     await writer.drain()
                 answer = answering.result()
             finally:
@@ -87,7 +87,7 @@ class ControlServer:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (TimeoutError, ValueError, ConnectionError):
-            pass  # the client has gone, is too slow, or has sent too long a line
+            pass  # the client is gone, too slow, or has sent too long a line
         finally:
             writer.close()
 

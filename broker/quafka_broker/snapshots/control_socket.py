@@ -1,7 +1,7 @@
-"""The broker's control socket, `control.sock` in its data folder: for commands on this machine.
+"""The broker's control socket for commands on this machine, `control.sock` in its data folder.
 
-Its mode is 0600: only a user that may read the data folder's files as the broker does can use it.
-A connection carries one request, a JSON object on a line, and one answer.
+Its mode is 0600: only users that may read the data folder's files can use it. A connection carries
+one request, a JSON object on a line, and one answer.
 
     {"do": "pin"}           takes a cut of the log and holds its files: {"pin": name}
     {"do": "alter-users"}   sets and removes users: see security/control.py
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class ControlError(Exception):
-    """The broker could not do what a request asks for; the message gives the reason."""
+    """The broker could not serve a request; the message gives the reason."""
 
 
 class NoBrokerError(Exception):
@@ -34,7 +34,7 @@ class NoBrokerError(Exception):
 
 
 def request_pin(data: Path) -> str:
-    """Have the broker that runs in a data folder take a cut; returns the pin's name. Blocks.
+    """Request a cut from the broker that runs in a data folder; returns the pin's name. Blocks.
 
     Raises:
         NoBrokerError: no broker runs there.
@@ -48,7 +48,7 @@ def request(data: Path, what: object) -> dict[str, Any]:
 
     Raises:
         NoBrokerError: no broker runs there.
-        ControlError: the broker did not answer, or could not do it.
+        ControlError: the broker did not answer, or could not serve the request.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
@@ -73,7 +73,7 @@ def request(data: Path, what: object) -> dict[str, Any]:
 
 @contextmanager
 def short_path(data: Path) -> Generator[str]:
-    """A path of the socket that is shorter than the system's limit of 108 bytes."""
+    """A path to the socket below the system's limit of 108 bytes."""
     fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{SOCKET}"

@@ -1,13 +1,13 @@
-"""Copies of records that another system stores, as files of a pin beside those of the log.
+"""Copies records that another system stores to files of a pin, next to those of the log.
 
-The bounds of the partitions are those at the cut, so the offsets that groups had committed then are
-within them. The records are copied after the cut: what was trimmed meanwhile is below the log start
-of the copy. Each server's records become one file, in the format of a rewritten segment, with a
-number that no segment has. Servers are read at the same time, each one batch after another; memory
-is bounded by one read of each.
+The bounds of the partitions are those at the cut, so they include the offsets that groups had
+committed by then. The records are copied after the cut: records trimmed meanwhile are below the log
+start of the copy. Each server's records become one file, in the format of a rewritten segment, with
+a number that no segment has. Servers are read in parallel, each batch by batch; memory is bounded
+by one read of each.
 
-What cannot be copied is in the manifest's `lost`: a server that fails costs the snapshot its own
-records only.
+Records that cannot be copied are in the manifest's `lost`: a failing server costs the snapshot only
+its own records.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ log = logging.getLogger("quafka.broker.snapshots")
 
 _ROOM = Room(1 << 20, 16)
 _SECONDS = 1_800.0
-"""The longest time that copying takes."""
+"""The longest duration of copying."""
 _TRIES, _PAUSE_SECONDS = 3, 1.0
 _LEAST_FREE = 256 << 20
-"""Bytes of free disk below which nothing more is copied."""
+"""Bytes of free disk space below which copying stops."""
 
 
 class _Wanted(NamedTuple):
@@ -65,7 +65,7 @@ class _Wanted(NamedTuple):
 
 
 class _StoppedError(Exception):
-    """No more of a partition is copied; the message gives the reason."""
+    """Copying of a partition stops; the message gives the reason."""
 
 
 class Copies:
@@ -89,7 +89,7 @@ class Copies:
         return cls(state, (topic for topic in topics if org in (WHOLE_LOG, topic.org)))
 
     async def ask(self) -> None:
-        """Learn the bounds that the cut will have, as far as servers answer in time."""
+        """Get the bounds for the cut, as far as servers answer in time."""
         await ask_all(each.source for some in self._wanted.values() for each in some)
 
     async def add(self, folder: Path) -> None:
@@ -121,7 +121,7 @@ class Copies:
         wanted: Sequence[_Wanted],
         at_cut: dict[tuple[int, str], dict[int, Partition]],
     ) -> None:
-        """Copy the partitions of one server; `at_cut` gets what was copied."""
+        """Copy the partitions of one server; `at_cut` gets the results."""
         try:
             for each in wanted:
                 partitions = at_cut.get((each.topic.org, each.topic.name), {})
@@ -132,7 +132,7 @@ class Copies:
 
     async def _copy(self, file: _CopyFile, each: _Wanted, at_cut: Partition) -> Partition:
         """Copy one partition, as far as possible."""
-        if at_cut.high_watermark <= 1:  # empty, or its bounds are not known
+        if at_cut.high_watermark <= 1:  # empty, or its bounds are unknown
             return at_cut
         end, before = at_cut.high_watermark, file.records
         start = offset = at_cut.log_start
@@ -159,7 +159,7 @@ class Copies:
         return replace(at_cut, log_start=start, lost=lost, copied=file.records - before)
 
     async def _read(self, each: _Wanted, offset: int) -> list[Buffer]:
-        """The batches with records from an offset on; none: the partition has no more.
+        """Read the batches with records from an offset on; none if the partition has no more.
 
         Raises:
             OffsetGoneError: the offset was trimmed.
@@ -180,7 +180,7 @@ class Copies:
         raise AssertionError
 
     def _count(self, org: int, size: int) -> None:
-        """Count bytes of an org. Raises _StoppedError where there is no room for them."""
+        """Count bytes of an org. Raises _StoppedError if there is no room for them."""
         if self._copied.get(org, 0) + size > self._most:
             raise _StoppedError(f"the org has sources.redis.snapshot.bytes={self._most}")
         self._copied[org] = self._copied.get(org, 0) + size
@@ -189,8 +189,8 @@ class Copies:
 class _CopyFile:
     """The log and index file of one server's copies. Its methods block.
 
-    Its rows have the global id 0, because no record of the log is there. `rows` and `records` count
-    the batches and the records of the cut in it.
+    Its rows have the global id 0, because it has no records of the log. `rows` and `records` count
+    its batches and records within the cut.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -216,9 +216,9 @@ class _CopyFile:
             file.write(encode_file_header(magic, self._number, self._salt, REWRITTEN))
 
     def add(self, of: _Wanted, batches: Sequence[Buffer], end: int) -> None:
-        """Append batches of a partition, and show that the pin is in use.
+        """Append batches of a partition, and mark the pin as in use.
 
-        Records from `end` on, which came after the cut, are not counted.
+        Records from `end` on, from after the cut, are not counted.
 
         Raises:
             _StoppedError: the disk is full, or nearly so.

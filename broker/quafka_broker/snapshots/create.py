@@ -1,9 +1,9 @@
-"""Makes a snapshot of a cut. After every step readers of DEST still see all earlier snapshots.
+"""Makes a snapshot of a cut. After every step, readers of DEST still see all earlier snapshots.
 
-1. Write the segment files that DEST lacks, each under its final name only when it is whole: linked
-   where possible, copied or uploaded otherwise. Of a segment that has grown since the last snapshot
-   only the new range is written.
-2. Publish the manifest: now the snapshot exists.
+1. Write the segment files that DEST lacks, each under its final name only when complete: linked
+   where possible, copied or uploaded otherwise. Of a segment that has grown since the last
+   snapshot, only the new range is written.
+2. Publish the manifest, which makes the snapshot exist.
 3. Delete the files that no manifest needs, including those of interrupted commands.
 """
 
@@ -39,11 +39,11 @@ from quafka_proto.snapshot_format import (
 )
 from quafka_proto.zone_format import ZoneBuilder, encode_zones
 
-_MAX_PIECES = 16  # of one segment; a segment with more is written again as one
+_MAX_PIECES = 16  # of one segment; a segment with more is rewritten as one piece
 _ROWS_PER_READ = 8192
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done, and the bytes in all."""
+"""Called with the bytes done and the total bytes."""
 
 
 class SnapshotError(Exception):
@@ -52,12 +52,12 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A new snapshot, and the work that it took.
+    """A new snapshot and the work that it took.
 
     Attributes:
         written: bytes copied or uploaded.
         linked: files linked.
-        reused: pieces that DEST had already.
+        reused: pieces that DEST already had.
     """
 
     manifest: Manifest
@@ -134,7 +134,7 @@ class Creation:
         self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
     ) -> Manifest:
         about = self._cut.manifest
-        # Ids grow, also after all snapshots have been dropped.
+        # Ids grow even after all snapshots have been dropped.
         number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
         topics, groups = about.topics, about.groups
         if self._org is not None:
@@ -172,7 +172,7 @@ class Creation:
         return Segment(cut.number, cut.salt, cut.end, cut.rows, self._tail(cut, cut.rows)), pieces
 
     def _known(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment | None, list[Piece]]:
-        """The segment as the newest snapshot with it has it, and its pieces."""
+        """The segment in the newest snapshot that has it, and its pieces."""
         for manifest in reversed(before):
             for known in manifest.segments if manifest.org == self._org else ():
                 if (known.number, known.salt) == (cut.number, cut.salt):
@@ -239,7 +239,7 @@ class Creation:
         )  # fmt: skip
 
     def _stem(self, cut: SegmentCut) -> str:
-        """The beginning of the names of a segment's files, which is unique to the segment."""
+        """The prefix of the names of a segment's files, which is unique to the segment."""
         header = encode_file_header(LOG_MAGIC, cut.number, cut.salt, cut.kind)
         cluster = self._cut.manifest.cluster_id.encode()
         return f"{SEGMENTS}/{cut.number:012d}-{hashlib.sha256(cluster + header).hexdigest()[:16]}"
@@ -264,7 +264,7 @@ class Creation:
         return True
 
     def _put(self, path: str, size: int | None, data: Iterable[bytes]) -> None:
-        """Write a file, unless an interrupted command has written it, as its size shows."""
+        """Write a file, unless its size shows that an interrupted command has written it."""
         if size is not None and self._present.get(path) == size:
             return
         self._step(f"write {path}")
@@ -273,7 +273,7 @@ class Creation:
     def _zones(
         self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
     ) -> None:
-        """Write a zones file: the `ready` one, or the zones of the rows."""
+        """Write a zones file: the `ready` one, or one made from the rows."""
         if path in self._present:
             return
         if ready is None:
@@ -296,7 +296,7 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The part of a segment that DEST lacks: everything from a position and a row on."""
+    """The part of a segment that DEST lacks, from a position and a row on."""
 
     segment: SegmentCut
     position: int

@@ -1,6 +1,6 @@
-"""A cut of the log: one point of it, and all that was true there.
+"""A cut of the log: one point of it, and the broker's state at that point.
 
-One prefix of the log is a consistent cut over every topic, partition and group.
+A prefix of the log is a consistent cut over every topic, partition and group.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from quafka_proto.snapshot_format import (
 )
 
 WHOLE_LOG = 0
-"""Stands for every org where an org is named."""
+"""Stands for all orgs."""
 PIN = "pin.json"
 """The file in a pin's folder that has the cut."""
 
 
 class Cut(NamedTuple):
-    """The manifest as far as the broker knows it, without pieces, and the segments at the cut."""
+    """The broker's part of the manifest, without pieces, and the segments at the cut."""
 
     manifest: Manifest
     segments: list[SegmentCut]
 
 
 class _StateAtCut(NamedTuple):
-    """What the broker knows at the instant of a cut, beside the log."""
+    """The broker's state at the instant of a cut, without the log."""
 
     cut_ms: int
     cluster_id: str
@@ -59,8 +59,8 @@ class _StateAtCut(NamedTuple):
 async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) -> None:
     """Take a cut, durably, and call `hold` in a thread while the cut's files still exist.
 
-    The event loop is held up only for as long as it takes to list partitions and offsets. With an
-    `org` the manifest lists only its topics and groups; the segments are the log's all the same.
+    The event loop is blocked only while partitions and offsets are listed. With an `org` the
+    manifest lists only its topics and groups; the segments are still those of the whole log.
 
     Raises:
         OSError: the log has failed, or `hold` has.
@@ -91,7 +91,7 @@ async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) ->
 
 
 def encode_cut(cut: Cut) -> str:
-    """The cut as JSON, for `decode_cut`."""
+    """Encode the cut as JSON, for `decode_cut`."""
     values = {
         "segments": [list(segment) for segment in cut.segments],
         "manifest": encode_manifest(cut.manifest).decode(),
@@ -144,7 +144,7 @@ def _topic(
         id_ = topic.partition_id(number)
         start, end = ends.get(id_, (0, 0))
         ranges = [[first, last] for first, last in cut.lost.get(id_, ())]
-        if topic.source:  # nothing is copied yet; without bounds, offset 0 stands for all
+        if topic.source:  # nothing is copied yet; without bounds, offset 0 stands for all offsets
             start, end = (start, end) if end >= 0 else (0, 1)
             missing = [[start, end]] if start < end else []
             partition = Partition(number, start, end, end, missing, copied=0)

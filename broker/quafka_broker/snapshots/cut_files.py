@@ -1,4 +1,4 @@
-"""The files of a cut, wherever they are: held by a pin of this machine, or read over the mesh."""
+"""The files of a cut, held by a pin on this machine or read over the mesh."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CutFiles(Protocol):
         ...
 
     def zones(self, segment: SegmentCut) -> bytes | None:
-        """The zones file of a sealed segment; None if it has not been made."""
+        """The zones file of a sealed segment; None if there is none yet."""
         ...
 
     def zones_path(self, segment: SegmentCut) -> Path | None:
@@ -53,7 +53,7 @@ class CutFiles(Protocol):
 
 @runtime_checkable
 class OrgCutFiles(CutFiles, Protocol):
-    """Files of a remote broker that gives only one org's entries, not whole files."""
+    """Files of a remote broker that serves only one org's entries, not whole files."""
 
     def org_entries(self, segment: SegmentCut, first_row: int) -> OrgEntries:
         """The org's entries of a segment, from an index row on. Raises OSError, Malformed."""
@@ -61,14 +61,14 @@ class OrgCutFiles(CutFiles, Protocol):
 
 
 class OrgEntries(Protocol):
-    """One org's entries of a range of a segment, as a log file and an index file of their own.
+    """One org's entries of a range of a segment, as a separate log file and index file.
 
-    The log is read once, and before the index; `rows` and `size` are known after that.
+    The log is read once, before the index; afterwards, `rows` and `size` are known.
     """
 
     @property
     def is_empty(self) -> bool:
-        """Whether the org has no entries there."""
+        """Whether the org has no entries in the range."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class OrgEntries(Protocol):
 
     @property
     def expected_size(self) -> int | None:
-        """The size before the log is read; None if it is not known."""
+        """The size before the log is read; None if unknown."""
         ...
 
     def log(self) -> Iterator[bytes]:
@@ -95,7 +95,7 @@ class OrgEntries(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what reading needs."""
+        """Release the resources for reading."""
         ...
 
 
@@ -136,7 +136,7 @@ class PinnedFiles:
 
 
 def tail_of(files: CutFiles, number: int, rows: int) -> bytes:
-    """8 bytes by which the first `rows` rows of a segment are recognized.
+    """8 bytes that identify the first `rows` rows of a segment.
 
     They are a digest of the last row and of the header of its entry, which has the batch's CRC.
 

@@ -1,4 +1,4 @@
-"""DEST: the place that snapshots are kept in, a local folder or a bucket."""
+"""DEST: the local folder or bucket for snapshots."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Lock(Protocol):
     """The lock of a DEST. One command holds it at a time."""
 
     def check(self) -> None:
-        """Raises OSError where another command may hold the lock by now."""
+        """Raise OSError if another command may hold the lock by now."""
         ...
 
 
 class Destination(ObjectStore):
-    """An object store with what the making of snapshots needs beside. All methods block."""
+    """An object store with further methods for making snapshots. All methods block."""
 
     @abstractmethod
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file of a snapshot, in place of one that exists; durable after `publish`."""
+        """Write a file of a snapshot, replacing an existing one; durable after `publish`."""
 
     @abstractmethod
     def link(self, source: Path, path: str) -> bool:
-        """Hard-link a file of this machine into DEST; False where that is not possible.
+        """Hard-link a file of this machine into DEST; False if that is impossible.
 
         The link is durable after `publish`.
         """
 
     @abstractmethod
     def publish(self, path: str, data: bytes) -> None:
-        """Create a manifest, durably, after everything that was written or linked before.
+        """Create a manifest, durably, after all earlier writes and links.
 
         Raises:
             ObjectExistsError: another manifest has this path.
@@ -46,4 +46,4 @@ class Destination(ObjectStore):
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[Lock]:
-        """Hold the lock of DEST. BlockingIOError where another command does."""
+        """Hold the lock of DEST. Raises BlockingIOError if another command holds it."""

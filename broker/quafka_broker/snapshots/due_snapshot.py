@@ -1,5 +1,5 @@
 """`python -m quafka_broker.snapshots.due_snapshot DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes a
-snapshot if one is due, beside the broker that runs in DATA, and drops all but the newest KEEP.
+snapshot if one is due, next to the broker that runs in DATA, and drops all but the newest KEEP.
 
 Prints {"made": whether one was due, "id": …, "cut_ms": …} of the newest snapshot. On a failure it
 exits with 1 and one line on stderr.
@@ -55,10 +55,10 @@ def main(arguments: Sequence[str]) -> int:
 def make_due(
     data: Path, store: Destination, cluster_id: str, interval_ms: int, keep: int
 ) -> tuple[bool, Manifest]:
-    """Make a snapshot if the newest is older than the interval; whether, and the newest one.
+    """Make a snapshot if the newest is older than the interval; returns whether, and the newest.
 
     Raises:
-        BlockingIOError: another command works on DEST.
+        BlockingIOError: another command is working on DEST.
         OSError, Malformed, SnapshotError, ControlError, StartupError: the snapshot cannot be made.
     """
     now_ms = time.time_ns() // 1_000_000
@@ -72,7 +72,7 @@ def make_due(
 
 
 def drop_oldest(store: Destination, lock: Lock, keep: int) -> None:
-    """Drop all but the newest `keep` scheduled snapshots. Those that commands have made stay.
+    """Drop all but the newest `keep` scheduled snapshots. Those made by commands are kept.
 
     Raises:
         OSError, Malformed: see `drop`.

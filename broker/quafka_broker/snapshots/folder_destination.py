@@ -1,4 +1,4 @@
-"""A local folder that snapshots are kept in."""
+"""A local folder for snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 
 
 class FolderDestination(FolderStore, Destination):
-    """A folder. Files of the log are linked to where it is on the log's file system."""
+    """A folder. Files of the log are linked if it is on the log's file system."""
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         self.write_unsynced(path, chunks)
@@ -31,13 +31,13 @@ class FolderDestination(FolderStore, Destination):
         return True
 
     def publish(self, path: str, data: bytes) -> None:
-        for folder in (SEGMENTS, ""):  # the names of everything else first
+        for folder in (SEGMENTS, ""):  # the names of all other files first
             with suppress(FileNotFoundError):
                 sync_folder(self.root / folder)
         self.create(path, data)
 
     def delete(self, path: str) -> None:
-        """A manifest is deleted durably: it must not come back without its segments."""
+        """Delete a file, a manifest durably: it must not come back without its segments."""
         target = self.root / path
         target.unlink(missing_ok=True)
         if path.startswith(f"{SNAPSHOTS}/") and target.parent.is_dir():
@@ -58,7 +58,7 @@ class FolderDestination(FolderStore, Destination):
 
 
 class _FileLock:
-    """The system releases a file's lock only when its holder ends: it cannot be lost."""
+    """A file lock, which cannot be lost: the system releases it only when its holder ends."""
 
     def check(self) -> None:
         return

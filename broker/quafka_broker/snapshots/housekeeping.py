@@ -1,4 +1,4 @@
-"""What the broker does for snapshots in the background: ends pins, and fills the zone cache."""
+"""The broker's background work for snapshots: ends pins, and fills the zone cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TURN_SECONDS = 60.0
 
 
 async def run_housekeeping(state: BrokerState, data: Path) -> None:
-    """One turn a minute, until the task is cancelled. A failure is logged."""
+    """Run once a minute, until cancelled. Failures are logged."""
     stopped = threading.Event()
     try:
         while True:

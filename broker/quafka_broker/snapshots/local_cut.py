@@ -1,4 +1,4 @@
-"""A cut of the log in a local data folder, taken by the broker that runs there, or in its place."""
+"""Takes a cut of the log in a local data folder, by its broker or, if it is stopped, without it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from quafka_broker.wal.log import Log
 from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30
-_START_SECONDS = 30.0  # a broker may be recovering its log, or another command may have it
+_START_SECONDS = 30.0  # a broker may be recovering its log, or another command may hold it
 _POLL_SECONDS = 0.1
 
 
 @contextmanager
 def local_cut(data: Path) -> Generator[tuple[Cut, CutFiles]]:
-    """A cut of the log in a data folder, and its files for as long as they are needed. Blocks.
+    """Take a cut of the log in a data folder, and hold its files within the block. Blocks.
 
     Raises:
-        ControlError: the broker that runs there cannot take it.
-        StartupError: no broker runs there, and the folder cannot be used either.
+        ControlError: the running broker cannot take the cut.
+        StartupError: no broker runs in the folder, and the folder cannot be used.
         DamagedLogError, BadRegistryError, StorageError: the log cannot be read.
         OSError: the files cannot be held.
     """
@@ -41,7 +41,7 @@ def local_cut(data: Path) -> Generator[tuple[Cut, CutFiles]]:
 
 
 def _pin(data: Path) -> str:
-    """Have a cut taken, or take it. Waits for a broker that is just starting."""
+    """Request a cut, or take it. Waits for a broker that is just starting."""
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
@@ -57,7 +57,7 @@ def _pin(data: Path) -> str:
 
 
 async def _pin_stopped(data: Path) -> str:
-    """Take the cut in the place of the broker, which may start again as soon as it is taken."""
+    """Take the cut of a stopped broker, which may start again right after it."""
     folder = DataFolder(data)
     folder.hold()
     try:

@@ -1,4 +1,4 @@
-"""Ops to a remote broker from a plain thread: the mesh has an event loop in a thread of its own."""
+"""Sends ops to a remote broker from a plain thread: the mesh's event loop has its own thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REASONS: dict[int, str] = {
     "this node's entry on its allow-list needs may=snapshot, for every org or, with --org, for "
     "that one",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-    "this node holds as many cuts of the log as snapshot.pins.max lets it",
+    "this node holds as many cuts of the log as snapshot.pins.max allows",
     ErrorCode.RESOURCE_NOT_FOUND:
     "the cut has ended (snapshot.pin.lease.ms, snapshot.pin.max.ms); begin again",
 }  # fmt: skip
@@ -60,7 +60,7 @@ class MeshLink:
         return self.run(self.call_on_loop(op, seconds, org))
 
     async def call_on_loop(self, op: Op[R], seconds: float, org: int = WHOLE_LOG_ORG) -> R:
-        """Call an op. It is retried after a failure of the mesh: all of these ops are idempotent.
+        """Call an op, with retries after failures of the mesh: all of these ops are idempotent.
 
         Raises:
             RefusedError: the broker answered with an error code.

@@ -1,4 +1,4 @@
-"""From what a command or a setting names as DEST to the destination."""
+"""Opens the destination that a command or a setting names as DEST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quafka_objects.errors import StoreAddressError
 
 
 def open_destination(dest: str) -> Destination:
-    """The destination at a path, or at a URL such as s3://bucket/prefix.
+    """Open the destination at a path, or at a URL such as s3://bucket/prefix.
 
     Raises:
         StoreAddressError: the address has an unknown scheme, is not a folder, or needs obstore.

@@ -1,7 +1,7 @@
-"""Reads one org's entries of a pinned segment, for a node elsewhere.
+"""Reads one org's entries of a pinned segment for a remote node.
 
-A segment's files hold the entries of every org. Only one org's index rows and entries leave the
-broker here, and a digest by which the next snapshot recognizes the segment.
+A segment's files have the entries of every org. Only one org's index rows and entries leave the
+broker here, with a digest by which the next snapshot recognizes the segment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quafka_proto.log_format import (
 )
 
 ROWS_AT_ONCE = 8_192
-"""The most rows that one answer scans: some 10 ms of a thread."""
+"""The maximum number of rows that one answer scans: some 10 ms of a thread."""
 _ORG = INDEX_ROW.part_of_each("org_id")
 _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 _RUN_BYTES = 1 << 20
@@ -74,7 +74,7 @@ def read_org(files: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
 
 
 def _read(files: CutFiles, segment: int, ranges: list[_Range]) -> Iterator[bytes]:
-    """The bytes of the ranges in their order; ranges close together are read at once."""
+    """Read the bytes of the ranges in their order; ranges close together are read at once."""
     run: list[_Range] = []
     for range_ in ranges:
         if run and not _near(run, range_):

@@ -1,20 +1,20 @@
-"""Pins: they hold the files of a cut of the log for as long as a snapshot is made of them.
+"""Pins, which hold the files of a cut of the log while a snapshot is made from them.
 
 A pin is a folder `pins/<name>` in the broker's data folder: hard links to the segments' files, and
 `pin.json`, written last, which has the cut. Whatever the broker frees or rewrites meanwhile, the
-pin has the old files: a sealed file is never changed in place, and the active one only grows past
-the cut. The broker keeps no memory of pins, so they outlive its restarts. They need not survive a
+pin keeps the old files: a sealed file is never changed in place, and the active one only grows past
+the cut. The broker keeps no pins in memory, so they outlive its restarts. They need not survive a
 power cut; their readers do not either.
 
 A pin's name has its owner: this machine, or a node. The number of an owner's pins is limited, and
-pins end by themselves:
+pins end automatically:
 
-- A local one ends when no process holds it: the command that makes a snapshot locks `pin.json`.
-- One that is read over the mesh has a lease, which each read renews.
-- None lives longer than `snapshot.pin.max.ms`.
+- A local pin ends when no process holds it: the command that makes a snapshot locks `pin.json`.
+- A pin that is read over the mesh has a lease, which each read renews.
+- No pin lives longer than `snapshot.pin.max.ms`.
 
 The names: `local-<random>`, and `remote-<node id>-<org>-<random>`, where org 0 stands for the whole
-log. (`remote-<random>` is a name by older versions.)
+log. (Older versions use `remote-<random>`.)
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from quafka_mesh_ops.identity import NodeId
 log = logging.getLogger("quafka.broker.snapshots")
 
 PINS = "pins"
-_GRACE_SECONDS = 60.0  # from the making of a pin until its maker must have locked it
+_GRACE_SECONDS = 60.0  # from the creation of a pin until its creator must have locked it
 _LOCAL, _REMOTE = "local-", "remote-"
 _NAME = re.compile(r"remote-(?:([0-9a-f]{64})-([0-9]{1,10})-)?[0-9a-f]{16}")
 
 
 class TooManyPinsError(OSError):
-    """The owner has as many pins as it may."""
+    """The owner has the maximum number of pins."""
 
 
 class PinLimits(NamedTuple):
-    """How many pins an owner may have, and for how many seconds: unread, and in all."""
+    """How many pins an owner may have, and for how many seconds: unread, and in total."""
 
     pins: int
     lease: float
@@ -78,17 +78,17 @@ async def pin(
 ) -> str:
     """Take a cut and hold its files; returns the pin's name. See `take_cut`.
 
-    Records that another system stores are copied, up to what it had at the cut: see `Copies`.
+    Records that another system stores are copied, up to their end at the cut: see `Copies`.
 
     Raises:
-        TooManyPinsError: the owner has as many pins as it may.
+        TooManyPinsError: the owner has the maximum number of pins.
         OSError: the files cannot be linked to, or the log has failed.
     """
     limits = PinLimits.of(state.configs.broker)
     prefix = _LOCAL if local else _prefix(owner)
     infix = f"{org}-" if prefix not in (_LOCAL, _REMOTE) else ""
     name = f"{prefix}{infix}{os.urandom(8).hex()}"
-    await asyncio.to_thread(_check_room, data, prefix, limits)  # before the cut costs anything
+    await asyncio.to_thread(_check_room, data, prefix, limits)  # before the cost of the cut
 
     def hold(cut: Cut) -> None:
         _check_room(data, prefix, limits)
@@ -111,18 +111,18 @@ def _prefix(owner: NodeId) -> str:
 
 
 def owner_of(name: str) -> tuple[NodeId, int] | None:
-    """The node that owns a remote pin, and its org; None if this is not the name of one.
+    """The node that owns a remote pin, and its org; None for other names.
 
-    The owner of a pin by an older version is empty.
+    The owner of an older version's pin is empty.
     """
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1] or "", int(found[2] or WHOLE_LOG))
 
 
 def _check_room(data: Path, prefix: str, limits: PinLimits) -> None:
-    """Raise TooManyPinsError where the owner with this prefix may have no more pins.
+    """Raise TooManyPinsError if the owner with this prefix may have no more pins.
 
-    A local pin that no process holds does not count: a killed command leaves one for a moment.
+    A local pin that no process holds does not count: a killed command leaves one behind briefly.
     """
     remove_ended_pins(data, limits)
     if not (data / PINS).is_dir():
@@ -152,7 +152,7 @@ def _link_files(data: Path, name: str, cut: Cut) -> None:
 
 
 def folder_of(data: Path, name: str) -> Path:
-    """Where a pin's files are."""
+    """The folder of a pin's files."""
     return data / PINS / name
 
 
@@ -173,7 +173,7 @@ def pinned_cut(data: Path, name: str) -> Cut:
 
 @contextmanager
 def held(data: Path, name: str) -> Generator[Path]:
-    """Hold a local pin, and remove it in the end; gives its folder.
+    """Hold a local pin, and remove it at the end; yields its folder.
 
     Raises:
         OSError: the pin does not exist, or not any more.
@@ -217,7 +217,7 @@ def remove_ended_pins(data: Path, limits: PinLimits) -> None:
 
 
 def _is_needed(folder: Path, limits: PinLimits) -> bool:
-    if _age(folder) >= limits.lifetime:  # the folder does not change after the pin is made
+    if _age(folder) >= limits.lifetime:  # the folder does not change once the pin is made
         return False
     if not (folder / PIN).exists():
         return _age(folder) < _GRACE_SECONDS  # being made, or abandoned

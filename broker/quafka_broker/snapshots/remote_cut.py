@@ -1,4 +1,4 @@
-"""A cut of the log of a remote broker, and its files, read over the mesh."""
+"""Takes a cut of the log of a remote broker, and reads its files over the mesh."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from quafka_telemetry.tracing import Tracer
 
 _CONNECT_SECONDS = 10.0
 _PIN_SECONDS = 2_000.0
-"""Longer than a broker copies what other systems store."""
+"""Longer than a broker copies records from other systems."""
 _UNPIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A remote broker, and the key of our own node."""
+    """A remote broker, and the key of this node."""
 
     address: str
     node_key: Path
@@ -40,9 +40,9 @@ class Remote:
 
 @contextmanager
 def remote_cut(remote: Remote, org: int | None = None) -> Generator[tuple[Cut, CutFiles]]:
-    """A cut of a broker's log, and its files for as long as they are needed. Blocks.
+    """Take a cut of a broker's log, and hold its files within the block. Blocks.
 
-    With an `org` only its entries are read. Brokers without the op for it give the whole log.
+    With an `org` only its entries are read. Brokers without the op for this send the whole log.
 
     Raises:
         StartupError: the key does not exist.
@@ -69,7 +69,7 @@ def remote_cut(remote: Remote, org: int | None = None) -> Generator[tuple[Cut, C
 
 @contextmanager
 def _pinned(link: MeshLink, org: int | None) -> Generator[tuple[Cut, CutFiles]]:
-    """Have a cut of the whole log or of an org taken, and its files held for the block."""
+    """Request a cut of the whole log or of an org, with its files held for the block."""
     if org is None:
         with _pinned_log(link) as found:
             yield found

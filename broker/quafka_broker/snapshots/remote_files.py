@@ -1,4 +1,4 @@
-"""The files of a cut that a remote broker holds under a pin, read over the mesh."""
+"""Reads, over the mesh, the files of a cut that a remote broker pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPOOL_ROWS = 8_192
 
 
 class _RemotePin:
-    """A pin of a remote broker: none of its files can be linked to."""
+    """A pin of a remote broker, whose files cannot be linked to."""
 
     def __init__(self, link: MeshLink, pin: str) -> None:
         self._link = link
@@ -51,7 +51,7 @@ class _RemotePin:
 
 
 class RemoteFiles(_RemotePin):
-    """The files under a pin."""
+    """The files of a pin."""
 
     def log(self, number: int, at: int, size: int) -> bytes:
         return b"".join(self.log_chunks(number, at, size))
@@ -63,7 +63,7 @@ class RemoteFiles(_RemotePin):
         return self._read(number, index=False, at=at, size=size)
 
     def _read(self, number: int, *, index: bool, at: int, size: int) -> Iterator[bytes]:
-        """The chunks in order; the next ones are read ahead."""
+        """Yield the chunks in order, reading ahead."""
         reading: deque[Future[bytes]] = deque()
         try:
             for start, some in chunks(at, size):
@@ -88,7 +88,7 @@ class RemoteFiles(_RemotePin):
 
 
 class RemoteOrgFiles(_RemotePin):
-    """One org's entries in the files under a pin. The broker does not give the files themselves."""
+    """One org's entries in the files of a pin. The broker does not send the files themselves."""
 
     def __init__(self, link: MeshLink, pin: str, org: int) -> None:
         super().__init__(link, pin)

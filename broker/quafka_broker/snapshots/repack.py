@@ -1,6 +1,6 @@
-"""One org's entries of a range of a segment, byte for byte, as a log file of their own.
+"""Copies one org's entries of a range of a segment, byte for byte, to a separate log file.
 
-The log holds the records of all orgs side by side; analysts of one org get this.
+The log interleaves the records of all orgs; analysts of one org get such a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 
 
 class Repack:
-    """One org's entries, from files that have every org's. Memory: 12 bytes for each entry."""
+    """One org's entries, from files with those of all orgs. Memory: 12 bytes for each entry."""
 
     def __init__(self, files: CutFiles, segment: SegmentCut, org: int, first_row: int) -> None:
         """Read the index rows from `first_row` on. Raises OSError, Malformed."""
@@ -46,7 +46,7 @@ class Repack:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the org has no entries there."""
+        """Whether the org has no entries in the range."""
         return not self._places
 
     @property
@@ -95,7 +95,7 @@ class Repack:
             yield b"".join(found)
 
     def close(self) -> None:
-        """Does nothing: no file is open."""
+        """Do nothing: no file is open."""
 
     def _chunks(self) -> Iterator[bytes]:
         """All index rows, in chunks that fit into memory."""

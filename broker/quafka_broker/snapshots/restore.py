@@ -35,7 +35,7 @@ from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.snapshot_format import Manifest, Piece
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done, and the bytes in all."""
+"""Called with the bytes done and the total bytes."""
 
 _KEY = ".key"
 _EMPTY = ("broker.lock", "lost+found", "restoring")
@@ -57,7 +57,7 @@ class Restored(NamedTuple):
     """A restored log.
 
     Attributes:
-        manifest: with the topics and groups that were restored.
+        manifest: with the restored topics and groups.
         bytes: the size of the log.
         faults: the damage of the snapshot, if it was accepted.
     """
@@ -77,7 +77,7 @@ def restore(
     progress: Progress = lambda _done, _all: None,
     step: Callable[[str], None] = lambda _name: None,
 ) -> Restored:
-    """Restore a snapshot into `data`, which may have key files in it, but nothing else. Blocks.
+    """Restore a snapshot into `data`, which may contain only key files. Blocks.
 
     Args:
         org: restore only this org's records, topics and groups.
@@ -86,7 +86,7 @@ def restore(
 
     Raises:
         RestoreError: the restore is impossible, or the snapshot is damaged; nothing is restored.
-        StartupError: a broker has the folder, or it cannot be written.
+        StartupError: a broker holds the folder, or it cannot be written.
         OSError: the store or the folder fails.
     """
     if manifest.shards > 1:
@@ -132,7 +132,7 @@ def restore(
 
 
 def _part_of(manifest: Manifest, org: int | None) -> tuple[Manifest, bool]:
-    """The part of a snapshot to restore, and whether that is the whole log."""
+    """The part of a snapshot to restore, and whether it is the whole log."""
     if org is None or manifest.org == org:
         return manifest, manifest.org is None
     if manifest.org is not None:
@@ -153,7 +153,7 @@ def _segment(
 
 
 def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
-    """Verify what was written, by reading it. Raises OSError."""
+    """Verify the written files by reading them. Raises OSError."""
     verification = Verification(FolderStore(folder), manifest, zones=False)
     for report in verification.pieces():
         faults += [f"segment {report.piece.number}: {fault}" for fault in report.faults]
@@ -174,7 +174,7 @@ def _size(manifest: Manifest) -> int:
 
 @contextmanager
 def _new_data(data: Path, size: int) -> Generator[DataFolder]:
-    """Hold a data folder that has no log; after a failure remove what was written."""
+    """Hold a data folder without a log; after a failure, remove the written files."""
     if data.exists() and not data.is_dir():
         raise RestoreError(f"{data} is not a folder")
     found = sorted(path.name for path in data.iterdir()) if data.exists() else []
@@ -195,7 +195,7 @@ def _new_data(data: Path, size: int) -> Generator[DataFolder]:
 
 def _make_ready(folder: DataFolder, data: Path, size: int) -> None:
     """Remove the files of an interrupted restore, and check the free space."""
-    if folder.wal.exists():  # made since the check
+    if folder.wal.exists():  # created since the check
         raise RestoreError(f"{data} has a log now")
     if folder.restoring.exists():
         shutil.rmtree(folder.restoring)

@@ -1,8 +1,8 @@
 """Restores a snapshot into an object store, below a new prefix on which brokers then start.
 
-The log is restored into a local folder first, verified and opened there, as for a broker with a
-local folder. Then its files become objects. The manifest is created last: without it there is no
-log below the prefix, and the next restore begins again.
+The log is first restored into a local folder, verified and opened there, as for a broker with a
+local folder. Then its files are uploaded as objects. The manifest is created last: without it there
+is no log below the prefix, and the next restore begins again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def restore_into_store(
     """Restore a snapshot as the only shard of a new cluster. Blocks.
 
     Args:
-        work: where the local copy is for the time being; default: the system's temporary folder.
+        work: the folder of the temporary local copy; default: the system's temporary folder.
 
     Raises:
         RestoreError: the restore is impossible, the snapshot is damaged, or there is a log already.
@@ -75,12 +75,12 @@ def restore_into_store(
         made = chain_format.Manifest(_SHARD, directory=listed)
         into.create(path, chain_format.encode_manifest(made))
     except ObjectExistsError as e:
-        raise RestoreError(f"{into.where} has got a log meanwhile") from e
+        raise RestoreError(f"{into.where} has a log meanwhile") from e
     return done
 
 
 def _upload(disk: RealDisk, into: ObjectStore) -> Iterator[StoredFile]:
-    """Make an object of each file of the log."""
+    """Upload each file of the log as an object."""
     for name in disk.names():
         if name.endswith(TEMPORARY):
             continue
@@ -95,14 +95,14 @@ def _upload(disk: RealDisk, into: ObjectStore) -> Iterator[StoredFile]:
 
 
 def _nonce(name: str, file: File) -> int:
-    """A random number; a segment's has the file's header in it (see `chain_format`)."""
+    """A random number; that of a segment includes the file's header (see `chain_format`)."""
     nonce = secrets.randbits(64)
     stem, dot, ending = name.rpartition(".")
     magic = _MAGICS.get(dot + ending)
     if magic is None or not stem.isdecimal():
         return nonce
     header: FileHeader | None = None
-    with suppress(Malformed):  # damage that the restore was told to accept
+    with suppress(Malformed):  # damage that the restore may accept
         header = check_file_header(file.read(0, FILE_HEADER_SIZE), magic, int(stem))
     return segment_nonce(nonce, header)
 

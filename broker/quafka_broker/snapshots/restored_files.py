@@ -1,7 +1,7 @@
 """Writes a snapshot's pieces as the files of a log: `N.log` and `N.oidx` in a folder.
 
-Raw pieces give the bytes that the segment had. One org's pieces, or its entries in raw pieces,
-give a rewritten segment: the entries as they were, and index rows with their new positions.
+Raw pieces yield the original bytes of the segment. One org's pieces, or its entries in raw pieces,
+yield a rewritten segment: the original entries, and index rows with their new positions.
 
 Damage is reported and copied, with zeros for missing bytes: a log opens around damage.
 """
@@ -41,7 +41,7 @@ from quafka_proto.log_format import (
 from quafka_proto.snapshot_format import Piece
 
 RAW = "raw"
-"""A folder for raw segments from which one org's entries are taken."""
+"""A folder for raw segments from which one org's entries are extracted."""
 _READ_BYTES = 8 << 20
 _ROWS_PER_READ = _READ_BYTES // INDEX_ROW_SIZE
 
@@ -49,7 +49,7 @@ _ROWS_PER_READ = _READ_BYTES // INDEX_ROW_SIZE
 class RestoredFiles:
     """Writes segments to a folder, one after the other; all methods block.
 
-    Missing or unreadable bytes are added to `faults`; `copied` is called with numbers of bytes.
+    Missing or unreadable bytes are added to `faults`; `copied` is called with byte counts.
 
     All methods raise OSError if the folder cannot be written or the store fails.
     """
@@ -67,7 +67,7 @@ class RestoredFiles:
         return self._raw(self._folder, pieces)
 
     def write_merged(self, pieces: list[Piece]) -> Piece:
-        """Write a segment from one org's pieces, each of which is a log file of its own."""
+        """Write a segment from one org's pieces, each of which is a separate log file."""
         number, salt = pieces[0].number, pieces[0].salt
         end, rows = FILE_HEADER_SIZE, 0
         with (
@@ -137,7 +137,7 @@ class RestoredFiles:
     # --- bytes --------------------------------------------------------------------------------
 
     def _copy(self, path: str, at: int, size: int, out: BinaryIO) -> None:
-        """Copy a range of a file of DEST; missing bytes are a fault."""
+        """Copy a range of a file of DEST; missing bytes are faults."""
         end = at + size
         while at < end:
             data = self._read(path, at, min(_READ_BYTES, end - at))
@@ -150,7 +150,7 @@ class RestoredFiles:
             self._faults.append(f"{path} lacks {end - at} bytes at {at}")
 
     def _rows(self, piece: Piece) -> Iterator[IndexRow]:
-        """A piece's index rows, up to the first damaged one: the log can restore the rest."""
+        """A piece's index rows up to the first damaged one; the log can restore the rest."""
         for first in range(0, piece.rows, _ROWS_PER_READ):
             count = min(_ROWS_PER_READ, piece.rows - first)
             at = piece.index_offset + INDEX_ROW_SIZE * first
@@ -183,7 +183,7 @@ class RestoredFiles:
 
 @contextmanager
 def _new(path: Path) -> Generator[BinaryIO]:
-    """A new file, durable at the end of the block; its name is not."""
+    """A new file, whose content, but not its name, is durable at the end of the block."""
     with path.open("xb") as file:
         yield file
         file.flush()

@@ -1,7 +1,7 @@
-"""The registry and the groups of a restored log, compared with the snapshot's manifest.
+"""Compares the registry and the groups of a restored log with the snapshot's manifest.
 
 The log is opened as a broker opens it. One org's part of a log has no registry and no groups'
-journal, because their events concern all orgs. They are made again from the manifest.
+journal, because their events concern all orgs. They are rebuilt from the manifest.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from quafka_proto.records import BatchHeader, empty_batch, read_header
 from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
 
 SKIPPED_PRODUCER_IDS = 1 << 25
-"""A restore skips as many ids, which may have been assigned since the snapshot: two producers with
-the same id would pass for one. An hour of a thousand new producers a second uses a tenth of them; a
-cluster has ids for 128 restores."""
+"""A restore skips this many ids, which may have been assigned since the snapshot: two producers
+with the same id would pass for one. An hour of a thousand new producers per second uses a tenth of
+them; a cluster has ids for 128 restores."""
 
 _SEGMENT_BYTES = 1 << 30
 _OFFSETS_PER_EVENT = 1_000
@@ -50,12 +50,13 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
 
     Args:
         is_part: the log has only one org's entries; `manifest` has this org's topics and groups.
-        fill: records and events may be missing. Topics and commits in the manifest are put back,
-            and offsets that would be used again are filled.
+        fill: records and events may be missing. Topics and commits of the manifest are put back,
+            and offsets that would be reused are filled.
 
-    Transactional producers are fenced, and what they had open at the cut is aborted.
+    Transactional producers are fenced, and their transactions that were open at the cut are
+    aborted.
 
-    Returns: the differences from the manifest, before that.
+    Returns: the differences from the manifest before these changes.
 
     Raises:
         DamagedLogError, BadRegistryError, StorageError: the log cannot be opened.
@@ -86,12 +87,12 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
 
 
 async def _fence_transactions(state: BrokerState) -> None:
-    """Begin a new session of every transactional id: its producer is fenced, and aborted.
+    """Begin a new session of every transactional id, which fences its producer and aborts.
 
-    What a producer has written since the cut is gone. If it went on, its next commit would show a
+    A producer's records since the cut are gone. If it continued, its next commit would expose a
     part of its transaction, and it would not read its inputs again from the restored offsets.
     """
-    await state.replay_transactions()  # aborts what no transactional id knows
+    await state.replay_transactions()  # aborts transactions that no transactional id knows
     for key in list(state.transactions.table.entries):
         await state.transactions.coordinator.fence(key)
 
@@ -100,8 +101,8 @@ async def _fence_transactions(state: BrokerState) -> None:
 
 
 async def _record(log: Log, manifest: Manifest) -> None:
-    """Append the events that make the registry and the groups."""
-    # Entries of deleted topics have generations, too: no new topic may get one of those.
+    """Append the events that rebuild the registry and the groups."""
+    # Entries of deleted topics have generations, too: no new topic may reuse one of these.
     generation = max((id_.generation for id_ in log.partition_ids()), default=-1) + 1
     ours = producer_id_space(manifest.cluster_id)
     used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
@@ -173,7 +174,7 @@ def _group_events(
 
 
 async def _put_back(state: BrokerState, manifest: Manifest) -> None:
-    """Put back topics and committed offsets that damage has taken or made older."""
+    """Put back topics and committed offsets that are missing, or older because of damage."""
     for topic in manifest.topics:
         found = state.registry.by_name(topic.org, topic.name)
         if found is None or not _is_same(found, topic):
@@ -186,7 +187,7 @@ async def _put_back(state: BrokerState, manifest: Manifest) -> None:
 
 
 async def _fill(log: Log, manifest: Manifest) -> None:
-    """Fill the offsets of a partition's missing last records, so that they are not used again."""
+    """Fill the offsets of a partition's missing last records, so that they are not reused."""
     for topic in manifest.topics:
         for saved in topic.partitions:
             partition = log.partition(_partition_id(topic, saved.partition))

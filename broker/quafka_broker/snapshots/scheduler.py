@@ -1,7 +1,7 @@
-"""Snapshots that a broker makes by itself, `snapshot.interval.ms` apart.
+"""Makes a broker's scheduled snapshots, `snapshot.interval.ms` apart.
 
-Each is made by a process of its own (`due_snapshot`), so that uploads and the zones of a large log
-take no time of the event loop. The broker takes the cut, as for the command.
+Each is made by a separate process (`due_snapshot`), so that uploads and the zones of a large log
+take no time on the event loop. The broker takes the cut, as for the command.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SnapshotScheduler:
         self._retry_seconds = retry_seconds
 
     async def run(self) -> None:
-        """Make one attempt after the other. A failure is logged, counted and retried with backoff.
+        """Make one attempt after the other. Failures are logged, counted and retried with backoff.
 
         The age of the last good snapshot comes from DEST, so that a restart does not change when
         the next one is due.

@@ -1,7 +1,7 @@
-"""Snapshots of a log in an object store, kept below the same prefix: they name its objects.
+"""Snapshots of a log in an object store, kept below the same prefix. They name its objects.
 
-A snapshot is the newest view of each shard. Only the records that are in no segment's object yet
-are copied, from small objects of the chain into one file a segment. The other objects are pinned:
+A snapshot is the newest view of each shard. Only the records that are not in a segment's object yet
+are copied, from small objects of the chain to one file per segment. The other objects are pinned:
 the owner of a shard deletes no file that a snapshot names (`PinnedFiles`).
 """
 
@@ -78,7 +78,7 @@ def snapshot_in_store(
 
     Raises:
         SnapshotError: a shard has no view, or one that is too old.
-        OSError, Malformed: the store fails, or what it has is damaged.
+        OSError, Malformed: the store fails, or an object is damaged.
     """
     before = load_all(store)
     shards = [_read(store, number) for number in _shards(store)]
@@ -132,7 +132,7 @@ class PinnedFiles:
         self._known: dict[str, Manifest] = {}
 
     def read(self) -> set[str]:
-        """Their paths, as of now. Blocks. Raises OSError, Malformed."""
+        """Read their present paths. Blocks. Raises OSError, Malformed."""
         found: dict[str, Manifest] = {}
         for snapshot_id in snapshot_ids(self._store):
             with suppress(FileNotFoundError):  # dropped meanwhile
@@ -145,7 +145,7 @@ class PinnedFiles:
 
 
 def _pins(manifest: Manifest) -> Manifest:
-    """A manifest without what pins nothing: topics may be many."""
+    """Drop the parts of a manifest that pin nothing: it may have many topics."""
     return replace(manifest, topics=[], groups=[], segments=[])
 
 
@@ -155,7 +155,7 @@ def _shards(store: ObjectStore) -> list[int]:
 
 
 def _read(store: ObjectStore, shard: int) -> _Shard:
-    """The newest view of a shard, and the chain that belongs to it."""
+    """Read the newest view of a shard, and the chain that belongs to it."""
     gap = ""
     for attempt in range(_ATTEMPTS):
         if attempt:
@@ -190,12 +190,12 @@ def _segment(pieces: Sequence[Piece]) -> Segment:
 
 
 def _pack(store: Destination, objects: Sequence[TailObject]) -> Piece:
-    """The end of a segment, or all of it, as files of the snapshot made of objects of the chain."""
+    """Write a segment, or its end, from objects of the chain to files of the snapshot."""
     first, last = objects[0].header, objects[-1].header
     start = first.position if first.position > FILE_HEADER_SIZE else 0
     stem = f"{SEGMENTS}/{first.segment:012d}-{os.urandom(8).hex()}"
     rows = b"".join(each.rows for each in objects)
-    # By way of a file: a bucket's client must not be asked for one object while it puts another.
+    # Uses a file: a bucket's client must not read one object while it puts another.
     with tempfile.TemporaryFile() as copy:
         copy.writelines(_entries(store, objects))
         copy.seek(0)

@@ -57,12 +57,12 @@ class Verification:
             for topic in manifest.topics
             for partition in topic.partitions
         }
-        # First and end offsets of each batch, in turn.
+        # First and end offsets of each batch, alternately.
         self._found: dict[_Key, array[int]] = {key: array("Q") for key in self._wanted}
         self._transactions: defaultdict[_Key, FoundTransactions] = defaultdict(FoundTransactions)
 
     def pieces(self) -> Iterator[PieceReport]:
-        """Read all pieces. Blocks. Raises OSError where the store fails."""
+        """Read all pieces. Blocks. Raises OSError if the store fails."""
         for piece in self._manifest.pieces:
             faults: list[str] = []
             try:
@@ -72,7 +72,7 @@ class Verification:
             yield PieceReport(piece, piece.rows, faults)
 
     def missing(self) -> list[str]:
-        """What the manifest promises and no piece has: offsets, and ends of transactions.
+        """Offsets and ends of transactions that are in the manifest but in no piece.
 
         Call it after `pieces`.
         """
@@ -81,7 +81,7 @@ class Verification:
             offsets = self._found[key]
             batches = list(zip(offsets[::2], offsets[1::2], strict=True))
             ranges = sorted([*batches, *((first, end) for first, end in partition.lost)])
-            if topic.is_copied:  # its offsets have gaps, which nothing lists
+            if topic.is_copied:  # its offsets have gaps, which are not listed
                 ranges = [(partition.log_start, partition.log_start), *ranges]
                 faults += _twice(topic, partition, ranges)
             elif partition.gone and _missing(partition, ranges) == partition.gone:
@@ -145,7 +145,7 @@ class Verification:
 
 
 def _neighbours(rows: list[IndexRow]) -> Iterator[list[IndexRow]]:
-    """Rows in the order of positions, in groups whose entries are read at once."""
+    """Rows in the order of positions, in groups whose entries are read together."""
     some: list[IndexRow] = []
     for row in rows:
         if some and (row.position != some[-1].end or row.end - some[0].position > _READ_BYTES):
@@ -161,7 +161,7 @@ def _name(topic: Topic, partition: Partition) -> str:
 
 
 def _missing(partition: Partition, ranges: list[tuple[int, int]]) -> int:
-    """The number of offsets that no range has."""
+    """The number of offsets that are in no range."""
     at, missing = partition.log_start, 0
     for first, end in [*ranges, (partition.high_watermark, partition.high_watermark)]:
         missing += max(0, min(first, partition.high_watermark) - at)

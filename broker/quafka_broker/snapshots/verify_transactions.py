@@ -16,7 +16,7 @@ class FoundTransactions:
     """
 
     def __init__(self) -> None:
-        # First offset, producer id and flags of each batch's row, in turn.
+        # First offset, producer id and flags of each batch's row, alternately.
         self._found = array("q")
 
     def add(self, row: IndexRow) -> None:
@@ -24,10 +24,10 @@ class FoundTransactions:
         self._found.extend((row.base_offset, row.producer_id, row.flags))
 
     def faults(self, name: str, partition: Partition) -> Iterator[str]:
-        """Where the manifest's transactions differ from the batches'.
+        """The differences between the manifest's transactions and those of the batches.
 
         Deletion below the log start may have removed the first batches of a transaction, and damage
-        any of them, so not every transaction of the manifest needs to have batches.
+        any of them. So not every transaction of the manifest must have batches.
         """
         open_, aborted = self._transactions(partition)
         yield from _unknown_aborted(name, partition, aborted)
@@ -76,7 +76,7 @@ def _unknown_aborted(
     for found in aborted:
         known = promised.get((found.producer_id, found.last_offset))
         missing = known is None or known.first_offset > found.first_offset
-        # An end that is lost makes two transactions look like one.
+        # A lost end makes two transactions look like one.
         if missing and not _lost(partition, found.first_offset, found.last_offset):
             yield f"{name}: the manifest lacks the aborted {_about(found)}"
 
@@ -95,7 +95,7 @@ def _unknown_open(name: str, partition: Partition, open_: list[OpenTransaction])
 
 
 def _lost(partition: Partition, start: int, stop: int) -> bool:
-    """Whether damage has cost some offsets of a range."""
+    """Whether some offsets of a range are lost to damage."""
     return any(first < stop and end > start for first, end in partition.lost)
 
 

@@ -1,8 +1,8 @@
-"""Writes the views of a shard in an object store: what Spark reads besides the chain.
+"""Writes the views of a shard in an object store, which Spark reads together with the chain.
 
 A view names the objects of the segments and copies nothing (`quafka_proto.view_format`). It is made
-of a manifest that was read before the cut: what the cut has is in that manifest's files, or in the
-chain from its `tail_start` on. Both exist for a grace period after the next view.
+from a manifest that was read before the cut: the records of the cut are in that manifest's files,
+or in the chain from its `tail_start` on. Both exist for a grace period after the next view.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("quafka.broker.views")
 _TURN_S = 1.0
 _PAUSE_S = 10.0  # after a failure
 _SHARE = 5.0
-"""A view waits at least this many times as long as the last one took."""
+"""A view waits for at least this multiple of the time that the last one took."""
 _ROWS_PER_READ = 8_192
 _LOG, _INDEX = ".log", ".oidx"
 
@@ -61,7 +61,7 @@ class OwnedChain(Protocol):
 
 
 class Views:
-    """The views of one shard. One task runs it, from the opening of the log on."""
+    """The views of one shard. One task runs it once the log is open."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Views:
         self._since: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Write a view when topics have changed, and else once in an interval if there is news."""
+        """Write a view when topics have changed, otherwise once per interval if there is news."""
         while True:
             if self._is_due(time.monotonic()):
                 try:
@@ -110,7 +110,7 @@ class Views:
         return self._state.registry.changes, self._state.log.next_id
 
     async def write(self) -> View:
-        """Write a view of the log as it is now, and have the manifest name it.
+        """Write a view of the present log, and name it in the manifest.
 
         Raises:
             FencedError: the shard has another owner.
@@ -175,7 +175,7 @@ class Views:
         self._store.put(path, encode_zones(builder.zones()))
 
     def _collect(self, shard: int, needed: set[str], now: float) -> None:
-        """Delete older views, and zones of segments that are gone, after the grace period."""
+        """Delete older views, and zones of removed segments, after the grace period."""
         zones = self._zones or set()
         needed = {*needed, *self._pinned()}
         views = (found.path for found in self._store.list_objects(views_folder(shard)))
@@ -190,7 +190,7 @@ class Views:
 def _segments(
     files: Collection[StoredFile],
 ) -> Iterator[tuple[int, int, StoredFile, StoredFile, int]]:
-    """Segments and parts: number, position, log, index, and where its first row is in the index."""
+    """Segments and parts: number, position, log, index, and the position of the first row in it."""
     named = {file.name: file for file in files}
     for name, file in named.items():
         stem, ending = name[: -len(_LOG)], name[-len(_LOG) :]

@@ -1,8 +1,8 @@
-"""The zones of sealed segments, made ahead of the first snapshot.
+"""Makes the zones of sealed segments ahead of the first snapshot.
 
 Reading the whole index of a large log would take most of the time of its first snapshot. So each
 sealed segment's zones are made once, in the background, and kept in `zones` in the data folder. A
-snapshot makes those that are missing or not whole.
+snapshot makes zones that are missing or incomplete.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def has_all_zones(data: bytes, segment: SegmentCut) -> bool:
 def fill_zone_cache(
     data: Path, segments: Sequence[SegmentCut], stopped: threading.Event | None = None
 ) -> int:
-    """Make the missing zones, and remove those of segments that are gone. Blocks.
+    """Make missing zones, and remove those of removed segments. Blocks.
 
-    Returns the number of files made. Setting `stopped` ends the call early, and the next call does
-    the rest: a large log has thousands of segments.
+    Returns the number of files made. Setting `stopped` ends the call early, and the next call
+    continues: a large log has thousands of segments.
 
     Raises:
         OSError: a file could not be written or removed.
@@ -66,7 +66,7 @@ def fill_zone_cache(
     made = 0
     stopped = stopped or threading.Event()
     for name in sorted(wanted.keys() - there):
-        # The segment was rewritten or freed meanwhile: the next call knows.
+        # The segment was rewritten or freed meanwhile: the next call handles this.
         with contextlib.suppress(FileNotFoundError, Malformed):
             made += _make(data, folder / name, wanted[name], stopped)
         if stopped.is_set():

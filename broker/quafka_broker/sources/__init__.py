@@ -1,1 +1,1 @@
-"""Where the records of a topic's partitions come from: the log, or what others have written."""
+"""The sources of partitions' records: the log, or other systems."""

@@ -1,9 +1,9 @@
-"""The seam between ops and records: one partition, wherever its records are stored.
+"""The interface between ops and records: one partition, wherever its records are stored.
 
-Ops, sessions, caches, parked fetches, lag and groups use a partition through `PartitionSource`
-only. `sources/wal.py` is the log's. Others read what somebody else has written: their bounds may be
-known only after a question that is slow or fails, their offsets may have gaps, and they may be read
-only. A source never makes the caller of a synchronous method wait.
+Ops, sessions, caches, parked fetches, lag and groups use a partition only through
+`PartitionSource`. `sources/wal.py` implements it for the log. Other sources read records of other
+systems: their bounds may be known only after a request that is slow or fails, their offsets may
+have gaps, and they may be read only. Synchronous methods of a source never block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTITIONS_PER_SLICE = 200
 
 @dataclass(slots=True)
 class RefusedError(Exception):
-    """This partition's records are refused."""
+    """The records for this partition are refused."""
 
     code: ErrorCode
     message: str = ""
@@ -53,14 +53,14 @@ class ProduceRequest(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How a read is done.
+    """The parameters of a read.
 
     Attributes:
-        committed: whether the reader wants decided records only: those below the last stable
-            offset, with the transactions among them that were aborted.
+        committed: whether to read only decided records: those below the last stable offset, with
+            their aborted transactions.
         times: receives the times of the steps.
-        place: gives the places of runs for a gateway that takes places in place of bytes; its
-            result is None where the runs must go by value.
+        place: returns the places of runs for a gateway that takes places instead of bytes; None if
+            the runs must be sent by value.
     """
 
     committed: bool = False
@@ -70,9 +70,9 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The batches that a read has found: their bytes, or their places and rows.
+    """The batches found by a read: their bytes, or their places and rows.
 
-    `aborted`: the aborted transactions that have records in them, for a read of committed records.
+    `aborted`: the aborted transactions with records in them, for a read of committed records.
     """
 
     records: list[Buffer]
@@ -105,22 +105,22 @@ class Found:
 
 
 Unready = ErrorCode | asyncio.Future[None]
-"""Why a partition cannot be read now: an error, or a question that is not yet answered."""
+"""Why a partition cannot be read now: an error, or a request that is not yet answered."""
 
 
 class PartitionSource(Protocol):
     """One partition. All methods are for the event loop.
 
-    The bounds are those known last; -1 before any are known. Reading and searching is allowed only
-    after `unready` has returned None, in the same turn of the loop.
+    The bounds are the last known ones; -1 if unknown. Reads and searches are allowed only after
+    `unready` has returned None, in the same turn of the loop.
     """
 
     deletes_records: bool
-    """Whether clients may delete records; then `TopicChanges` does it."""
+    """Whether clients may delete records, by `TopicChanges`."""
 
     @property
     def id(self) -> PartitionId:
-        """Names the partition to parked fetches and caches."""
+        """The name of the partition for parked fetches and caches."""
         ...
 
     # --- bounds -----------------------------------------------------------------------------
@@ -129,15 +129,15 @@ class PartitionSource(Protocol):
         """None if the bounds are known and records from `offset` on can be read without delay.
 
         Otherwise an error that clients retry, while the source is known to be unavailable; or the
-        future of a question that has been asked. The future never raises. It ends when the
-        answer has arrived or failed, and the source then wakes the partition's parked fetches.
+        future of a request that has been sent. The future never raises. It ends when the request is
+        answered or has failed, and the source then wakes the partition's parked fetches.
         """
         ...
 
     def expect_growth(self) -> None:
-        """A fetch parks: wake it (`Waiters.wake`) when the partition grows, moves or fails.
+        """Wake the parked fetch (`Waiters.wake`) when the partition grows, moves or fails.
 
-        This lasts as long as `Waiters.waits_for` is true of the partition.
+        This lasts while `Waiters.waits_for` is true for the partition.
         """
         ...
 
@@ -158,21 +158,21 @@ class PartitionSource(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the batches as stored, where known; otherwise 0."""
+        """Bytes of the batches as stored; 0 if unknown."""
         ...
 
     def end(self, committed: bool) -> int:
-        """Where reads end: at the last stable offset or at the high watermark.
+        """The end of reads: the last stable offset or the high watermark.
 
-        Lower where the source knows that no record is left between: a fetch there must park.
+        Lower if the source knows that no record is left in between: a fetch there must park.
         """
         ...
 
     async def records_from(self, offset: int) -> int | None:
-        """The number of records from this offset on; None if the source cannot tell.
+        """The number of records from this offset on; None if the source does not know.
 
         Raises:
-            StorageError: the source cannot be asked.
+            StorageError: the source is unavailable.
         """
         ...
 
@@ -184,7 +184,7 @@ class PartitionSource(Protocol):
         ...
 
     def check_epoch(self, current: int) -> ErrorCode:
-        """The answer to a client whose leader epoch is `current`; -1: the client gives none."""
+        """The answer to a client whose leader epoch is `current`; -1: the client sends none."""
         ...
 
     def epoch_at(self, offset: int) -> int:
@@ -196,7 +196,7 @@ class PartitionSource(Protocol):
         ...
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """The greatest epoch at or below this one, and where it ends; see `LeaderEpochs.end_of`."""
+        """The highest epoch up to this one, and its end; see `LeaderEpochs.end_of`."""
         ...
 
     # --- reading ----------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class PartitionSource(Protocol):
     def readable(self, offset: int, enough: int, most: int, committed: bool) -> tuple[int, int]:
         """Bytes and number of whole batches from `offset` on, up to `enough` bytes or `most`.
 
-        An estimate where that is not in memory: a fetch is answered when it is large enough.
+        An estimate if the values are not in memory: a fetch is answered when they are large enough.
 
         Raises:
             StorageError: reading would fail.
@@ -213,7 +213,7 @@ class PartitionSource(Protocol):
         ...
 
     async def read(self, offset: int, room: Room, reading: Reading) -> Found:
-        """Whole batches from the one that holds `offset`, or follows it where offsets have gaps.
+        """Read whole batches, from the one that contains `offset` or, in a gap, follows it.
 
         Raises:
             CorruptError: the first batch is lost to damage. A later lost batch ends the answer.
@@ -231,7 +231,7 @@ class PartitionSource(Protocol):
         ...
 
     async def latest(self) -> Stamp | None:
-        """The record with the greatest timestamp; the first of equal ones.
+        """The first record with the highest timestamp.
 
         Raises:
             StorageError, Malformed: the records cannot be read.
@@ -239,7 +239,7 @@ class PartitionSource(Protocol):
         ...
 
     async def timestamp_of(self, offset: int, *, exact: bool) -> int | None:
-        """The timestamp of the record at an offset, or of its batch; None where it is lost.
+        """The timestamp of the record at an offset, or of its batch; None if it is lost.
 
         Raises:
             StorageError, Malformed: the records cannot be read.
@@ -255,13 +255,13 @@ class PartitionSource(Protocol):
         writes: list[WriteTimes] | None,
         request: ProduceRequest | None = None,
     ) -> asyncio.Future[list[int]] | Batch:
-        """Begin to store a checked batch; the order of the calls is the order of the records.
+        """Begin to store a checked batch; records are in the order of the calls.
 
         Returns a future of the batch's offset, or the equal batch that an idempotent producer has
         sent before. The future ends when the batch is durable, or raises StorageError, or one of
-        the errors below if only the source's store can find them; cancelling it does not withdraw
-        the batch. `writes` receives the times of the write. `request` is set
-        if the batch came in the request of a transactional producer.
+        the errors below if only the source's store can detect them; cancelling it does not withdraw
+        the batch. `writes` receives the times of the write. `request` is set if the batch is in a
+        request of a transactional producer.
 
         Raises:
             SequenceError: the batch is not the producer's next one.
@@ -275,7 +275,7 @@ class BadSourceError(ValueError):
 
 
 class TopicSource(Protocol):
-    """One kind of source: the partitions of all topics that come from it."""
+    """One kind of source: the partitions of all of its topics."""
 
     @property
     def leader_epoch(self) -> int:
@@ -287,17 +287,17 @@ class TopicSource(Protocol):
         ...
 
     def partition(self, topic: Topic, number: int) -> PartitionSource:
-        """One partition, which the topic has."""
+        """A partition of the topic."""
         ...
 
 
 class Waiters(Protocol):
-    """Parked fetches, as sources know them."""
+    """Parked fetches as seen by sources."""
 
     def wake(self, partitions: Iterable[PartitionId]) -> None:
         """Wake the fetches of partitions that have grown, have another log start, or have failed.
 
-        Also when a question of `PartitionSource.unready` has been answered.
+        Also when a request of `PartitionSource.unready` has been answered.
         """
         ...
 
@@ -316,9 +316,9 @@ def error_of(unready: Unready | None) -> ErrorCode:
 async def ask_all(
     partitions: Iterable[PartitionSource | None], seconds: float = ASK_SECONDS
 ) -> None:
-    """Ask for the bounds of all partitions at once, and wait until they are known or failed.
+    """Request the bounds of all partitions at once, and wait until they are known or have failed.
 
-    After `seconds` the questions without an answer are left alone.
+    After `seconds`, unanswered requests are no longer awaited.
     """
     asked: set[asyncio.Future[None]] = set()
     slices = Slices(_PARTITIONS_PER_SLICE)

@@ -1,4 +1,4 @@
-"""The kinds of partition sources of one broker, by the name that a topic gives."""
+"""The kinds of partition sources of one broker, by the name in a topic."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Sources:
         self._others: dict[str, TopicSource] = {}
 
     def add(self, name: str, source: TopicSource) -> None:
-        """Serve the topics whose `source` is this name."""
+        """Register the source of the topics whose `source` is this name."""
         self._others[name] = source
 
     def of(self, topic: Topic) -> TopicSource:
-        """Where the partitions of a topic come from."""
+        """The source of a topic's partitions."""
         return self._others[topic.source] if topic.source else self._wal
 
     def partition(self, topic: Topic, number: int) -> PartitionSource:
-        """One partition, which the topic has."""
+        """A partition of the topic."""
         if topic.source:
             return self._others[topic.source].partition(topic, number)
         return self._wal.partition(topic, number)
 
     def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
-        """Log start and high watermark as last known; both 0 where nothing is known."""
+        """The last known log start and high watermark; both 0 if unknown."""
         if topic.source:
             found = self._others[topic.source].partition(topic, number)
             return max(0, found.log_start), max(0, found.high_watermark)

@@ -1,4 +1,4 @@
-"""Partitions that come from the log."""
+"""Partitions of the log."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Admission(Protocol):
     """Decides which batches of transactional producers may be written."""
 
     def concerns(self, header: BatchHeader) -> bool:
-        """Whether `admit` must be asked."""
+        """Whether `admit` must be called."""
         ...
 
     def admit(
         self, header: BatchHeader, partition: Partition, topic: str, request: ProduceRequest | None
     ) -> Callable[[Settle], Settle] | None:
-        """None, or what wraps the `settle` of a batch of a transaction.
+        """None, or a wrapper of `settle` for a batch of a transaction.
 
         Raises:
             RefusedError: the batch must not be written.
@@ -63,7 +63,7 @@ class WalSource:
         return ""
 
     def partition(self, topic: Topic, number: int) -> WalPartition:
-        """One partition; an empty one where nothing was ever appended."""
+        """A partition, empty if nothing was ever appended."""
         return WalPartition(self, self.log.partition(topic.partition_id(number)), topic.name)
 
 
@@ -90,7 +90,7 @@ class WalPartition:
         """Never."""
 
     def expect_growth(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     @property
     def log_start(self) -> int:
@@ -113,7 +113,7 @@ class WalPartition:
         return self._partition.batches.size
 
     def end(self, committed: bool) -> int:
-        """Where reads end."""
+        """The end of reads."""
         return self.last_stable_offset if committed else self._partition.high_watermark
 
     async def records_from(self, offset: int) -> int:
@@ -136,7 +136,7 @@ class WalPartition:
         return self._wal.log.epochs.epoch_at(self._partition, offset)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where an epoch ends."""
+        """The end of an epoch."""
         return self._wal.log.epochs.end_of(self._partition, epoch)
 
     # --- reading ----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class WalPartition:
         return self._wal.log.reader.readable(self._partition, offset, enough, most)
 
     async def read(self, offset: int, room: Room, reading: Reading) -> Found:
-        """Batches by value, or by place where the gateway may read the files."""
+        """Read batches by value, or by place if the gateway may read the files."""
         partition = self._partition
         if partition.transactions is None or not reading.committed:
             return await self._read(offset, room, reading, partition.high_watermark)
@@ -179,7 +179,7 @@ class WalPartition:
         return await time_search.first_from(self._wal.log.reader, self._partition, timestamp)
 
     async def latest(self) -> Stamp | None:
-        """The record with the greatest timestamp."""
+        """The record with the highest timestamp."""
         return await time_search.latest(self._wal.log.reader, self._partition)
 
     async def timestamp_of(self, offset: int, *, exact: bool) -> int | None:

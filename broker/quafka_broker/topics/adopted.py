@@ -8,7 +8,7 @@ from quafka_broker.topics.topic import ADOPTED
 
 
 def uuid_without_id(cluster_id: str, name: str) -> bytes:
-    """The id of a topic to which Kafka gave none, as before version 2.8."""
+    """The id of a topic without an id of Kafka (before version 2.8)."""
     return blake3(f"{cluster_id}/{name}".encode()).digest()[:16]
 
 

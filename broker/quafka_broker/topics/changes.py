@@ -1,4 +1,4 @@
-"""Changes of topics: create, change, delete, and delete records. Each is durable on return."""
+"""Creates, changes and deletes topics, and deletes records. Each change is durable on return."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from quafka_telemetry.slices import Slices
 log = logging.getLogger("quafka.broker.registry")
 
 _TOPICS_PER_DELETION = 200
-"""Topics that are deleted by one append: it costs one sync of the disk."""
+"""Topics that are deleted by one append, which costs one sync of the disk."""
 _PARTITIONS_PER_SLICE = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class _Deletion:
-    """Topics that are deleted together. Its task returns those that were still there, by id."""
+    """Topics that are deleted together. Its task returns the deleted ones, by id."""
 
     topics: dict[bytes, Topic] = field(default_factory=dict[bytes, Topic])
     task: asyncio.Task[set[bytes]] | None = None
 
 
 class TopicChanges:
-    """Makes changes of topics, in the registry, the log and all that follows them."""
+    """Makes changes of topics in the registry, the log and all dependent state."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TopicChanges:
     async def create(
         self, org: int, name: str, partitions: int, configs: dict[str, str] | None = None
     ) -> tuple[Topic, bool]:
-        """The topic of that name, and whether this call created it. Durable on return.
+        """Find or create a topic by name; returns it and whether it was created. Durable on return.
 
         Raises:
             OrgFullError: the org would have too many partitions.
@@ -93,7 +93,7 @@ class TopicChanges:
         return await self._journal.in_turn(create)
 
     async def _name_again(self, org: int, name: str) -> Topic | None:
-        """A topic that had lost its name, if this is the name. It is served from now on."""
+        """Serve a topic that had lost its name, if this is the name."""
         unnamed = self._registry.unnamed_of(org, name)
         if unnamed is None:
             return None
@@ -104,7 +104,7 @@ class TopicChanges:
         return topic
 
     async def put_back(self, topic: Topic) -> None:
-        """Make a topic as it was, in place of any of its name. Durable on return.
+        """Restore a topic, replacing any topic of its name. Durable on return.
 
         Raises:
             StorageError: nothing was changed.
@@ -116,11 +116,10 @@ class TopicChanges:
         await self._journal.in_turn(put)
 
     async def change(self, topic: Topic, change: Callable[[Topic], Topic]) -> bool:
-        """Change a topic's partitions or configs; False where it no longer exists. Durable on
-        return.
+        """Change a topic's partitions or configs; False if it no longer exists. Durable on return.
 
-        `change` gets the topic as it is when the change's turn comes, and returns the new one. Its
-        exceptions are passed on.
+        `change` gets the present topic when the change's turn comes, and returns the new one. Its
+        exceptions propagate.
 
         Raises:
             StorageError: nothing was changed.
@@ -142,7 +141,7 @@ class TopicChanges:
     # --- delete topics ----------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> bool:
-        """Delete a topic; False where another call has done so. Durable on return.
+        """Delete a topic; False if another call has done so. Durable on return.
 
         Deletions that arrive while one is under way share the next append.
 
@@ -166,7 +165,7 @@ class TopicChanges:
 
     @asynccontextmanager
     async def _announce(self, deletion: _Deletion) -> AsyncGenerator[None]:
-        """Wait for earlier deletions, take no more topics, and announce those to the gateways."""
+        """Wait for earlier deletions, accept no more topics, and announce these to gateways."""
         async with self._deleting:
             if self._next_deletion is deletion:
                 self._next_deletion = None
@@ -177,8 +176,8 @@ class TopicChanges:
                 yield
 
     async def _delete(self, topics: Collection[Topic]) -> set[bytes]:
-        """Delete these topics; the ids of those that were still there."""
-        # They may have changed, or gone, while they waited for their turn.
+        """Delete these topics; returns the ids of those that still existed."""
+        # They may have been changed or deleted while they waited for their turn.
         found = [self._registry.by_id(topic.org, topic.uuid) for topic in topics]
         present = [topic for topic in found if topic is not None]
         if not present:
@@ -201,7 +200,7 @@ class TopicChanges:
         """Delete the records of a topic whose name is lost. Durable on return.
 
         Raises:
-            StorageError: they are still there.
+            StorageError: they still exist.
         """
 
         async def drop() -> None:
@@ -218,7 +217,7 @@ class TopicChanges:
     async def delete_records(
         self, starts: Mapping[Topic, Mapping[int, int]], *, if_unchanged: bool = False
     ) -> None:
-        """Move log starts up, by topic and partition. Durable on return.
+        """Raise log starts, by topic and partition. Durable on return.
 
         A topic that no longer exists, or a start that is not above the log start, changes nothing;
         with `if_unchanged`, nor does a topic that has changed.

@@ -1,10 +1,10 @@
 """The table of topic configs: their names, defaults, allowed values and effects.
 
 Names and defaults are Kafka 4's. A config that cannot be honoured is refused by name, never
-accepted and ignored, with two exceptions, so that a topic can be created with the configs of
+accepted and ignored. Two kinds are exempt, so that a topic can be created with the configs of
 another cluster, as MirrorMaker does. Settings of Kafka's files have no effect here, because all
-partitions share one log. Settings of compression have none, because consumers do not see how
-batches are stored.
+partitions share one log. Compression settings have none, because consumers do not see how batches
+are stored.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class TopicConfig:
         kind: Kafka's type of the config.
         allowed: the allowed values, in words.
         effect: the config's effect here.
-        broker: gives the broker's value; None where the broker has no such setting.
-        settings: the broker's settings behind the config; the first that is set counts.
+        broker: returns the broker's value; None if the broker has no such setting.
+        settings: the broker's settings behind the config; the first one that is set applies.
     """
 
     name: str
@@ -66,7 +66,7 @@ def _one_of(*allowed: str) -> Check:
 
 
 def _policies(text: str) -> bool:
-    # Compaction promises only that the last record of a key is kept: keeping all records keeps it.
+    # Compaction promises only that the last record of a key is kept; keeping all records does so.
     # An empty policy neither deletes nor compacts, as in Kafka.
     return not text or set(text.split(",")) <= {"delete", "compact"}
 
@@ -85,7 +85,7 @@ _Values = tuple[ConfigType, Check, str]
 
 
 def _no_effect(why: str, values: _Values, **defaults: str) -> list[TopicConfig]:
-    """Configs that are accepted and have no effect; in Python's spelling, with their defaults."""
+    """Configs that are accepted and have no effect. `defaults`: by name, with `_` for `.`."""
     return [
         TopicConfig(name.replace("_", "."), default, *values, why)
         for name, default in defaults.items()
@@ -109,7 +109,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
             "cleanup.policy", "", ConfigType.LIST, _policies,
             "delete, compact, both, or nothing",
             "delete: old records are deleted; without it, none are, and DeleteRecords gets "
-            "POLICY_VIOLATION. compact: of the records with one key the last one is kept "
+            "POLICY_VIOLATION. compact: the last record of each key is kept "
             "(compaction.md); a record without a key gets INVALID_RECORD",
             lambda c: c.log_cleanup_policy, ("log_cleanup_policy",),
         ),
@@ -142,7 +142,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         ),
         TopicConfig(
             "message.timestamp.difference.max.ms", str(_MAX_LONG), *_LONG,
-            "Kafka 3's name for both limits, where they are not set",
+            "Kafka 3's name for both limits; used where they are not set",
         ),
         TopicConfig(
             "retention.ms", "", ConfigType.LONG, _number(-1, _MAX_LONG), "-1 (for ever) or more",
@@ -167,14 +167,14 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         ),
         TopicConfig(
             "max.compaction.lag.ms", "", *_FROM_1,
-            "a partition with a dirty record of this age is compacted, whatever its ratio",
+            "a partition with a dirty record of this age is compacted regardless of its ratio",
             lambda c: c.log_cleaner_max_compaction_lag_ms,
             ("log_cleaner_max_compaction_lag_ms",),
         ),
         TopicConfig(
             "delete.retention.ms", "", *_LONG,
-            "tombstones and the markers of transactions stay this long after the first compaction "
-            "that meets them",
+            "tombstones and transaction markers are kept this long after the first compaction "
+            "that includes them",
             lambda c: c.log_cleaner_delete_retention_ms, ("log_cleaner_delete_retention_ms",),
         ),
         TopicConfig(
@@ -227,8 +227,8 @@ KAFKA_NAMES = {
 
 FIXED: dict[str, str] = {
     "quafka.id": "the topic's id, which sorts by the time of its creation",
-    "quafka.slug": "the topic's name as it is in its RRL",
+    "quafka.slug": "the topic's name in its RRL",
     "quafka.rrl": "the topic's RRL: org/env/cluster/topics/slug",
 }
-"""A topic's fixed properties, in words. Shown among its configs, so that any Kafka client can read
-them."""
+"""A topic's fixed properties, in words. They are listed with its configs, so that any Kafka client
+can read them."""

@@ -1,7 +1,7 @@
-"""A topic's configs: checking, changing, describing them, and what they mean to the broker.
+"""Checks, changes, describes and interprets a topic's configs.
 
 Every config has a broker default or a fixed one (config_table.py). The registry keeps the values
-that a topic sets itself, as the text that the client gave.
+that a topic sets itself, as the client's text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
 _NONE = DynamicConfigs()
 _DEFAULTS = BrokerConfig()
-_LONGEST_VALUE = 1_000  # characters; a list like "delete,delete,..." has no length of its own
+_LONGEST_VALUE = 1_000  # characters; a list like "delete,delete,..." has no limit of its own
 
 Configs = Mapping[str, str]
 
@@ -39,12 +39,12 @@ class CompactionPolicy(NamedTuple):
     """How a topic is compacted.
 
     Attributes:
-        min_lag_ms: a record stays at least this long after its timestamp.
-        max_lag_ms: a partition is compacted at the latest this long after the timestamp of its
-            first dirty record.
-        min_dirty_ratio: the least share of dirty bytes at which a partition is compacted.
+        min_lag_ms: a record is kept at least this long after its timestamp.
+        max_lag_ms: a partition is compacted at most this long after the timestamp of its first
+            dirty record.
+        min_dirty_ratio: the lowest share of dirty bytes at which a partition is compacted.
         delete_retention_ms: how long a tombstone, or the marker of a transaction without records,
-            stays after the first pass that has met it.
+            is kept after the first pass over it.
     """
 
     min_lag_ms: int
@@ -72,10 +72,10 @@ class TopicPolicy(NamedTuple):
 
 
 def check(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Check configs that a client sets; returns them as the registry keeps them.
+    """Check configs that a client sets; returns them in the registry's form.
 
     Raises:
-        ConfigError: the first one that is refused.
+        ConfigError: the first refused config.
     """
     checked: dict[str, str] = {}
     for name, value in configs.items():
@@ -120,10 +120,10 @@ def changed(
 
 
 def check_together(broker: BrokerConfig, configs: Configs) -> None:
-    """Check configs that limit each other, as a topic that sets `configs` has them.
+    """Check configs that limit each other, for a topic that sets `configs`.
 
     Raises:
-        ConfigError: the least compaction lag is above the greatest.
+        ConfigError: the minimum compaction lag is above the maximum.
     """
     least, greatest = "min.compaction.lag.ms", "max.compaction.lag.ms"
     low, high = (int(_effective(broker, configs, name).value) for name in (least, greatest))

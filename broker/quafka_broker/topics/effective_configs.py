@@ -1,6 +1,6 @@
-"""The settings in effect: those that the broker started with, changed by clients since.
+"""The settings in effect: those at the start, with later changes by clients.
 
-Also what each topic's configs mean under them; that is computed once for each topic.
+Also the policy of each topic under them, which is computed once per topic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EffectiveConfigs:
         return DynamicConfigs(self._started_with, scopes["cluster"], scopes["own"])
 
     def refresh(self) -> None:
-        """Compute the broker's settings again: the registry's broker configs have changed."""
+        """Recompute the broker's settings after a change of the registry's broker configs."""
         self.broker = self.dynamic.effective()
         self._policies.clear()
 
@@ -51,10 +51,10 @@ class EffectiveConfigs:
         """Change the broker configs that clients have set. Durable, and in effect, on return.
 
         `change` gets the configs set in the scope, "cluster" or "own", and returns the new ones.
-        Its exceptions are passed on.
+        Its exceptions propagate.
 
         Raises:
-            StorageError: nothing has changed.
+            StorageError: nothing changed.
         """
 
         async def make() -> None:
@@ -68,12 +68,12 @@ class EffectiveConfigs:
         await self._journal.in_turn(make)
 
     def rrl(self, topic: Topic) -> str:
-        """A topic's place as people read it: org/env/cluster/topics/slug."""
+        """A topic's RRL: org/env/cluster/topics/slug."""
         cluster = self.broker.cluster_name or self._registry.cluster_id
         return f"{topic.org}/{self.broker.cluster_env}/{cluster}/topics/{topic.slug}"
 
     def policy(self, topic: Topic) -> TopicPolicy:
-        """What a topic's configs mean."""
+        """The policy of a topic's configs."""
         configs, known = self._policies.get(topic.uuid, (None, None))
         if known is None or configs is not topic.configs:  # the caller may have an older topic
             known = topic_configs.policy(self.broker, topic.configs)
@@ -81,7 +81,7 @@ class EffectiveConfigs:
         return known
 
     def topic_changed(self, before: Topic, after: Topic) -> None:
-        """Signal `retention_changed` where a topic's change affects retention."""
+        """Signal `retention_changed` if a topic's change affects retention."""
         was, now = self.policy(before), self.policy(after)
         if (was.retention_ms, was.retention_bytes) != (now.retention_ms, now.retention_bytes):
             self.retention_changed.set()

@@ -6,7 +6,7 @@
     {"event": "topic_changed", "org": 1, "name": …, "generation": 0, "partitions": 4, "configs": …}
     {"event": "topic_deleted", "org": 1, "name": …}
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
-    {"event": "producer_ids", "up_to": …}        lower ids have been, or will be, handed out
+    {"event": "producer_ids", "up_to": …}        lower ids have been, or will be, allocated
     {"event": "producer_ids", "up_to": …, "restored": true}   … before a snapshot was restored
     {"event": "broker_configs", "scope": "cluster" or "own", "configs": {"message.max.bytes": "9"}}
     {"event": "group_configs", "org": 1, "group": …, "configs": {"share.isolation.level": …}}
@@ -16,8 +16,8 @@
     {"event": "unnamed_dropped", "org": 1, "hash": hex, "generation": 0}
     {"event": "snapshot", "part": 0, "of": 2, "events": […]}
 
-The parts of a snapshot follow each other. The last part replaces everything before the first part:
-the events in the parts restate it. A snapshot without its last part, as a crash leaves it, has no
+The parts of a snapshot are consecutive. The last part replaces everything before the first part,
+which the events in the parts restate. A snapshot without its last part, left by a crash, has no
 effect.
 """
 
@@ -31,18 +31,18 @@ from typing import Any, cast
 from quafka_broker.topics.topic import Topic, Unnamed
 
 _STARTS_PER_EVENT = 10_000
-_STARTS_PER_WEIGHT = 20  # they take as many bytes as one topic
+_STARTS_PER_WEIGHT = 20  # as large as one topic
 
 Event = dict[str, Any]
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as a record's value."""
+    """Encode an event as a record's value."""
     return json.dumps(event, separators=(",", ":")).encode()
 
 
 def decode_event(value: bytes) -> Event:
-    """Read what `encode_event` wrote."""
+    """Decode a result of `encode_event`."""
     return cast(Event, json.loads(value))
 
 
@@ -65,7 +65,7 @@ def topic_created(topic: Topic) -> Event:
 
 
 def topic_changed(topic: Topic) -> Event:
-    """The event that gives a topic the partitions and configs of this one."""
+    """The event that sets a topic's partitions and configs."""
     return {
         "event": "topic_changed", "org": topic.org, "name": topic.name,
         "generation": topic.generation, "partitions": topic.partitions, "configs": topic.configs,
@@ -105,7 +105,7 @@ def group_configs_changed(org: int, group: str, configs: Mapping[str, str]) -> E
 
 
 def generations_from(generation: int) -> Event:
-    """The event that bounds the generation of every later topic from below."""
+    """The event that sets a lower bound for the generations of later topics."""
     return {"event": "generations", "from": generation}
 
 
@@ -120,7 +120,7 @@ def unnamed_kept(unnamed: Unnamed, partitions: int) -> Event:
 
 
 def unnamed_dropped(unnamed: Unnamed) -> Event:
-    """The event that gives up a topic whose name is lost."""
+    """The event that drops a topic whose name is lost."""
     return {"event": "unnamed_dropped", **_identity(unnamed)}
 
 
@@ -129,7 +129,7 @@ def _identity(unnamed: Unnamed) -> Event:
 
 
 def unnamed_of(event: Event) -> Unnamed:
-    """The topic that an `unnamed` or `unnamed_dropped` event is about."""
+    """The topic of an `unnamed` or `unnamed_dropped` event."""
     return Unnamed(event["org"], bytes.fromhex(event["hash"]), event["generation"])
 
 
@@ -137,9 +137,9 @@ def unnamed_of(event: Event) -> Unnamed:
 
 
 def snapshot_parts(events: Iterable[Event], per_part: int = 500) -> list[Event]:
-    """A snapshot of those events, ready to be recorded in one append.
+    """A snapshot of these events, ready to be recorded in one append.
 
-    A part is an event itself, so it is bounded in bytes: about as many as `per_part` topics take.
+    A part is itself an event, so it is bounded in bytes: about the size of `per_part` topics.
     """
     parts: list[list[Event]] = []
     weight = per_part
@@ -156,9 +156,9 @@ def snapshot_parts(events: Iterable[Event], per_part: int = 500) -> list[Event]:
 
 
 def last_snapshot(events: Sequence[Event]) -> int | None:
-    """Where the last whole snapshot begins; None where there is none.
+    """The beginning of the last complete snapshot, or None.
 
-    The events before it may be incomplete: they were dead, and their space was freed.
+    Events before it may be missing: they were dead, and their space was freed.
     """
     for at in range(len(events) - 1, -1, -1):
         event = events[at]

@@ -1,4 +1,4 @@
-"""New identities for topics and clusters. The registry takes them from its caller."""
+"""New identities for topics and clusters, which the registry gets from its caller."""
 
 from __future__ import annotations
 

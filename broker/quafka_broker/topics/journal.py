@@ -1,6 +1,6 @@
-"""The registry's way to the log and back.
+"""Writes the registry's events to the log, and replays them.
 
-A change is recorded in the log first, then applied to the registry: one change at a time, so of two
+A change is first recorded in the log, then applied to the registry: one change at a time, so of two
 creations of one name, one wins. From time to time the journal restates the registry; events before
 that snapshot are dead.
 """
@@ -29,7 +29,7 @@ from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.registry")
 
-_EVENTS_PER_SLICE = 100  # of work on the event loop, and of the log
+_EVENTS_PER_SLICE = 100  # of work on the event loop and of the log
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class RegistryJournal:
     """Makes changes of the registry durable.
 
     Attributes:
-        deletions: counts what has died; the log's rewrite task compares it.
-        events_kept: the registry is not restated before this many events are superseded.
+        deletions: counts deletions; the log's rewrite task compares it.
+        events_kept: the number of superseded events before the registry is restated.
     """
 
     def __init__(self, wal: Log, registry: Registry, events_kept: int = 1_000) -> None:
@@ -60,7 +60,7 @@ class RegistryJournal:
 
         Raises:
             StorageError: the log cannot be read.
-            BadRegistryError: an event cannot be understood.
+            BadRegistryError: an event cannot be decoded.
         """
         found = self._replay = await replay(self._wal, self._registry)
         self._superseded, self._applied = found.superseded, found.applied
@@ -81,7 +81,7 @@ class RegistryJournal:
             await self.record(registry_events.cluster_named(self.new_cluster_id()))
 
     async def settle(self) -> None:
-        """Supersede damaged events that cost nothing; from now on checkpoints have a copy."""
+        """Supersede damaged events without effect; from now on checkpoints have a copy."""
         if self._replay.pin is None and self._wal.is_damaged(REGISTRY):
             await self._restate()
         self._wal.keep_section(SECTION, self._copy)
@@ -95,8 +95,8 @@ class RegistryJournal:
     ) -> asyncio.Task[T]:
         """Start a change of the registry; it runs alone, within `announced`.
 
-        The change runs in a task of its own, to its end: a caller that is cancelled half-way must
-        not leave the registry other than the log has it. Changes run in the order of the calls.
+        The change runs in a separate task, to its end: a caller that is cancelled half-way must not
+        leave the registry different from the log. Changes run in the order of the calls.
         """
 
         async def run() -> T:
@@ -119,7 +119,7 @@ class RegistryJournal:
         """Make events durable, then apply them. Only within `in_turn`, or before the broker serves.
 
         Raises:
-            StorageError: the log did not take them; nothing has changed.
+            StorageError: the log refused them; nothing changed.
         """
         first = await self._append(events)
         for event in events:
@@ -131,10 +131,10 @@ class RegistryJournal:
             await self._restate()
 
     async def begin_journal_at(self, id_: PartitionId, offset: int) -> None:
-        """Declare dead the events of another journal below an offset. Durable on return.
+        """Declare another journal's events below an offset dead. Durable on return.
 
         Raises:
-            StorageError: they still count.
+            StorageError: they are still live.
         """
 
         async def move() -> None:
@@ -152,7 +152,7 @@ class RegistryJournal:
         for some in event_batches.batches(values, time_ns() // 1_000_000, per_batch):
             batches += some
             await asyncio.sleep(0)
-        # Urgent: an event is what makes room on a full disk.
+        # Urgent, because events free space on a full disk.
         registry = self._wal.partition(REGISTRY)
         return (await self._wal.append(registry, batches, urgent=True))[0]
 
@@ -161,7 +161,7 @@ class RegistryJournal:
     async def _restate(self) -> None:
         """Shorten the registry's part of the log: events before a snapshot are dead.
 
-        Not while some events cannot be read: a copy of the disk may bring them back.
+        Not while some events cannot be read: a copy of the disk may restore them.
         """
         if self._replay.pin is not None:
             return
@@ -174,7 +174,7 @@ class RegistryJournal:
         try:
             first = await self._append(parts, per_batch=1)
         except StorageError:
-            return  # the events are still there; the next change tries again
+            return  # the events still exist; the next change tries again
         self._applied = first + len(parts)
         self._wal.advance_log_start(REGISTRY, first)
         self.deletions += 1
@@ -189,6 +189,6 @@ class RegistryJournal:
 
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Mark a task's failure as seen: a caller that was cancelled no longer waits for it."""
+    """Mark a task's failure as seen: a cancelled caller no longer waits for it."""
     if not task.cancelled():
         task.exception()

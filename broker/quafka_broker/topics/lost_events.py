@@ -1,7 +1,7 @@
-"""Finds the topics that the log has and the registry has lost, and gives them a place again.
+"""Finds topics that the log has but the registry has lost, and restores them.
 
-Nothing is deleted for want of an event: the partitions of a topic are dropped only if the registry
-explains why the topic is not live.
+Nothing is deleted because an event is missing: the partitions of a topic are dropped only if the
+registry explains why the topic is not live.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NewIdentity = Callable[[], TopicIdentity]
 
 
 class Unexplained(NamedTuple):
-    """Topics with partitions in the log that are not in the registry, though nothing deleted them.
+    """Topics with partitions in the log that are missing in the registry without a deletion.
 
     Attributes:
-        grown: topics with more partitions than the registry has, with the right number.
-        restored: topics whose creation is lost, but not a later event with their name.
+        grown: topics with more partitions than in the registry, with the right number.
+        restored: topics whose creation is lost, but which a later event names.
         unnamed: the others, with their number of partitions.
     """
 
@@ -42,7 +42,7 @@ class Unexplained(NamedTuple):
 def repair_events(
     wal: Log, registry: Registry, found: Replay, new_identity: NewIdentity
 ) -> list[Event]:
-    """Restore in the registry what it has lost; the events that make this durable."""
+    """Restore lost topics in the registry; returns the events that make this durable."""
     missing = unexplained(wal, registry, found, new_identity)
     repairs = [events.topic_changed(topic) for topic in missing.grown]
     repairs += [events.topic_created(topic) for topic in missing.restored]
@@ -58,7 +58,7 @@ def repair_events(
             "repair --name` gives the name",
             unnamed.org, partitions, unnamed.hash.hex(),
         )  # fmt: skip
-        if found.pin is None:  # else the lost events may come back
+        if found.pin is None:  # otherwise the lost events may come back
             repairs.append(events.unnamed_kept(unnamed, partitions))
         registry.unnamed[unnamed] = partitions
     for event in repairs:
@@ -102,7 +102,7 @@ def unexplained(
 
 def _is_gone(key: Unnamed, first_id: int, topic: Topic | None, found: Replay) -> bool:
     """Whether the topic was deleted: its records are older than a registry without it, than its
-    deletion, or than the topic that has its name now."""
+    deletion, or than the topic that now has its name."""
     if topic is not None and topic.generation > key.generation:
         return True
     return first_id < max(found.global_id, found.gone.get((key.org, key.hash), 0))

@@ -19,18 +19,18 @@ class _Topic(Protocol):
 
 
 class OrgFullError(Exception):
-    """The org would have more topics or partitions than it may."""
+    """The org would exceed its limit of topics or partitions."""
 
 
 class OrgRoom(NamedTuple):
-    """Most topics and partitions of an org."""
+    """The maximum numbers of topics and partitions of an org."""
 
     partitions: int
     topics: int
 
 
 class OrgTopics:
-    """Kept in step with the registry. Names are sorted on first use."""
+    """One org's topics, updated with the registry. Names are sorted on first use."""
 
     __slots__ = ("_changes", "_names", "_sorted", "partitions")
 
@@ -39,7 +39,7 @@ class OrgTopics:
         self._sorted: list[str] | None = None
         self._changes = 0
         self.partitions = 0
-        """The sum over all topics."""
+        """The number of partitions of all topics."""
 
     def __len__(self) -> int:
         """The number of topics."""
@@ -47,7 +47,7 @@ class OrgTopics:
 
     @property
     def version(self) -> bytes:
-        """A version that differs after each change, and in each run of the broker."""
+        """A version that changes with each change, and in each run of the broker."""
         return _RUN + self._changes.to_bytes(8, "big")
 
     def put(self, before: _Topic | None, topic: _Topic) -> None:
@@ -68,7 +68,7 @@ class OrgTopics:
             del self._sorted[bisect_left(self._sorted, topic.name)]
 
     def check_room(self, more: int, room: OrgRoom, topics: int = 0) -> None:
-        """Raises OrgFullError if so many more partitions and topics would exceed a limit."""
+        """Raise OrgFullError if this many more partitions and topics would exceed a limit."""
         if self.partitions + more > room.partitions:
             raise OrgFullError(
                 f"{more} more partitions: the org has {self.partitions} of "

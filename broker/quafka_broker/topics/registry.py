@@ -1,8 +1,8 @@
-"""The topic registry: the topics of all orgs, made by applying events. Pure: no I/O, no clock.
+"""The topic registry: the topics of all orgs, built by applying events. Pure: no I/O, no clock.
 
-Damage may take events. So a replay accepts the deletion of a topic that it does not know and the
-creation of one that it does: the later event wins. A topic whose creation is lost, but not its
-records, is *unnamed*: the registry keeps it until its name is known again, or an operator drops it.
+Events may be lost to damage. So a replay accepts the deletion of an unknown topic and the creation
+of a known one: the later event wins. A topic whose creation is lost, but not its records, is
+*unnamed*: the registry keeps it until its name is known again, or an operator drops it.
 
 journal.py makes changes durable; events.py has the events.
 """
@@ -23,17 +23,17 @@ _NOTHING = OrgTopics()
 
 
 class Registry:
-    """The state that the events make."""
+    """The state built from the events."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
         self.changes = 0
-        """Events since the start, staged ones too."""
+        """Events since the start, including staged ones."""
         self.producer_ids_up_to = 0
         self.restored_ids_below = 0
         """Producers with lower ids may have written to a log that this one is a copy of."""
         self.journal_starts: dict[str, int] = {}
-        """Where internal topics begin, by name."""
+        """The log starts of internal topics, by name."""
         self.unnamed: dict[Unnamed, int] = {}
         """The known number of partitions of each unnamed topic."""
         self.broker_configs: dict[str, dict[str, str]] = {"cluster": {}, "own": {}}
@@ -55,7 +55,7 @@ class Registry:
     # --- look-ups ---------------------------------------------------------------------------
 
     def find(self, org: int, name: str, uuid: bytes) -> Topic | None:
-        """The topic addressed by name or, where the name is empty, by id."""
+        """The topic addressed by name or, if the name is empty, by id."""
         if uuid and not name:
             return self._by_id.get((org, uuid))
         return self._by_name.get((org, name))
@@ -85,24 +85,24 @@ class Registry:
         return list(self._by_name.values())
 
     def is_live(self, org: int, name: str, generation: int) -> bool:
-        """Whether this topic exists, or may exist: one that has lost its name counts."""
+        """Whether this topic exists, or may exist: unnamed topics count."""
         topic = self._by_name.get((org, name))
         if topic is not None:
             return topic.generation == generation
         if generation & ADOPTED:
-            return True  # its folder may be there again at the next start
+            return True  # its folder may exist again at the next start
         found = self.unnamed_of(org, name)
         return found is not None and found.generation == generation
 
     def unnamed_of(self, org: int, name: str) -> Unnamed | None:
-        """The newest topic that has lost its name, if this is the name."""
+        """The newest unnamed topic, if this is its name."""
         if not self.unnamed:
             return None
         key = org, topic_hash(org, name)
         return max((found for found in self.unnamed if found[:2] == key), default=None)
 
     def log_starts(self, topic: Topic) -> dict[int, int]:
-        """The log start of each partition that has had records deleted."""
+        """The log start of each partition with deleted records."""
         return self._log_starts.get((topic.org, topic.name), {})
 
     def plan_topic(
@@ -113,7 +113,7 @@ class Registry:
         identity: TopicIdentity,
         configs: dict[str, str] | None = None,
     ) -> Topic:
-        """The topic that a creation would make now; nothing changes."""
+        """The topic that a creation would make now, without creating it."""
         generation = self._next_generation.get((org, name), self._least_generation)
         return Topic(
             org, name, identity.uuid, identity.ulid, self._slugs.free_for(org, slug_of(name)),
@@ -125,7 +125,7 @@ class Registry:
     def adopt(self, topic: Topic) -> Topic:
         """Add a topic that no event describes, or replace it; it lasts until the broker stops.
 
-        Returns it with a free slug. Nothing of it is restated. Its source is not the log.
+        Returns it with a free slug. It is never restated. Its source is not the log.
 
         Raises:
             ValueError: the log has a topic of that name, or another topic has the id.
@@ -155,7 +155,7 @@ class Registry:
         """Make one event's change.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not an event that this version knows.
+            ValueError, KeyError, TypeError: this version does not know the event.
         """
         kind = event["event"]
         self.changes += 1
@@ -259,7 +259,7 @@ class Registry:
         return 4 + len(self._by_name) + len(self._log_starts) + others
 
     def restate(self) -> Iterator[Event]:
-        """Events that make this registry."""
+        """Events that rebuild this registry."""
         yield events.cluster_named(self.cluster_id)
         yield events.producer_ids_allocated(self.producer_ids_up_to)
         if self.restored_ids_below:
@@ -270,7 +270,7 @@ class Registry:
         for org, groups in self.group_configs.items():
             for group, configs in groups.items():
                 yield events.group_configs_changed(org, group, configs)
-        # The highest generation of all deleted topics stands for each of theirs.
+        # The highest generation of all deleted topics stands for all of them.
         ours = self._by_name.keys() - self._adopted
         gone = [g for key, g in self._next_generation.items() if key not in ours]
         yield events.generations_from(max([*gone, self._least_generation]))
@@ -288,7 +288,7 @@ class Registry:
         if part["part"] == 0:
             self._staged = []
         if part["part"] != len(self._staged):
-            self._staged = []  # a part before it is lost: the events before the snapshot count
+            self._staged = []  # an earlier part is lost: the events before it count
             return
         self._staged.append(part)
         if len(self._staged) < part["of"]:

@@ -1,8 +1,8 @@
-"""Rebuilds the topic registry, also where damage has taken some of its events (docs/adr/0029).
+"""Rebuilds the topic registry, even if some of its events are damaged (docs/adr/0029).
 
 The registry is in two places: the log has its events, and each checkpoint has a copy. A replay
-begins with the last whole snapshot in the log or with the copy, whichever is newer, and applies
-the events after it. Damage before that place costs nothing.
+begins with the last complete snapshot in the log or with the copy, whichever is newer, and applies
+the events after it. Damage before that place has no effect.
 
 Damage after that place loses events; lost_events.py finds the topics concerned.
 """
@@ -35,11 +35,11 @@ copy, or to deleted ones.
 
 
 class BadRegistryError(Exception):
-    """An event of the registry that this version does not understand."""
+    """An event of the registry that this version cannot decode."""
 
 
 class Pin(NamedTuple):
-    """Where the next replay must begin: before a gap that a copy of the disk may close."""
+    """The beginning of the next replay: before a gap that a copy of the disk may close."""
 
     offset: int
     global_id: int
@@ -47,7 +47,7 @@ class Pin(NamedTuple):
 
 @dataclass(slots=True)
 class Replay:
-    """The findings of a replay, beside the registry itself.
+    """The findings of a replay, in addition to the registry.
 
     Attributes:
         begin: the log start of the registry's events; None: unchanged.
@@ -158,9 +158,9 @@ def _understood(offset: int) -> Generator[None]:
 def live_topics(
     wal: Log, registry: Registry, found: Replay
 ) -> Iterator[tuple[PartitionId, int | None]]:
-    """Every live partition, and its log start (None: as the log has it).
+    """Every live partition and its log start (None: as in the log).
 
-    Lost events may have moved log starts. So where events are lost, records that are missing at the
+    Lost events may have moved log starts. So if events are lost, records that are missing at the
     front of a partition count as deleted.
     """
     yield REGISTRY, found.begin

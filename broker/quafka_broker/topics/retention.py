@@ -1,10 +1,10 @@
 """Retention: deletes the oldest batches of each partition by time and by size.
 
 As in Kafka, whole batches are deleted from the front, and a batch is as old as its newest record.
-By time, deletion stops at the first batch that is young enough; by size, it goes on while the rest
-stays at or above the limit. A batch without timestamps is deleted with the next batch that has one.
-The new log starts are durable in the registry before anything is deleted. The same sweep deletes
-the offsets of consumer groups that have long had no members.
+By time, deletion stops at the first batch that is young enough; by size, it continues while the
+rest stays at or above the limit. A batch without timestamps is deleted with the next batch that has
+one. The new log starts are durable in the registry before any deletion. The same sweep deletes the
+offsets of consumer groups that have long had no members.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("quafka.broker.retention")
 
 _PARTITIONS_PER_SLICE = 100
 _BURST_SECONDS = 0.2
-"""Changes of topics' retention come in bursts: one sweep for all that come within this."""
+"""Changes of topics' retention come in bursts: one sweep serves all within this time."""
 
 
 def wall_clock_ms() -> int:
@@ -61,13 +61,13 @@ class Retention:
         self._producers = producers
         self._expire_offsets = expire_offsets
         self._now_ms = now_ms
-        # For each partition that a sweep has examined: its log start, and the timestamp that kept
-        # the batch there. With it, a sweep that deletes nothing reads no index.
+        # For each examined partition: its log start, and the timestamp that kept the batch there.
+        # So a sweep that deletes nothing reads no index.
         self._kept: dict[PartitionId, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Sweep at every `log.retention.check.interval.ms`, and when a topic's retention is
-        changed; ends only when it is cancelled.
+        """Sweep at every `log.retention.check.interval.ms`, and when a topic's retention changes,
+        until cancelled.
         """
         while True:
             await self._due()
@@ -91,10 +91,10 @@ class Retention:
         changed.clear()
 
     async def sweep(self) -> int:
-        """Delete what is too old or too much, once; returns in how many partitions.
+        """Delete records by time and size, once; returns the number of affected partitions.
 
         Raises:
-            StorageError: what has not been deleted yet is left to the next sweep.
+            StorageError: remaining deletions are left to the next sweep.
         """
         now = self._now_ms()
         self._producers.expire(now - self._configs.broker.producer_id_expiration_ms)
@@ -103,7 +103,7 @@ class Retention:
         slices = Slices(_PARTITIONS_PER_SLICE)
         for topic in self._registry.every_topic():
             if topic.source:
-                continue  # whoever stores its records deletes them
+                continue  # the system that stores its records deletes them
             policy = self._configs.policy(topic)
             if policy.retention_ms < 0 and policy.retention_bytes < 0:
                 continue
@@ -128,11 +128,11 @@ class Retention:
             if policy.retention_bytes >= 0:
                 start = await self._by_size(partition, start, policy.retention_bytes)
         except OffsetGoneError:
-            return partition.log_start  # another deletion came first; the next sweep looks again
+            return partition.log_start  # another deletion was first; the next sweep looks again
         except StorageError as e:
             log.warning("partition %s: its old records are kept: %s", partition.id.key, e)
             return partition.log_start
-        # Lost records have no timestamp: they are deleted with those before them.
+        # Lost records have no timestamp, and are deleted with the preceding records.
         return (
             self._wal.reader.end_of_lost(partition, start) if start > partition.log_start else start
         )

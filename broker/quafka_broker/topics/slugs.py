@@ -1,7 +1,7 @@
 """Slugs: topic names in the letters of an RRL.
 
-No two topics of an org have the same slug at a time: later ones get a number. Logs from before
-this rule are read by it, and give the same slugs every time.
+No two topics of an org have the same slug at a time: later ones get a number. The rule also applies
+to logs from before it, and always yields the same slugs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Slugs:
         self._numbers: dict[tuple[int, str], int] = {}
 
     def free_for(self, org: int, slug: str) -> str:
-        """This slug where it is free; else the same with the lowest free number."""
+        """This slug if it is free; otherwise with the lowest free number."""
         if (org, slug) not in self._used:
             return slug
         first = self._numbers.get((org, slug), 2)

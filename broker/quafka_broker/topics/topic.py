@@ -1,4 +1,4 @@
-"""A topic as the registry knows it, the rule for topic names, and topics that lost their name."""
+"""Topics of the registry, the rule for topic names, and topics without their name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_proto.errors import ErrorCode
 
 SOURCE = "quafka.source"
-"""The topic config that names where the records are stored, if that is not the log."""
+"""The topic config that names the store of the records, if it is not the log."""
 REDIS = "redis"
 """The source of topics whose partitions are Redis streams."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -26,7 +26,7 @@ ADOPTED = 1 << 31
 
 
 class TopicIdentity(NamedTuple):
-    """What tells a new topic from every other: its creation time, Kafka's id, and Quafka's."""
+    """The unique identity of a new topic: its creation time, Kafka's id, and Quafka's."""
 
     created_ms: int
     uuid: bytes
@@ -41,9 +41,9 @@ class Topic:
         uuid: Kafka's topic id.
         ulid: Quafka's topic id, which sorts by creation time.
         slug: the topic's name in its RRL.
-        generation: distinguishes topics of the same name, one after the other.
+        generation: distinguishes successive topics of the same name.
         configs: the configs that the topic sets itself; see configs.py.
-        source: where its partitions come from: empty for the log; see sources/sources.py.
+        source: the source of its partitions, empty for the log; see sources/sources.py.
     """
 
     org: int
@@ -71,9 +71,9 @@ class Topic:
 
 
 class Unnamed(NamedTuple):
-    """A topic of which only the records are left: damage took the event that named it.
+    """A topic of which only the records are left: the event that named it is lost to damage.
 
-    The hash tells whether a name is the right one.
+    The hash shows whether a name is the right one.
     """
 
     org: int

@@ -1,1 +1,1 @@
-"""Transactions: the coordinator's state and rules (pure), their journal, and their end."""
+"""Transactions: the coordinator's state and rules (pure), the journal, and endings."""

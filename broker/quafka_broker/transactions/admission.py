@@ -1,20 +1,20 @@
-"""Which batches may be written, by the transactions of their producers.
+"""Decides which batches may be written, by the transactions of their producers.
 
 | the batch | answer |
 | --- | --- |
 | transactional, in a request without a transactional id | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | of a producer id that is not the transactional id's | INVALID_PRODUCER_ID_MAPPING |
 | of another epoch | INVALID_PRODUCER_EPOCH |
-| on a connection that its producer has left | NOT_LEADER_OR_FOLLOWER |
+| on a connection that its producer has abandoned | NOT_LEADER_OR_FOLLOWER |
 | its transaction is ending, or does not have the partition | INVALID_TXN_STATE |
-| the transaction before has not ended at all brokers | NOT_ENOUGH_REPLICAS, which clients retry |
-| not transactional, but its producer has a transaction open in the partition | INVALID_TXN_STATE |
+| the previous transaction has not ended at all brokers | NOT_ENOUGH_REPLICAS, which clients retry |
+| not transactional, but its producer has an open transaction in the partition | INVALID_TXN_STATE |
 
 With KIP-890 (Produce 12) a batch adds its partition to the transaction. The event that records this
-is in the log before the batch, in the same write as a rule: it costs no sync of its own.
+is in the log before the batch, usually in the same write, and costs no extra sync.
 
-`branches.py` admits batches of transactions that another broker coordinates. `prepare` does what
-cannot be done at once; commonly `is_prepared`.
+`branches.py` admits batches of transactions that another broker coordinates. `prepare` does the
+asynchronous work; usually there is none (`is_prepared`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BatchAdmission:
         return (request.org, request.transactional_id) not in self._table.unfinished
 
     async def prepare(self, request: ProduceRequest, batches: Joining) -> RefusedError | None:
-        """Wait for what `admit` needs; the refusal of all transactional batches of the request."""
+        """Wait on behalf of `admit`; returns the refusal of the request's transactional batches."""
         if self._branches.is_elsewhere(request):
             return await self._branches.join(request, batches)
         await self._finishing.finished((request.org, request.transactional_id))
@@ -87,7 +87,7 @@ class BatchAdmission:
     def admit(
         self, header: BatchHeader, partition: Partition, topic: str, request: ProduceRequest | None
     ) -> Callable[[Settle], Settle] | None:
-        """What counts a transactional batch as on its way; None for another one.
+        """A function that counts a transactional batch as on its way; None for other batches.
 
         Raises:
             RefusedError: see the table above.
@@ -150,10 +150,10 @@ class BatchAdmission:
     def join_all(
         self, request: ProduceRequest, batches: Sequence[tuple[BatchHeader, PartitionId, str]]
     ) -> None:
-        """Have the partitions of a request's batches join with one event, where `admit` would.
+        """Add the partitions of a request's batches with one event, as `admit` would.
 
-        `batches`: the header, the partition and the topic of each. What must not join is left to
-        `admit`, which refuses it.
+        `batches`: the header, the partition and the topic of each. Invalid batches are left to
+        `admit`, which refuses them.
         """
         found = self._table.entries.get((request.org, request.transactional_id))
         if found is None or found.initializing or found.is_ending or found.unfinished is not None:

@@ -1,4 +1,4 @@
-"""A branch: the part at this broker of a transaction that another broker coordinates. Pure."""
+"""A branch: this broker's part of a transaction that another broker coordinates. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROWS_PER_EVENT = 1_000
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """The state of a branch, from the first batch on until home has ended the transaction.
+    """The state of a branch, from the first batch until home has ended the transaction.
 
     Attributes:
         home: the node id of the broker that coordinates the transaction.
-        number: identifies the transaction among those of its transactional id.
+        number: distinguishes the transaction from others of its transactional id.
         start_ms: when the branch began, by this broker's clock.
-        groups: the groups of this broker whose offsets are in the transaction, and these.
+        groups: the groups of this broker with offsets in the transaction, and these offsets.
         is_ending: whether home has ended it: nothing more may join.
-        joining, in_flight: as those of `Transaction`.
+        joining, in_flight: as in `Transaction`.
     """
 
     org: int
@@ -44,13 +44,13 @@ class Branch:
     in_flight: int = 0
 
     def join(self, event: BranchJoined) -> None:
-        """Partitions join."""
+        """Add partitions."""
         for hash_, partition, generation, name in event.partitions:
             self.partitions[PartitionId(self.org, hash_, partition, generation)] = name
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it is in the log, or on its way."""
+        """Whether no part of it is in the log or on its way."""
         return not (self.partitions or self.joining or self.groups or self.in_flight)
 
     @property
@@ -63,7 +63,7 @@ class Branch:
         return id_ in self.partitions or id_ in self.joining
 
     def joined(self, partitions: Mapping[PartitionId, str]) -> Sequence[BranchJoined]:
-        """Events of bounded size that add partitions; one even without any."""
+        """Events of bounded size that add partitions; at least one."""
         rows = [(*id_[1:], topic) for id_, topic in partitions.items()]
         return [
             BranchJoined(
@@ -84,7 +84,7 @@ class Branch:
         ]  # fmt: skip
 
     def restated(self) -> Sequence[Event]:
-        """Events that together make this state; none if nothing has joined yet."""
+        """Events that together rebuild this state; none if nothing has joined yet."""
         events: list[Event] = list(self.joined(self.partitions)) if self.partitions else []
         for group, commit in self.groups.items():
             events += self.with_offsets(group, commit)

@@ -1,12 +1,12 @@
 """The branches at this broker of transactions that other brokers coordinate (ADR 47).
 
 A batch joins a branch after home has confirmed that its transaction is open and has the partition
-(as KIP-890's verification). The event that records this is in the log before the batch, in the same
-write. So a partition has no open transaction that its home does not know of, and that this broker
-does not know the home of.
+(like KIP-890's verification). The event that records this is in the log before the batch, in the
+same write. So every open transaction in a partition is known to its home, and this broker knows the
+home.
 
-Home ends a branch: the end is one group of entries, as that of a transaction. An end that passes
-the answer of home to an earlier question makes that answer void.
+Home ends a branch: the end is one group of entries, like that of a transaction. If an end overtakes
+home's answer to an earlier request, the answer is void.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from quafka_proto.records import TRANSACTIONAL, BatchHeader
 log = logging.getLogger("quafka.broker.transactions")
 
 ASK_AFTER_MS = 30_000
-"""The age at which home is asked what has become of a branch. It ends branches by itself."""
+"""The age at which home is asked for the outcome of a branch, which it normally ends itself."""
 _PER_OP = 500
 _CONNECTIONS = 10_000
 """Producers whose connections of a kind are remembered."""
@@ -57,12 +57,12 @@ _ANSWERS = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-"""Home's errors as answers to a produce. As in Kafka, NOT_ENOUGH_REPLICAS makes clients retry."""
+"""Home's errors as answers to a produce. As in Kafka, clients retry NOT_ENOUGH_REPLICAS."""
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """Home is asked about a producer. `ended`: the last transaction that has ended meanwhile."""
+    """A request to home about a producer. `ended`: the last transaction that ended meanwhile."""
 
     ended: int = 0
 
@@ -114,7 +114,7 @@ class Branches:
                     yield header, id_, topic
 
     async def join(self, request: ProduceRequest, batches: Joining) -> RefusedError | None:
-        """Have home confirm the partitions that have not joined; the refusal of their batches."""
+        """Let home confirm new partitions; returns the refusal of their batches."""
         missing = list(self._missing(batches))
         if not missing:
             return None
@@ -140,7 +140,7 @@ class Branches:
     async def _ask(
         self, request: ProduceRequest, producer_id: int, epoch: int, new: Mapping[PartitionId, str]
     ) -> RefusedError | None:
-        """Ask home, and join. Raises PeerError."""
+        """Send a request to home, and join. Raises PeerError."""
         topics: dict[str, list[int]] = {}
         for id_, topic in new.items():
             topics.setdefault(topic, []).append(id_.partition)
@@ -161,7 +161,7 @@ class Branches:
         return None
 
     async def _number_at_home(self, org: int, home: str, op: JoinTransaction) -> int | ErrorCode:
-        """Have home confirm that something here is in a transaction; its number, or the error.
+        """Let home confirm that a part here is in a transaction; returns its number, or the error.
 
         Raises:
             PeerError: home does not answer.
@@ -177,13 +177,13 @@ class Branches:
                 del self._questions[producer_id]
         if answer.error_code:
             return ErrorCode(answer.error_code)
-        # An end that has passed this answer makes it void.
+        # An end that has overtaken this answer makes it void.
         return ErrorCode.INVALID_TXN_STATE if question.ended >= answer.number else answer.number
 
     def _open(
         self, org: int, home: str, producer: TransactionalProducer, number: int
     ) -> Branch | None:
-        """The branch of an open transaction; None: an earlier one has not ended here yet."""
+        """The branch of an open transaction, or None if an earlier one has not ended here yet."""
         found = self._table.branches.get(producer.producer_id)
         if found is None:
             found = self._table.branches[producer.producer_id] = Branch(
@@ -191,13 +191,13 @@ class Branches:
                 producer.producer_epoch, number, self._now_ms(),
             )  # fmt: skip
         elif found.number != number:
-            # Home does not have that transaction any more: it, or this broker, was restored.
+            # Home no longer has that transaction: home or this broker was restored.
             found.start_ms = min(found.start_ms, self._now_ms() - ASK_AFTER_MS)
             return None
         return found
 
     def _join(self, branch: Branch, new: Mapping[PartitionId, str]) -> None:
-        """Record that partitions join; the event is queued before their batches."""
+        """Record joining partitions; the event is queued before their batches."""
         branch.joining.update(new)
         branch.in_flight += 1
 
@@ -208,7 +208,7 @@ class Branches:
         self._journal.append(branch.joined(new), settled)
 
     def _landed(self, branch: Branch) -> None:
-        """An append is in the log, or failed: forget a branch of which nothing is in the log."""
+        """Note the end of an append; drops a branch without any part in the log."""
         self._ending.landed(branch)
         if branch.is_empty and self._table.branches.get(branch.producer_id) is branch:
             del self._table.branches[branch.producer_id]
@@ -228,11 +228,11 @@ class Branches:
     ) -> ErrorCode:
         """Store offsets of a group that the end of a transaction makes visible.
 
-        `home`: the broker that coordinates the transaction, which is asked whether it has the
-        group. `implicit`: it is to add the group. `used`: the bytes of the org's committed offsets.
+        `home`: the broker that coordinates the transaction, which must confirm the group.
+        `implicit`: home adds the group. `used`: the bytes of the org's committed offsets.
 
         Raises:
-            StorageError: they are not stored.
+            StorageError: the offsets are not stored.
         """
         if home not in self.peers.others:
             return ErrorCode.POLICY_VIOLATION
@@ -271,10 +271,10 @@ class Branches:
     def admit(
         self, header: BatchHeader, id_: PartitionId, request: ProduceRequest
     ) -> Callable[[Settle], Settle]:
-        """What counts a batch as on its way.
+        """A function that counts a batch as on its way.
 
         Raises:
-            RefusedError: it must not be written.
+            RefusedError: the batch must not be written.
         """
         found = self._table.branches.get(header.producer_id)
         if (
@@ -314,7 +314,7 @@ class Branches:
     # --- the end ----------------------------------------------------------------------------
 
     async def finish(self, org: int, home: str, end: BranchEnd) -> ErrorCode:
-        """Home has ended a transaction: end its branch; NONE: nothing of it is open here."""
+        """End the branch of a transaction that home has ended; NONE: no part of it is open here."""
         for question in self._questions.get(end.producer_id, ()):
             question.ended = max(question.ended, end.number)
         found = self._table.branches.get(end.producer_id)
@@ -322,7 +322,7 @@ class Branches:
             return ErrorCode.NONE
         if found.home != home:
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        # Of an earlier transaction its home knows nothing any more: it is aborted.
+        # Home no longer knows an earlier transaction, which is aborted.
         commit = end.commit and found.number == end.number
         try:
             await self.end(found, end.producer_epoch, commit=commit)
@@ -331,7 +331,7 @@ class Branches:
         return ErrorCode.NONE
 
     async def end(self, branch: Branch, epoch: int, *, commit: bool) -> None:
-        """End a branch; an end on its way goes on, even if its caller no longer waits.
+        """End a branch; an end on its way continues even if its caller no longer waits.
 
         Raises:
             StorageError: it is still open.
@@ -352,17 +352,17 @@ class Branches:
     def _ended(self, branch: Branch, task: asyncio.Task[None]) -> None:
         self._ends.pop(branch, None)
         if not task.cancelled():
-            task.exception()  # seen: its caller may not wait any more
+            task.exception()  # marks it as seen: its caller may no longer wait
 
     async def close(self) -> None:
-        """Let the ends on their way be logged."""
+        """Wait until the ends on their way are in the log."""
         while self._ends:
             await asyncio.wait(set(self._ends.values()))
 
     # --- branches in doubt ------------------------------------------------------------------
 
     async def resolve_old(self) -> None:
-        """Ask home about branches that are open for long; the first time, about all of them."""
+        """Ask home about branches that have long been open; the first time, about all of them."""
         before = self._now_ms() - ASK_AFTER_MS if self._asked_all else self._now_ms() + 1
         self._asked_all = True
         asked: dict[tuple[str, int], list[Branch]] = {}
@@ -384,9 +384,9 @@ class Branches:
                     break
 
     async def abort(self, branch: Branch, epoch: int) -> ErrorCode:
-        """End a branch for an administrator, as its home has; INVALID_TXN_STATE: it is open there.
+        """End a branch for an administrator like its home; INVALID_TXN_STATE: it is open there.
 
-        A home that mesh.brokers does not have is gone for good: its transaction is aborted.
+        A home that is not in mesh.brokers is gone for good: its transaction is aborted.
 
         Raises:
             StorageError: it is still open.
@@ -413,10 +413,10 @@ class Branches:
                 await self.end(branch, epoch, commit=found.outcome == ops.Outcome.COMMITTED)
 
     async def restate(self) -> None:
-        """Write all branches again, so that their earlier events are dead.
+        """Restate all branches, so that their earlier events are dead.
 
         Raises:
-            StorageError: some are not written again.
+            StorageError: some are not restated.
         """
         for each in list(self._table.branches.values()):
             while each in self._ends:

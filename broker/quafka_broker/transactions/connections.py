@@ -1,12 +1,13 @@
-"""The connections of a producer: requests of those that it has left are refused. Pure.
+"""The connections of a producer: requests on abandoned ones are refused. Pure.
 
-A client that reconnects sends a request again if it got no answer. The first copy may still be on
-its way, and arrive when the next transaction has begun: an EndTxn would then commit half of it, and
-a batch would join it. Clients before KIP-890 have no epoch that tells the copies apart. TCP does: a
-producer sends its requests of one kind on one connection, and never returns to one it has closed.
+A client that reconnects repeats unanswered requests. The first copy may still be on its way, and
+arrive when the next transaction has begun: an EndTxn would then commit half of it, and a batch
+would join it. Clients before KIP-890 have no epoch that distinguishes the copies. TCP does: a
+producer sends its requests of one kind on one connection, and never returns to one that it has
+closed.
 
-The log has the connections as of a transaction's first requests, so that a request which is late
-over a restart of the broker is refused, too.
+The log has the connections of a transaction's first requests, so that a request that is delayed
+past a restart of the broker is refused, too.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class Connections:
 
     def __init__(self) -> None:
         self._current = self._saved = b""
-        # The newest number of each gateway instance. None while there was one connection, as with
-        # most producers, of which there are many.
+        # The newest number of each gateway instance. None while there has been one connection, as
+        # for most of the many producers.
         self._newest: OrderedDict[bytes, int] | None = None
 
     def admit(self, connection: bytes) -> bool:
-        """Whether a request may be served: the producer has not moved on from its connection.
+        """Whether a request may be served: the producer has not abandoned its connection.
 
-        An empty or unknown form is not checked: an older gateway sends it.
+        An empty or unknown form, sent by older gateways, is not checked.
         """
         if connection == self._current or len(connection) != CONNECTION.size:
             return True
@@ -70,13 +71,13 @@ class Connections:
         return self._current == self._saved
 
     def dump(self) -> list[bytes]:
-        """The newest connection of each gateway, the present one last."""
+        """Dump the newest connection of each gateway, the present one last."""
         if self._newest is None:
             return [self._current] if self._current else []
         return [CONNECTION.pack(*each) for each in self._newest.items()]
 
     def load(self, connections: Sequence[bytes]) -> None:
-        """The log has the result of `dump`; older connections are known already."""
+        """Load the result of `dump` from the log; older connections are already known."""
         for connection in connections:
             self.admit(connection)
         self._saved = connections[-1]

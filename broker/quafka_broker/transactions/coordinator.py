@@ -1,9 +1,9 @@
 """The transaction coordinator: all transactional ids of all orgs. For one event loop.
 
-The requests of one transactional id take turns, so none of them meets a change that is half done;
-Kafka's clients would have to send it again (CONCURRENT_TRANSACTIONS). A turn runs to its end even
-if its caller no longer waits. Batches are admitted outside of the turns: they only join an open
-transaction, and the end waits for those on their way to the log.
+The requests of one transactional id take turns, so none of them meets an unfinished change, which
+Kafka's clients would have to retry (CONCURRENT_TRANSACTIONS). A turn runs to its end even if its
+caller no longer waits. Batches are admitted outside of the turns: they only join an open
+transaction, and its end waits for those on their way to the log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _now_ms() -> int:
 
 
 class TransactionCoordinator:
-    """Runs the transactions. Methods that change something raise StorageError if they cannot."""
+    """Runs the transactions. Methods that change state raise StorageError if they cannot."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class TransactionCoordinator:
         self._allocate_id = allocate_id
         self._turns = Turns()
         self.deadlines: Deadlines[Key] = Deadlines()
-        """Of open transactions, in ms since the epoch; some may have ended."""
+        """Deadlines of open transactions, in ms since the epoch; some may have ended."""
         self.fenced = 0
         """Requests of fenced producers since the start."""
 
@@ -102,13 +102,13 @@ class TransactionCoordinator:
         return await self._turns.take(key, run)
 
     async def close(self) -> None:
-        """Let the changes under way end."""
+        """Wait for the changes under way."""
         await self._turns.close()
 
     def find(
         self, org: int, producer: TransactionalProducer, kind: Kind = Kind.COORDINATOR
     ) -> Transaction | ErrorCode:
-        """The transaction of the producer of a request that changes it, or the error."""
+        """The transaction to change by a request's producer, or the error."""
         if not producer.transactional_id:
             return ErrorCode.INVALID_REQUEST
         found = self.table.entries.get((org, producer.transactional_id))
@@ -133,7 +133,7 @@ class TransactionCoordinator:
     async def init(
         self, org: int, producer: TransactionalProducer, timeout_ms: int
     ) -> Session | ErrorCode:
-        """Begin a session: fence earlier ones, and abort what they have open."""
+        """Begin a session: fence earlier ones, and abort their open transaction."""
         name = producer.transactional_id
         if not name or len(name) > LONGEST_NAME:
             return ErrorCode.INVALID_REQUEST
@@ -173,8 +173,8 @@ class TransactionCoordinator:
         else:
             session = found.producer_id, successor.epoch
         if found is not None and (found.state is State.ONGOING or found.in_flight):
-            # A batch on its way may have begun a transaction. The last epoch is that of a producer
-            # which recovers: it may have to ask again.
+            # A batch on its way may have begun a transaction. The last epoch is that of a
+            # recovering producer, which may have to repeat its request.
             last_epoch = plan.last_epoch if found.elsewhere else NO_EPOCH
             fence = EndPlan(False, found.epoch + 1, successor, last_epoch)
             await self._ending.end(found, fence, session, commit=False, by_client=False)
@@ -194,9 +194,9 @@ class TransactionCoordinator:
         return session
 
     async def fence(self, key: Key) -> None:
-        """Begin a session that no producer has, and abort what is open.
+        """Begin a session without a producer, and abort the open transaction.
 
-        For a restore: it does not wait for other brokers, which hear of the end later.
+        For a restore: it does not wait for other brokers, which get the end later.
         """
 
         async def fence() -> None:
@@ -221,7 +221,7 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Add partitions and groups to the producer's transaction.
 
-        `elsewhere`: as in `Transaction.elsewhere`. `kind`: that of the request which adds them.
+        `elsewhere`: as in `Transaction.elsewhere`. `kind`: that of the request that adds them.
         """
 
         async def add() -> ErrorCode:
@@ -256,10 +256,10 @@ class TransactionCoordinator:
         *,
         implicit: bool,
     ) -> int | ErrorCode:
-        """Confirm to another broker that its partitions are in the open transaction; its number.
+        """Confirm that another broker's partitions are in the open transaction; returns its number.
 
         `partitions`: as in `Transaction.elsewhere`. `implicit`: add those that are not. An error is
-        an ErrorCode, which no number is.
+        an ErrorCode, unlike a number.
         """
         key = (org, producer.transactional_id)
         kind = Kind.OFFSETS if any(at[1] == OF_GROUP for at in partitions) else Kind.PRODUCE
@@ -280,7 +280,7 @@ class TransactionCoordinator:
         return found.number
 
     def began(self, found: Transaction) -> None:
-        """A transaction may have begun: note its deadline."""
+        """Note the deadline of a transaction that may have begun."""
         if found.start_ms >= 0:
             self.deadlines.schedule(found.key, found.deadline_ms)
 
@@ -330,7 +330,7 @@ class TransactionCoordinator:
                 return ErrorCode.POLICY_VIOLATION
             most = self.limits.partitions
             known = found.groups[group].offsets.keys() if not joins else set[Place]()
-            new = len(commit.offsets.keys() - known)  # a repeated request brings none
+            new = len(commit.offsets.keys() - known)  # a repeated request has none
             if found.size + joins > most or found.offsets + new > most:
                 return ErrorCode.POLICY_VIOLATION
             joined = added(found.key, (), (group,), self.now_ms()) if joins else []
@@ -342,7 +342,7 @@ class TransactionCoordinator:
         return await self.begin_in_turn((org, producer.transactional_id), store)
 
     async def drop_group(self, org: int, group: str) -> None:
-        """A group was deleted: open transactions commit nothing for it."""
+        """Drop a deleted group from open transactions, which then commit nothing for it."""
         if self.table.with_offsets_of((org, group)):
             await self.journal.append([GroupDropped(org, group)])
 
@@ -376,7 +376,7 @@ class TransactionCoordinator:
         return await self._turns.take(key, end)
 
     async def abort(self, key: Key, is_due: Callable[[Transaction], bool]) -> bool:
-        """Abort an open transaction for its producer, and fence that; whether it was open."""
+        """Abort an open transaction and fence its producer; returns whether it was open."""
 
         async def abort() -> bool:
             found = self.table.entries.get(key)
@@ -400,7 +400,7 @@ class TransactionCoordinator:
     # --- expiry -----------------------------------------------------------------------------
 
     async def forget(self, key: Key, *, unused_ms: int = -1) -> None:
-        """Forget a transactional id that has been unused for so long; by default, expired."""
+        """Drop a transactional id that has been unused for this long; by default, until expiry."""
         if unused_ms < 0:
             unused_ms = self.limits.expiration_ms
 
@@ -414,7 +414,7 @@ class TransactionCoordinator:
         await self._turns.take(key, forget)
 
     async def restate(self, key: Key) -> None:
-        """Write an id's whole state again, so that its earlier events are dead."""
+        """Restate an id's whole state, so that its earlier events are dead."""
 
         async def restate() -> None:
             found = self.table.entries.get(key)

@@ -1,7 +1,7 @@
 """The end of a transaction: one group of entries with the event, the offsets, and the markers.
 
-The control batch of a transaction is the same in all its partitions: offset and leader epoch lie
-outside of its checksum. So a marker costs an entry's header and an index row, and the whole end one
+The control batch of a transaction is identical in all its partitions: its checksum does not cover
+offset and leader epoch. So a marker costs an entry's header and an index row, and the whole end one
 write and one sync.
 """
 
@@ -62,7 +62,7 @@ class Ending:
     # --- appends on their way ---------------------------------------------------------------
 
     def landed(self, transaction: Transaction | Branch) -> None:
-        """An append of the transaction is in the log, or failed."""
+        """Note an append of the transaction that is in the log, or failed."""
         transaction.in_flight -= 1
         if not transaction.in_flight:
             waiting = self._waiting.pop(transaction, None)
@@ -87,7 +87,7 @@ class Ending:
         commit: bool,
         by_client: bool,
     ) -> None:
-        """End a transaction, within its turn; its producer goes on with this id and epoch.
+        """End a transaction, within its turn; its producer continues with this id and epoch.
 
         Raises:
             StorageError: it is still open.
@@ -112,7 +112,7 @@ class Ending:
             )  # fmt: skip
             await self._append(event, members, open_.partitions, settles)
         except BaseException:
-            if transaction.is_ending:  # else the end is in the log, and only its caller has gone
+            if transaction.is_ending:  # else the end is in the log, and only its caller is gone
                 transaction.state = State.ONGOING if transaction.start_ms >= 0 else before
             raise
         self.committed += commit
@@ -121,7 +121,7 @@ class Ending:
     async def end_orphans(
         self, org: int, producer_id: int, epoch: int, ids: Sequence[PartitionId], *, commit: bool
     ) -> None:
-        """End what a producer has open in partitions, where no transactional id knows of it.
+        """End a producer's open transactions in partitions that no transactional id knows.
 
         Raises:
             StorageError: it is still open.
@@ -132,7 +132,7 @@ class Ending:
             await self._append(event, [], open_.partitions, [])
 
     async def end_branch(self, branch: Branch, epoch: int, *, commit: bool) -> None:
-        """End a branch, as its home has.
+        """End a branch with the outcome at its home.
 
         Raises:
             StorageError: it is still open.

@@ -2,7 +2,7 @@
 
 A record's value is the version byte 0x01 and a msgpack array of the event's kind and its fields, in
 the order below. Readers ignore trailing fields that they do not know; fields are only ever
-appended. `apply` of `table.py` gives the events their meaning.
+appended. `apply` in `table.py` defines the events' meaning.
 
 A partition is [topic hash, partition, generation, topic name]. The rows of offsets are those of the
 groups' journal (`groups/table.py`). Brokers are named by their node ids.
@@ -23,7 +23,7 @@ AddedPartition = tuple[bytes, int, int, str]
 class Initialized(NamedTuple):
     """A producer's session began: earlier epochs are fenced, and no transaction is open.
 
-    `last_epoch`, `previous_id`: what a repeated request may still have; -1: nothing.
+    `last_epoch`, `previous_id`: those that a repeated request may still have; -1: none.
     """
 
     org: int
@@ -62,15 +62,15 @@ class Ended(NamedTuple):
         producer_id, epoch: those of the markers.
         next_id, next_epoch: those of the next transaction.
         last_epoch, previous_id: as in `Initialized`.
-        partitions: topic hash, partition, generation and first offset of each that has records of
-            the transaction; their markers follow in this order, after `offset_records` records of
-            the groups' journal.
-        by_client: whether the producer asked for it; else a timeout, another session or an
-            administrator did.
-        number: of a transaction that has, or is, a branch (ADR 47); 0: it has none.
-        branches: the brokers that must end their part, too.
+        partitions: topic hash, partition, generation and first offset of each partition with
+            records of the transaction; their markers follow in this order, after `offset_records`
+            records of the groups' journal.
+        by_client: whether the producer requested it, rather than a timeout, another session or an
+            administrator.
+        number: that of a transaction that has, or is, a branch (ADR 47); 0: none.
+        branches: the brokers that must also end their parts.
 
-    Without a name it ends a branch of this broker, or what no transaction is known of.
+    Without a name it ends a branch of this broker, or records of no known transaction.
     """
 
     org: int
@@ -98,14 +98,14 @@ class Forgotten(NamedTuple):
 
 
 class GroupDropped(NamedTuple):
-    """A group was deleted, with what open transactions have for it."""
+    """A group was deleted, with its offsets in open transactions."""
 
     org: int
     group: str
 
 
 class Moved(NamedTuple):
-    """A producer has used these connections for requests of a kind (`connections.py`)."""
+    """A producer has used these connections for requests of one kind (`connections.py`)."""
 
     org: int
     name: str
@@ -116,8 +116,8 @@ class Moved(NamedTuple):
 class Spread(NamedTuple):
     """Partitions of another broker joined a transaction, which may have begun with them.
 
-    `partitions`: topic names and partitions; that broker knows their ids. With the number OF_GROUP
-    the name is that of a group, whose offsets that broker has.
+    `partitions`: topic names and partitions; that broker knows their ids. With the number OF_GROUP,
+    the name is that of a group whose offsets that broker has.
     """
 
     org: int
@@ -202,7 +202,7 @@ def added(
 def spread(
     key: tuple[int, str], number: int, places: Mapping[tuple[str, int], str], at_ms: int
 ) -> list[Spread]:
-    """Events of bounded size that add partitions of other brokers. `places` gives the brokers."""
+    """Events of bounded size that add partitions of other brokers, which are in `places`."""
     by_broker: dict[str, list[tuple[str, int]]] = {}
     for place, broker in places.items():
         by_broker.setdefault(broker, []).append(place)
@@ -242,6 +242,6 @@ def decode(value: bytes) -> Event:
     """Read an event.
 
     Raises:
-        ValueError, TypeError, IndexError: it is not what `encode` wrote.
+        ValueError, TypeError, IndexError: `encode` did not write this value.
     """
     return _VALUES.decode(value)

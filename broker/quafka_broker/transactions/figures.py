@@ -1,4 +1,4 @@
-"""The figures of transactions, for metrics, `/statusz` and `quafka doctor`. Read, never kept."""
+"""The figures of transactions for metrics, `/statusz` and `quafka doctor`, computed on request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Figures(NamedTuple):
     Attributes:
         ids: the number of transactional ids.
         open: the number of open transactions.
-        oldest: the one that is open for the longest time, which is `oldest_ms`.
-        overdue_ms: how long the most overdue one has passed its timeout; 0: none has.
+        oldest: the one that has been open for longest, for `oldest_ms`.
+        overdue_ms: how long the most overdue one has exceeded its timeout; 0: none has.
         unfinished: the number of transactions that other brokers have not ended yet.
-        unfinished_ms: how long ago the first of them has ended here; 0: all are finished.
+        unfinished_ms: how long ago the first of them ended here; 0: all are finished.
         branches: the number of open branches of other brokers' transactions.
     """
 

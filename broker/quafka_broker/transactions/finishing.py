@@ -1,8 +1,9 @@
-"""Finishing: home has ended a transaction, durably, and the other brokers must follow.
+"""Finishes transactions: after home has durably ended one, the other brokers must follow.
 
-The other brokers are asked until they have answered. After a restart the journal gives what is
-unfinished. Each broker has a few workers, which send the ends of several transactions at once; so
-a broker that does not answer costs one op every few seconds, and no memory but a set of ids.
+Requests to the other brokers are repeated until they are answered. After a restart the journal has
+the unfinished transactions. Each broker has a few workers, which send the ends of several
+transactions at once; so a broker that does not answer costs one op every few seconds, and only the
+memory of a set of ids.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ log = logging.getLogger("quafka.broker.transactions")
 
 PATIENCE = 2.0
 """Seconds after the end of a transaction in which requests wait until all brokers have ended it.
-Later they are answered CONCURRENT_TRANSACTIONS at once. Commonly it takes a few milliseconds."""
-_WORKERS = 4  # for each broker: an end does not wait for the answer to those before it
+Later they are answered CONCURRENT_TRANSACTIONS at once. It usually takes a few milliseconds."""
+_WORKERS = 4  # for each broker: an end does not wait for the answer to earlier ones
 _PER_OP = 200
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
 
 
 class Finishing:
-    """Has the other brokers end their parts of transactions. For one event loop."""
+    """Makes the other brokers end their parts of transactions. For one event loop."""
 
     def __init__(
         self, table: Table, journal: TransactionJournal, landed: Callable[[Transaction], None]
@@ -54,7 +55,7 @@ class Finishing:
     async def finished(self, key: Key) -> bool:
         """Wait until the last transaction of an id has ended everywhere.
 
-        At most until it is `patience` old: requests that wait take the room of others.
+        At most until it is `patience` old: waiting requests take the room of others.
         """
         found = self._table.unfinished.get(key)
         if found is None or found.unfinished is None:
@@ -71,7 +72,7 @@ class Finishing:
     # --- sending ----------------------------------------------------------------------------
 
     def begin(self, found: Transaction) -> None:
-        """The end of a transaction is in the log: have the other brokers end it."""
+        """Make the other brokers end a transaction whose end is in the log."""
         if found.unfinished is not None:
             for broker in found.unfinished.left:
                 self._queue(broker, found.key)
@@ -82,7 +83,7 @@ class Finishing:
             self._wake[broker].set()
 
     async def run(self) -> None:
-        """Send what is queued, until it is cancelled."""
+        """Send queued ends until cancelled."""
         for found in list(self._table.unfinished.values()):
             self.begin(found)
         for broker in self._queues.keys() - set(self.peers.others):
@@ -113,7 +114,7 @@ class Finishing:
             await asyncio.sleep(delay)
 
     def _take(self, queue: dict[Key, None]) -> tuple[int, list[Transaction]]:
-        """The first transactions of the queue that are of one org."""
+        """Take the first transactions of the queue that belong to one org."""
         org = next(iter(queue))[0]
         some: list[Transaction] = []
         for key in list(queue)[:_PER_OP]:
@@ -126,7 +127,7 @@ class Finishing:
         return org, some
 
     async def _send(self, broker: str, org: int, some: Sequence[Transaction]) -> bool:
-        """Send ends to a broker; whether it has ended all of them."""
+        """Send ends to a broker; returns whether it has ended all of them."""
         sent = [(found, found.unfinished) for found in some if found.unfinished is not None]
         if not sent:
             return True
@@ -155,7 +156,7 @@ class Finishing:
         return good and len(answer.transactions) == len(sent)
 
     async def _finish(self, found: Transaction) -> bool:
-        """All brokers have answered: the next transaction may begin."""
+        """Finish a transaction that all brokers have ended: the next one may begin."""
         found.in_flight += 1
         try:
             await self._journal.append([Finished(*found.key, found.number)])

@@ -40,7 +40,7 @@ The copy includes all events below the offset, and possibly some later ones.
 
 _PER_SLICE = 100
 _BLOCK_BYTES = 64 << 10
-"""A block of the copy is written once it has so many: each costs a call of a thread."""
+"""The number of values in a block of the copy: each block costs a call of a thread."""
 
 
 class TransactionJournal:
@@ -60,7 +60,7 @@ class TransactionJournal:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         partition = self._wal.partition(TRANSACTIONS)
         start = self._load(self._wal.kept_section(SECTION))
@@ -89,7 +89,7 @@ class TransactionJournal:
         return int(blocks[0][0])
 
     def _end_partitions(self, event: Ended, offset: int) -> None:
-        """End the transaction in partitions whose markers are damaged: readers wait for them."""
+        """End the transaction in partitions with damaged markers, for which readers wait."""
         try:
             first_id = self._wal.partition(TRANSACTIONS).global_id_at(offset) + 1
         except (OffsetGoneError, IndexError):
@@ -104,7 +104,7 @@ class TransactionJournal:
             open_.end(event.producer_id, marker, aborted=not event.commit)
 
     async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
-        """The table for a checkpoint. The log has what changes while the copy is made."""
+        """Copy the table for a checkpoint. Changes during the copy are in the log."""
         yield [self._applied]
         slices = Slices(_PER_SLICE)
         block: list[bytes] = []
@@ -119,7 +119,7 @@ class TransactionJournal:
         yield [block]
 
     def _restated(self) -> Iterator[Sequence[Event]]:
-        """The events that make each id's state, and each branch's, as it is by then."""
+        """The events that rebuild each id's and each branch's present state."""
         for key in list(self._table.entries):
             found = self._table.entries.get(key)
             if found is not None:
@@ -136,10 +136,10 @@ class TransactionJournal:
         settled: Callable[[Sequence[int] | None], None] = lambda _offsets: None,
         members: Sequence[Member] = (),
     ) -> DirectFuture[list[int]]:
-        """Queue events and what belongs to them: all of it is in the log, or nothing.
+        """Queue events and their batches: all of them are in the log, or none.
 
         The events are applied as soon as they are durable; `settled` is called after that, before
-        anybody is answered, with the offsets of all batches, or None.
+        any answer, with the offsets of all batches, or None.
 
         The future raises:
             StorageError: nothing is in the log.
@@ -158,7 +158,7 @@ class TransactionJournal:
                 self._table.apply(event)
             settled(outcome)
 
-        # Urgent: the end of a transaction lets its readers go on.
+        # Urgent: the end of a transaction lets its readers continue.
         urgent = isinstance(made[0], Ended)
         head = _batch(made[0], len(others))
         return self._wal.append_group(partition, head, others, urgent=urgent, settle=settle)

@@ -15,11 +15,12 @@ class TransactionLimits:
     """Limits of a transaction, and of all transactional ids of an org.
 
     Attributes:
-        max_timeout_ms: longest timeout that a producer may ask for.
+        max_timeout_ms: the longest timeout that a producer may request.
         expiration_ms: how long an unused transactional id is kept.
-        org_ids: most transactional ids of an org.
-        partitions: most partitions and groups of one transaction, and most offsets in it.
-        org_offset_bytes: most bytes of an org's committed and pending offsets.
+        org_ids: the maximum number of transactional ids of an org.
+        partitions: the maximum number of partitions and groups of one transaction, and of offsets
+            in it.
+        org_offset_bytes: the maximum bytes of an org's committed and pending offsets.
     """
 
     max_timeout_ms: int = 900_000
@@ -30,7 +31,7 @@ class TransactionLimits:
 
     @classmethod
     def of(cls, config: LogSettings) -> TransactionLimits:
-        """The limits that the broker's settings give."""
+        """The limits by the broker's settings."""
         return cls(
             config.transaction_max_timeout_ms,
             config.transactional_id_expiration_ms,

@@ -1,4 +1,4 @@
-"""The other brokers, as transactions see them."""
+"""The other brokers as seen by transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Peers(Protocol):
         ...
 
     def call(self, broker: str, op: Op[R], org: int) -> Coroutine[Any, Any, R]:
-        """Send an op to the broker with this node id, which is one of `others`.
+        """Send an op to the broker with this node id, one of `others`.
 
         Raises:
             PeerError: no answer within a few seconds, or an error.

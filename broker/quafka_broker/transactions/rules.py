@@ -1,6 +1,6 @@
-"""What a producer's request may do, by the state of its transactional id. Pure.
+"""The rules for producers' requests, by the state of the transactional id. Pure.
 
-A request is judged by the producer's id and epoch first, then by the state (KAFKA-19690): a fenced
+A request is checked by the producer's id and epoch first, then by the state (KAFKA-19690): a fenced
 producer must learn that it is fenced. Each function returns an error code, or a plan.
 
 | EndTxn in state | commit | abort |
@@ -23,7 +23,7 @@ from quafka_broker.transactions.transaction import LAST_EPOCH, NO_EPOCH, NO_ID, 
 from quafka_proto.errors import ErrorCode
 
 OLD_EPOCH = "another session of the transactional id has begun, or its transaction timed out"
-"""What a producer with an epoch of before is told."""
+"""The error of a producer with an earlier epoch."""
 
 _COMPLETE = {True: State.COMPLETE_COMMIT, False: State.COMPLETE_ABORT}
 
@@ -37,7 +37,7 @@ class Successor:
 
 
 class InitPlan(NamedTuple):
-    """How a session begins. `successor` None: as it is, because the request is a repeated one.
+    """How a session begins. `successor` None: unchanged, because the request is a repeated one.
 
     `last_epoch`, `previous_id`: see `Transaction`.
     """
@@ -48,7 +48,7 @@ class InitPlan(NamedTuple):
 
 
 class EndPlan(NamedTuple):
-    """How a transaction ends. `again`: it has; the request is a repeated one.
+    """How a transaction ends. `again`: it has ended; the request is a repeated one.
 
     `marker_epoch`: the epoch of its markers.
     """
@@ -63,12 +63,12 @@ AGAIN = EndPlan(again=True)
 
 
 def next_epoch(epoch: int) -> Successor:
-    """What follows an epoch: the next one, or a new producer id."""
+    """The successor of an epoch: the next one, or a new producer id."""
     return Successor(0, new_id=True) if epoch >= LAST_EPOCH else Successor(epoch + 1)
 
 
 def init(transaction: Transaction | None, producer_id: int, epoch: int) -> InitPlan | ErrorCode:
-    """Begin a session: for a new producer (-1, -1), or one that recovers (KIP-360)."""
+    """Begin a session, for a new producer (-1, -1) or a recovering one (KIP-360)."""
     if transaction is None or transaction.epoch == NO_EPOCH:
         return InitPlan(Successor(0, new_id=True))
     if producer_id == NO_ID:
@@ -89,7 +89,7 @@ def init(transaction: Transaction | None, producer_id: int, epoch: int) -> InitP
 def check_producer(
     transaction: Transaction | None, producer_id: int, epoch: int
 ) -> Transaction | ErrorCode:
-    """The transaction of a request's producer, or why the producer may do nothing."""
+    """The transaction of a request's producer, or why the producer is refused."""
     if transaction is None or transaction.producer_id != producer_id:
         if transaction is not None and transaction.previous_id == producer_id != NO_ID:
             return ErrorCode.PRODUCER_FENCED
@@ -105,7 +105,8 @@ def end(
     """End a producer's transaction. `bumps`: the producer takes its next epoch from the answer."""
     if transaction is not None and bumps and _has_ended(transaction, producer_id, epoch):
         if transaction.state is _COMPLETE[commit]:
-            # A commit of what a timeout has aborted gets here, too: the state differs then.
+            # A commit of a transaction that a timeout has aborted gets here, too, but the state
+            # differs.
             return AGAIN
         return ErrorCode.PRODUCER_FENCED if not transaction.by_client else _INVALID
     found = check_producer(transaction, producer_id, epoch)
@@ -124,12 +125,12 @@ _INVALID = ErrorCode.INVALID_TXN_STATE
 
 
 def _has_ended(transaction: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether the producer's last transaction has ended, and its epoch with it."""
+    """Whether the producer's last transaction, and its epoch, have ended."""
     known = producer_id in (transaction.producer_id, transaction.previous_id)
     return known and epoch == transaction.last_epoch and transaction.state in _COMPLETE.values()
 
 
 def abort(transaction: Transaction) -> EndPlan:
-    """End a transaction for its producer, which is fenced, but may recover (KIP-588)."""
+    """Abort a producer's transaction; the producer is fenced, but may recover (KIP-588)."""
     epoch = transaction.epoch
     return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)

@@ -28,4 +28,4 @@ NEXT: dict[State, frozenset[State]] = {
         {State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}
     ),
 }
-"""The successors of each state. A `PREPARE` state returns to the one before if its append fails."""
+"""The successors of each state. If its append fails, a `PREPARE` state goes back."""

@@ -1,4 +1,4 @@
-"""The table of transactional ids, made by the journal's events. Pure."""
+"""The table of transactional ids, built from the journal's events. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Key = tuple[int, str]
 """A transactional id: its org and its name."""
 
 WithOffsets = Transaction | Branch
-"""What may have offsets of groups of this broker."""
+"""Holders of offsets of this broker's groups."""
 
 
 class Table:
@@ -40,7 +40,7 @@ class Table:
         self.open: dict[Key, Transaction] = {}
         """The transactional ids with an open transaction."""
         self.unfinished: dict[Key, Transaction] = {}
-        """Those whose last transaction has not ended at all brokers."""
+        """The transactional ids whose last transaction has not ended at all brokers."""
         self.branches: dict[int, Branch] = {}
         """The transactions of other brokers with partitions here, by producer id."""
         self._counts: defaultdict[int, int] = defaultdict(int)
@@ -140,7 +140,7 @@ class Table:
             self.unfinished.pop(found.key, None)
 
     def _release(self, found: Transaction) -> None:
-        """Forget what an open transaction has, and the producer id, which may change."""
+        """Drop the parts of an open transaction, and the producer id, which may change."""
         self.open.pop(found.key, None)
         if self.by_producer.get(found.producer_id) is found and found.producer_id != NO_ID:
             del self.by_producer[found.producer_id]
@@ -182,7 +182,7 @@ class Table:
         return found
 
     def _end_branch(self, event: Ended) -> None:
-        """The end of a branch; without a number, of records that no transaction is known of."""
+        """Apply the end of a branch; without a number, of records of no known transaction."""
         found = self.branches.get(event.producer_id)
         if found is not None and found.number == event.number:
             del self.branches[event.producer_id]

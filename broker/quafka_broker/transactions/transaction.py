@@ -1,4 +1,4 @@
-"""A transactional id: its producer, and its transaction. Pure."""
+"""A transactional id with its producer and its transaction. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST_EPOCH = 0x7FFE
 """The last epoch of a producer. One more fences it; then the producer id is replaced (KIP-360)."""
 NO_ID = NO_EPOCH = -1
 OF_GROUP = -1
-"""In place of a partition's number: the offsets of the group with this name, at another broker."""
+"""Used as a partition's number: the offsets of the group with this name, at another broker."""
 _KINDS = tuple(Kind)
 
 
@@ -49,21 +49,21 @@ class Transaction:
     """The state of a transactional id.
 
     Attributes:
-        last_epoch: the epoch before, if the same producer has moved on from it: its repeated
-            requests are answered the same; -1: none.
-        previous_id: the producer id before, as `last_epoch`.
+        last_epoch: the previous epoch, if the same producer has advanced from it: its repeated
+            requests get the same answers; -1: none.
+        previous_id: the previous producer id, like `last_epoch`.
         start_ms: when the transaction began; -1: none is open.
         used_ms: the time of the last event.
-        groups: the groups whose offsets are in the transaction, and these.
-        by_client: whether the producer itself ended the last transaction, or ends this one.
-        joining: partitions whose `Added` is on its way to the log, before their first batch; their
-            topics.
+        groups: the groups with offsets in the transaction, and these offsets.
+        by_client: whether the producer itself ended the last transaction, or is ending this one.
+        joining: partitions, with their topics, whose `Added` is on its way to the log before their
+            first batch.
         in_flight: appends of the transaction on their way to the log.
-        initializing: whether the `Initialized` of the next session is: no batch of the last one may
-            join any more.
-        elsewhere: the partitions at other brokers, by topic name, and the node ids of these; also
-            groups, with OF_GROUP.
-        number: of the last transaction with partitions elsewhere; 0: none had any.
+        initializing: whether the `Initialized` of the next session is on its way: batches of the
+            last one may no longer join.
+        elsewhere: the partitions at other brokers, by topic name, and the node ids of these
+            brokers; also groups, with OF_GROUP.
+        number: that of the last transaction with partitions elsewhere; 0: none had any.
         unfinished: the last transaction, until all other brokers have ended it: the next one must
             not begin.
         connections: by kind, see `connections.py`.
@@ -119,35 +119,34 @@ class Transaction:
 
     @property
     def shown_state(self) -> State:
-        """The state by Kafka's names: unfinished transactions are prepared."""
+        """The state by Kafka's names, in which unfinished transactions are prepared."""
         if self.unfinished is None:
             return self.state
         return State.PREPARE_COMMIT if self.unfinished.commit else State.PREPARE_ABORT
 
     @property
     def shown_start_ms(self) -> int:
-        """When the transaction began; of an unfinished one, when it ended here; -1: none."""
+        """When the transaction began or, if it is unfinished, ended here; -1: none."""
         return self.start_ms if self.unfinished is None else self.unfinished.since_ms
 
     def next_number(self, now_ms: int) -> int:
-        """The number of the transaction if it has, or now gets, partitions elsewhere.
+        """The number of the transaction if it has or gets partitions elsewhere.
 
-        It outlives the state that it is derived from, even a restore of this broker: it has the
-        time in it.
+        It is unique even after a restore of this broker, since it includes the time.
         """
         if self.elsewhere:
             return self.number
         return 1 + max(now_ms, self.used_ms, self.number)
 
     def move_to(self, state: State) -> None:
-        """Take a state that may follow the present one."""
+        """Move to a state that may follow the present one."""
         assert state is self.state or state in NEXT[self.state], (self.state, state)
         self.state = state
 
     # --- events -----------------------------------------------------------------------------
 
     def initialize(self, event: Initialized) -> None:
-        """A producer's session begins."""
+        """Begin a producer's session."""
         self.producer_id, self.epoch = event.producer_id, event.epoch
         self.timeout_ms = event.timeout_ms
         self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
@@ -155,7 +154,7 @@ class Transaction:
         self._clear(State.EMPTY)
 
     def add(self, event: Added) -> None:
-        """Partitions and groups join the transaction."""
+        """Add partitions and groups to the transaction."""
         self._begin(event.at_ms)
         for hash_, partition, generation, name in event.partitions:
             self.partitions[PartitionId(self.org, hash_, partition, generation)] = name
@@ -163,7 +162,7 @@ class Transaction:
             self.groups.setdefault(group, Commit())
 
     def _begin(self, at_ms: int) -> None:
-        """The transaction is open. It may be ending: then this event was on its way before."""
+        """Open the transaction. It may be ending: then this event was on its way before."""
         self.used_ms = at_ms
         if self.start_ms < 0:
             self.start_ms = at_ms
@@ -171,28 +170,28 @@ class Transaction:
                 self.state = State.ONGOING
 
     def spread(self, event: Spread) -> None:
-        """Partitions of another broker join the transaction."""
+        """Add partitions of another broker to the transaction."""
         self._begin(event.at_ms)
         self.number = event.number
         self.elsewhere.update(((topic, number), event.broker) for topic, number in event.partitions)
 
     def finish(self, number: int) -> None:
-        """All brokers have ended the transaction with this number."""
+        """Finish the transaction with this number, which all brokers have ended."""
         if self.number == number:
             self.unfinished = None
 
     def move(self, event: Moved) -> None:
-        """The producer uses other connections."""
+        """Take over the producer's new connections."""
         self.connections[event.kind].load(event.connections)
 
     def end(self, event: Ended) -> None:
-        """The transaction ends."""
+        """End the transaction."""
         self.producer_id, self.epoch = event.next_id, event.next_epoch
         self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
         self.used_ms, self.by_client = event.at_ms, event.by_client
         if not event.branches:
             self.unfinished = None
-        elif self.unfinished is None or self.number != event.number:  # else it is restated
+        elif self.unfinished is None or self.number != event.number:  # otherwise it is restated
             self.unfinished = Unfinished(
                 event.producer_id, event.epoch, event.commit, event.branches, event.at_ms,
                 set(event.branches),
@@ -206,7 +205,7 @@ class Transaction:
         self.partitions, self.groups, self.elsewhere = {}, {}, {}
 
     def moves(self, *, every: bool = False) -> list[Event]:
-        """Connections that the log does not have yet, or all of them."""
+        """The connections that the log does not have yet, or all of them."""
         kinds = zip(Kind, self.connections, strict=True)
         return [
             Moved(*self.key, kind, used.dump())
@@ -215,7 +214,7 @@ class Transaction:
         ]
 
     def restated(self) -> Sequence[Event]:
-        """Events that together make this state; all of them must be read, or none."""
+        """Events that together rebuild this state; all of them must be read, or none."""
         session = Initialized(
             *self.key, self.producer_id, self.epoch, self.timeout_ms, self.last_epoch,
             self.previous_id, self.used_ms if self.start_ms < 0 else self.start_ms,
@@ -235,7 +234,7 @@ class Transaction:
         return events
 
     def _ended(self) -> Ended:
-        """The end of the last transaction; after a restore another session may follow it."""
+        """The end of the last transaction; after a restore, another session may follow."""
         left = self.unfinished
         markers = (left or self).producer_id, (left or self).epoch
         commit = left.commit if left is not None else self.state is State.COMPLETE_COMMIT

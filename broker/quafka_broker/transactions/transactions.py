@@ -1,4 +1,4 @@
-"""The transactions of a broker: the parts, their start, and their background work."""
+"""Assembles the transactions of a broker: parts, start, and background work."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _RESOLVE_SECONDS = 5.0
 _PER_SLICE = 500
 _AT_ONCE = 64
 _EVENTS_AN_ID = 8
-"""Events in the journal for each id, above which it is shortened; a restated id has two to four."""
+"""Events per id above which the journal is shortened; a restated id has two to four."""
 _LAST_EPOCH = 0x7FFF
 _RESTATE = 1 << 62
-"""Events written: enough to restate all ids."""
+"""Events that are enough to restate all ids."""
 
 
 def _now_ms() -> int:
@@ -81,7 +81,7 @@ class Transactions:
             self.coordinator.began,
         )  # fmt: skip
         self.timed_out = 0
-        """Transactions that a timeout has aborted since the start."""
+        """Transactions aborted by a timeout since the start."""
 
     @property
     def fenced(self) -> int:
@@ -91,7 +91,7 @@ class Transactions:
     # --- life -------------------------------------------------------------------------------
 
     def connect(self, peers: Peers) -> None:
-        """Use the other brokers; before the first op."""
+        """Connect the other brokers, before the first op."""
         self.finishing.peers = self.branches.peers = peers
 
     @property
@@ -101,7 +101,7 @@ class Transactions:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The node ids of the other brokers that transactions may have partitions of."""
+        """The node ids of the other brokers whose partitions transactions may have."""
         return self.branches.peers.others
 
     async def start(self) -> None:
@@ -109,19 +109,19 @@ class Transactions:
 
         Raises:
             StorageError: the log cannot be read.
-            ValueError, TypeError, IndexError: an event cannot be understood.
+            ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         await self.journal.replay()
         if self._wal.is_damaged(TRANSACTIONS):
-            self.journal.written = _RESTATE  # the next checkpoint may be the only whole copy
+            self.journal.written = _RESTATE  # the next checkpoint may be the only complete copy
         for found in list(self.table.open.values()):
             self.coordinator.began(found)
         await self._abort_orphans()
 
     async def _abort_orphans(self) -> None:
-        """Abort what is open in partitions, but in no transaction of the table.
+        """Abort transactions that are open in partitions but not in the table.
 
-        Damage has taken the events of such a transaction. Its readers would wait for ever.
+        The events of such a transaction are lost to damage. Its readers would wait for ever.
         """
         orphans: dict[tuple[int, int], list[PartitionId]] = {}
         slices = Slices(_PER_SLICE)
@@ -151,7 +151,7 @@ class Transactions:
                 log.warning("a transaction without its events cannot be aborted now: %s", e)
 
     async def close(self) -> None:
-        """Let the changes under way end."""
+        """Wait for the changes under way."""
         await self.coordinator.close()
         await self.branches.close()
 
@@ -173,7 +173,7 @@ class Transactions:
                 log.warning("transactions cannot be aborted or forgotten now: %s", e)
 
     async def run_branches(self) -> None:
-        """Have other brokers end their parts of transactions, and ask them about parts here."""
+        """Make other brokers end their parts of transactions, and ask them about parts here."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.finishing.run())
             while True:
@@ -210,10 +210,10 @@ class Transactions:
                 yield found
 
     async def forget_unused(self) -> None:
-        """Forget the transactional ids that have expired.
+        """Drop expired transactional ids.
 
         Raises:
-            StorageError: some are still known.
+            StorageError: some still exist.
         """
         before = self.now_ms() - self.limits.expiration_ms
         slices = Slices(_PER_SLICE)
@@ -227,7 +227,7 @@ class Transactions:
     async def _change_each(
         self, keys: Sequence[Key], change: Callable[[Key], Awaitable[None]]
     ) -> None:
-        """Change ids, some at a time: these share a write. No timeout waits for all of them."""
+        """Change ids, some at a time, which share a write. No timeout waits for all of them."""
         rest = iter(keys)
         while some := list(islice(rest, _AT_ONCE)):
             await self._wal.wait_for_room()
@@ -235,10 +235,10 @@ class Transactions:
             await self.abort_overdue()
 
     async def shorten(self) -> None:
-        """Restate all ids once most events of the journal are superseded; older ones are dead.
+        """Restate all ids once most events of the journal are superseded; older events are dead.
 
         Raises:
-            StorageError: the journal is as long as before.
+            StorageError: the journal was not shortened.
         """
         live = len(self.table) + len(self.table.branches)
         if self.journal.written <= max(self.events_kept, _EVENTS_AN_ID * live):

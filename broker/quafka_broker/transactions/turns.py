@@ -1,4 +1,4 @@
-"""The turns of transactional ids. A turn that can be taken at once costs no turn of the loop."""
+"""Turns of transactional ids. A turn that is free at once costs no turn of the loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Turns:
         task = EagerTask(run())
         if not task.done():
             self._running.add(task)
-            over: DirectFuture[None] = DirectFuture()  # to be cancelled in place of the task
+            over: DirectFuture[None] = DirectFuture()  # to be cancelled instead of the task
             task.add_direct_callback(partial(self._ended, task, over))
             await over
         return task.result()
@@ -41,9 +41,9 @@ class Turns:
         if not over.done():
             over.set_result(None)
         elif not task.cancelled():
-            task.exception()  # seen: its caller was cancelled, and no longer waits for it
+            task.exception()  # marks it as seen: its cancelled caller no longer waits for it
 
     async def close(self) -> None:
-        """Let the changes under way end."""
+        """Wait for the changes under way."""
         while self._running:
             await asyncio.wait(self._running)

@@ -1,7 +1,7 @@
-"""Answers to appends, in order and in slices of the event loop.
+"""Answers appends, in order and in slices of the event loop.
 
-An answer continues the op that waits for it within the call (`DirectFuture`), which takes some
-60 µs; hundreds of appends may share a commit.
+An answer continues the waiting op within the call (`DirectFuture`), which takes some 60 µs;
+hundreds of appends may share a commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Answers:
         return bool(self._due)
 
     def add(self, append: Append, outcome: Outcome) -> None:
-        """Answer an append, unless its caller has gone, after all earlier calls."""
+        """Answer an append after all earlier calls, unless its caller is gone."""
         self._due.append((append, outcome))
 
     def add_call(self, call: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class Answers:
         self._due.append(call)
 
     def send(self) -> None:
-        """Answer what is due. Where that takes long, the rest follows in the next turns."""
+        """Send due answers. If that takes long, the rest follows in the next turns."""
         until = perf_counter() + _SLICE_SECONDS
         while self._due:
             self._next()
@@ -51,7 +51,7 @@ class Answers:
                 return
 
     def send_all(self) -> None:
-        """Answer all that is due: the log closes."""
+        """Send all due answers, since the log closes."""
         while self._due:
             self._next()
 
@@ -62,7 +62,7 @@ class Answers:
                 due()
             else:
                 _answer(*due)
-        except Exception:  # a bug of one caller must not cost the others their answers
+        except Exception:  # a bug in one caller must not cost others their answers
             log.exception("a caller of the log failed")
 
     def _schedule(self) -> None:
@@ -76,7 +76,7 @@ class Answers:
 
 
 def settle(appends: Sequence[tuple[Append, Outcome]]) -> None:
-    """Apply outcomes to the states of the callers, before any of them is answered.
+    """Apply outcomes to the callers' states before any caller is answered.
 
     An append is settled once, even if the writer fails afterwards.
     """

@@ -21,9 +21,9 @@ _MAX_PENDING_BYTES = 64 << 20
 
 
 class Share(NamedTuple):
-    """What an org may have pending while others append, too.
+    """The limits of an org's pending appends while others append, too.
 
-    They wait for the write of so much, and for the answers to so many.
+    They wait for the write of this many bytes, and for this many answers.
     """
 
     bytes: int = 512 << 10
@@ -31,7 +31,7 @@ class Share(NamedTuple):
 
 
 _SHARED_SECONDS = 10.0
-"""How long an org is taken to append after its last append."""
+"""How long an org counts as appending after its last append."""
 _NO_ORG = 0
 
 
@@ -45,7 +45,7 @@ class _Pending:
 
 
 class _Enough:
-    """How much must wait before the writer goes on."""
+    """How much must wait before the writer continues."""
 
     __slots__ = ("_bytes", "_count")
 
@@ -70,13 +70,13 @@ class _Gate:
 class AppendQueue:
     """Appends in the order of their calls, with a bound on their bytes. For one event loop.
 
-    While several orgs append, each of them may have a small share pending. What is beyond that has
-    not been called yet, so the order of appends needs no exception.
+    While several orgs append, each may have a small share pending. Appends beyond it have not been
+    called yet, so the order of appends has no exceptions.
 
     Attributes:
         waiting: the appends that no commit group has taken yet.
-        bytes: the size of the pending appends: those that wait, and those being written.
-        answers: the answers to appends whose fate is known.
+        bytes: the size of the pending appends, waiting or being written.
+        answers: the answers to decided appends.
         closed: why no append is accepted now; None while they are.
         refusal: the error of appends that are not accepted.
     """
@@ -89,7 +89,7 @@ class AppendQueue:
         self.closed: str | None = None
         self.refusal: type[StorageError] = StorageError
         self._idle: DirectFuture[None] | None = None  # the writer waits for work
-        self._enough: _Enough | None = None  # it waits for so much
+        self._enough: _Enough | None = None  # it waits for this much
         self._waking = False
         self._room = asyncio.Event()
         self._gates: dict[int, _Gate] = {}
@@ -136,7 +136,7 @@ class AppendQueue:
         return self._loop.time() >= self._shared_until
 
     def check_room(self) -> None:
-        """Wake a caller of `wait_for_room`: appends have been answered."""
+        """Wake a caller of `wait_for_room` after appends have been answered."""
         self._room.set()
 
     def append(
@@ -181,7 +181,7 @@ class AppendQueue:
         pending.count += 1
 
     def written(self, appends: Sequence[Append]) -> None:
-        """These are pending no more."""
+        """Note that these appends are no longer pending."""
         for append in appends:
             self.bytes -= append.size
             org = append.partition.id.org_id
@@ -202,9 +202,9 @@ class AppendQueue:
         self._waking = False
 
     async def gather(self, count: int, size: int, seconds: float) -> None:
-        """Wait until `count` appends wait, or appends of `size` bytes; or for `wake`.
+        """Wait for `count` appends, for appends of `size` bytes, or for `wake`.
 
-        At most `seconds`. One caller at a time, which does not wait for work meanwhile.
+        Waits for at most `seconds`. One caller at a time, which does not wait for work meanwhile.
         """
         self._enough = _Enough(count, size)
         reached = self._enough.reached
@@ -229,7 +229,7 @@ class AppendQueue:
             turn_end(self._loop).call_first(self._wake)
 
     async def turn(self) -> None:
-        """Let others run."""
+        """Yield to others."""
         turn: DirectFuture[None] = DirectFuture(loop=self._loop)
         self._loop.call_soon(turn.set_result, None)
         await turn
@@ -240,10 +240,10 @@ class AppendQueue:
             idle.set_result(None)
 
     def refuse(self, appends: Sequence[Append], reason: str, *, but_urgent: bool = False) -> None:
-        """Refuse these appends and all waiting ones; with `but_urgent`, urgent ones go on waiting.
+        """Refuse these appends and all waiting ones; with `but_urgent`, urgent ones keep waiting.
 
-        Waiting appends are refused, too: a later batch of an idempotent producer must not get
-        into the log before an earlier one. The others that are pending remain so.
+        Waiting appends are refused, too: a later batch of an idempotent producer must not get into
+        the log before an earlier one. Other pending appends remain pending.
         """
         refused = [*appends, *self.waiting]
         kept: list[Append] = []
@@ -257,12 +257,12 @@ class AppendQueue:
         self.check_room()
 
     def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
-        """Settle and answer appends that failed."""
+        """Settle and answer failed appends."""
         self.decide([(append, error(reason)) for append in appends])
         self.answers.send()
 
     def decide(self, outcomes: Sequence[tuple[Append, Outcome]]) -> None:
-        """Apply the outcomes of appends to the states of their callers, and queue the answers."""
+        """Apply the outcomes of appends to their callers' states, and queue the answers."""
         settle(outcomes)
         for append, outcome in outcomes:
             self.answers.add(append, outcome)

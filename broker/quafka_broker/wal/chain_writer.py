@@ -1,14 +1,14 @@
 """The writer of a log whose groups become durable as objects of a chain, several at a time.
 
-A group's ids, offsets and positions follow those of the group before it, which may still be under
-way. A group is written to the local segment first, without a sync: that file is a copy. It is
-published and answered when its object and all before it exist. So groups are published in order,
-and readers see durable records only.
+A group's ids, offsets and positions follow those of the previous group, which may still be under
+way. A group is first written to the local segment, without a sync, because this file is only a
+copy. It is published and answered when its object and all before it exist. So groups are published
+in order, and readers see only durable records.
 
-Objects are made at most every `linger` seconds, and sooner by the share of a full object that
-waits: each of them costs money. The first append after a pause goes at once. When the store does
-not answer for `patience` seconds, waiting appends are refused, and new ones at once, until it does:
-they are certainly not in the log. What has been sent remains pending: a refusal could be wrong.
+Each object costs money, so they are made at most every `linger` seconds, reduced by the share of a
+full object that waits. The first append after a pause is sent at once. When the store has not
+answered for `patience` seconds, waiting and new appends are refused until it does: they are
+certainly not in the log. Appends that were sent remain pending, since refusing them could be wrong.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _LINGER_STEPS = 8
 
 
 class Chain(Protocol):
-    """Where groups become durable. For one event loop."""
+    """The chain in which groups become durable. For one event loop."""
 
     epoch: int
-    """The number of the takeover that has made this process the writer."""
+    """The number of the takeover by which this process is the writer."""
 
     @property
     def failure(self) -> str | None:
-        """Why nothing becomes durable any more; None while it may."""
+        """Why groups can no longer become durable; None while they can."""
         ...
 
     async def room(self) -> None:
@@ -66,9 +66,9 @@ class Chain(Protocol):
         rows: bytes,
         count: int,
     ) -> asyncio.Future[None]:
-        """Make a group durable, after all before it; the futures are done in order.
+        """Make a group durable after all earlier ones; the futures are done in order.
 
-        A future's exception ends the chain: the group may be durable, and no later one is.
+        A future's exception ends the chain: the group may be durable, but no later one is.
         """
         ...
 
@@ -78,8 +78,8 @@ class ChainPolicy:
     """When an object is made, and how long the store may be silent.
 
     Attributes:
-        linger: least seconds between two objects, less the share of `size` that waits: at most
-            1 / linger objects a second, and one for each `size` bytes.
+        linger: minimum seconds between two objects, reduced by the share of `size` that waits: at
+            most 1 / linger objects a second, plus one for each `size` bytes.
         size: bytes of appends from which an object is made at once.
         patience: seconds without an answer of the store after which appends are refused.
     """
@@ -108,9 +108,9 @@ class ChainWriter(Writer):
         chain: Chain,
         policy: ChainPolicy,
     ) -> None:
-        """The last of the contents' segments is the active one; all of it is in the chain."""
+        """The contents' last segment is the active one; all of it is in the chain."""
         super().__init__(disk, contents, reserve, _UNSYNCED, segment_bytes)
-        # Commits take long here: an org may have as much pending as goes into an object.
+        # Commits take long here: an org may have a whole object pending.
         self.queue = AppendQueue(Share(policy.size, MAX_APPENDS))
         self._chain = chain
         self._policy = policy
@@ -120,7 +120,7 @@ class ChainWriter(Writer):
         self._all_settled.set()
         self._sent_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
-        # What follows the last group that was sent.
+        # The state after the last group that was sent.
         self._next_id = contents.next_id
         self._position = self._active.end
         self._entries = self._active.entries
@@ -155,7 +155,7 @@ class ChainWriter(Writer):
         await self.make_durable()
 
     def give_up(self, reason: str) -> None:
-        """Another broker has the log: refuse everything from now on."""
+        """Refuse everything from now on: another broker has the log."""
         if self.queue.refusal is not MovedError:
             self.queue.refusal = MovedError
             self.failure = self.queue.closed = reason
@@ -171,7 +171,7 @@ class ChainWriter(Writer):
         await super()._commit_group()
 
     async def _linger(self) -> None:
-        """Wait until an object is due: the more bytes wait, the sooner."""
+        """Wait until an object is due, which is sooner the more bytes wait."""
         loop, linger, full = asyncio.get_running_loop(), self._policy.linger, self._group_bytes
         waited = -1
         while not (self._closing or self._seal_asked is not None or self.failure is not None):
@@ -196,7 +196,7 @@ class ChainWriter(Writer):
         )  # fmt: skip
 
     def _commit(self, group: CommitGroup) -> None:
-        """Send a group that has been written."""
+        """Send a written group."""
         if self.failure is not None:  # meanwhile
             self.queue.refuse(group.appends, self.failure)
             return
@@ -210,7 +210,7 @@ class ChainWriter(Writer):
             self._active.number, position, first_id, group.salt, group.buffers,
             encode_rows(group.rows), len(group.rows),
         )  # fmt: skip
-        group.buffers = []  # the chain has them for as long as it needs them
+        group.buffers = []  # the chain keeps them for as long as it needs them
         self._sent.append((group, done))
         self._all_settled.clear()
         if self._timer is None:
@@ -218,7 +218,7 @@ class ChainWriter(Writer):
         done.add_done_callback(self._settle_sent)
 
     def _settle_sent(self, _done: asyncio.Future[None]) -> None:
-        """Publish the groups that are durable, in order."""
+        """Publish durable groups, in order."""
         sent = self._sent
         if not sent or not sent[0][1].done():
             return
@@ -244,7 +244,7 @@ class ChainWriter(Writer):
         self.queue.check_room()
 
     def _forget_ends(self, group: CommitGroup) -> None:
-        """Forget the ends that the partitions themselves have by now."""
+        """Drop the ends that the partitions themselves now have."""
         ends = self._ends
         for partition, _ in _placed(group):
             if ends.get(partition) == partition.high_watermark:
@@ -259,18 +259,18 @@ class ChainWriter(Writer):
         self._position, self._entries = self._active.end, self._active.entries
 
     async def _settled(self, seconds: float | None) -> None:
-        """Wait until nothing is under way; at most so long."""
+        """Wait until no group is under way, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._all_settled.wait()
 
     def _sync(self) -> None:
-        """The local files are copies."""
+        """Do nothing: the local files are copies."""
 
     # --- failure ----------------------------------------------------------------------------
 
     def _truncate(self) -> None:
-        """Truncate the local files to what has been sent."""
+        """Truncate the local files to the sent groups."""
         self._active.log.truncate(self._position)
         self._active.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * self._entries)
 
@@ -282,7 +282,7 @@ class ChainWriter(Writer):
         await super()._take_back(error)
 
     def _lose_patience(self) -> None:
-        """The store has been silent for long: callers had better hear that than wait."""
+        """Refuse waiting appends after a long silence of the store."""
         self._timer = None
         if self.failure is not None or self.queue.closed is not None:
             return
@@ -298,7 +298,7 @@ class ChainWriter(Writer):
             self._timer = None
 
     def _lost(self, error: BaseException) -> None:
-        """The chain has ended: nothing that is under way is known to be durable."""
+        """End with the chain: it is unknown whether groups under way are durable."""
         if self.failure is None:
             self._fail(error)
         self._doubt_sent()
@@ -314,6 +314,6 @@ class ChainWriter(Writer):
 
 
 def _placed(group: CommitGroup) -> Iterator[tuple[Partition, IndexRow]]:
-    """The batches of a group: partition and row of each."""
+    """The partition and the row of each batch in a group."""
     partitions = (each for append in group.appends for each in append.partitions())
     return zip(partitions, group.rows, strict=True)

@@ -1,4 +1,4 @@
-"""Checkpoint files: the state of the log up to a position. A start reads only what follows it.
+"""Checkpoint files: the state of the log up to a position. A start reads only the log after it.
 
 File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), then blocks: length
 (4) and CRC-32C (4) of a msgpack array whose first element is its kind.
@@ -18,7 +18,7 @@ sections, so a new section needs no new version of the file.
 A file without its "end", or with any other fault, is ignored. Two files are kept: the newest, and
 the one before it, which is used if the newest is damaged or missing (docs/adr/0029).
 
-A checkpoint is *fuzzy*: it is taken in slices while the log goes on. Each partition, with its
+A checkpoint is *fuzzy*: it is taken in slices while the log continues. Each partition, with its
 producers, has the global id up to which it is covered; a start skips entries below that id. All
 covered records are durable before the file gets its name.
 """
@@ -49,11 +49,11 @@ _MAGIC = struct.pack(">8sI", b"QUAFKACP", 1)
 _BLOCK = struct.Struct(">II")
 
 Sections = Mapping[str, list[list[Any]]]
-"""By name: the values of a section's blocks, in the order in which they were written."""
+"""The values of each section's blocks, by name, in the order in which they were written."""
 
 
 class SavedPartition(NamedTuple):
-    """A partition and its producers, with every record whose global id is below `covered`."""
+    """A partition and its producers, including every record with a global id below `covered`."""
 
     id: PartitionId
     covered: int
@@ -69,8 +69,8 @@ class Checkpoint(NamedTuple):
         segments: oldest first; the last one may have grown beyond its `end`.
         durable: segment number and position up to which the log was fsynced.
         end_id: no partition in the checkpoint has this id or a higher one.
-        epochs: leader epochs and the first id in each; None where the checkpoint has none.
-        evicted: orgs with evicted producers, and the id below which those are.
+        epochs: leader epochs and the first id in each; None if the checkpoint has none.
+        evicted: orgs with evicted producers, each with the id below which these are.
         sections: state of parts of the broker above the log.
     """
 
@@ -161,7 +161,7 @@ class CheckpointWriter:
 
 
 def pack_partitions(partitions: list[SavedPartition]) -> bytes:
-    """Partitions for `CheckpointWriter.partitions`."""
+    """Pack partitions for `CheckpointWriter.partitions`."""
     packed: bytes = msgpack.packb(("topics", partitions))
     return packed
 
@@ -190,9 +190,9 @@ class Found(NamedTuple):
 
     Attributes:
         newest: the number of the newest file; 0 if there is none.
-        number: the number of the newest whole file; 0 if there is none.
+        number: the number of the newest valid file; 0 if there is none.
         checkpoint: the content of that file.
-        faults: the names of newer files, which are not whole, with the reasons.
+        faults: the names of newer, invalid files, with the reasons.
     """
 
     newest: int
@@ -202,7 +202,7 @@ class Found(NamedTuple):
 
 
 def load_newest(disk: Disk) -> Found:
-    """Read the newest whole checkpoint.
+    """Read the newest valid checkpoint.
 
     Raises:
         OSError: a file cannot be read.
@@ -220,7 +220,7 @@ def load_newest(disk: Disk) -> Found:
 
 
 def faults_of(disk: Disk) -> dict[str, str]:
-    """The checkpoint files that are not whole, with the reasons.
+    """The invalid checkpoint files, with the reasons.
 
     Raises:
         OSError: a file cannot be read.
@@ -235,7 +235,7 @@ def faults_of(disk: Disk) -> dict[str, str]:
 
 
 def _read(disk: Disk, name: str) -> Checkpoint | str:
-    """A checkpoint, or the reason why its file is not whole."""
+    """A checkpoint, or the reason why its file is invalid."""
     file = disk.open(name)
     try:
         return read_checkpoint(file)
@@ -249,7 +249,7 @@ def read_checkpoint(file: File) -> Checkpoint:
     """Read and verify a checkpoint.
 
     Raises:
-        ValueError: the file is not whole, or of another version.
+        ValueError: the file is invalid, or of another version.
     """
     found: dict[str, list[list[Any]]] = {}
     try:
@@ -258,7 +258,7 @@ def read_checkpoint(file: File) -> Checkpoint:
                 return _checkpoint(found, values)
             found.setdefault(kind, []).append(values)
     except (TypeError, LookupError) as e:
-        raise ValueError(f"it cannot be understood: {e!r}") from e
+        raise ValueError(f"it cannot be decoded: {e!r}") from e
     raise ValueError("it has no end")
 
 
@@ -285,7 +285,7 @@ def _checkpoint(found: Mapping[str, list[list[Any]]], end: list[Any]) -> Checkpo
 def _blocks(file: File) -> Iterator[list[Any]]:
     data = file.read(0, file.size())
     if not data.startswith(_MAGIC):
-        raise ValueError("it is not a checkpoint of a version that is known")
+        raise ValueError("it is not a checkpoint of a known version")
     at = len(_MAGIC)
     while at < len(data):
         if len(data) - at < _BLOCK.size:

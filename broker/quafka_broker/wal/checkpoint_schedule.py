@@ -1,4 +1,4 @@
-"""When a log's checkpoints are taken: by the bytes written, on request, and at a clean end."""
+"""Schedules a log's checkpoints: by bytes written, on request, and at a clean end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = logging.getLogger("quafka.broker.wal")
 
 _SOON_SECONDS = 5.0
 _SOON_FACTOR = 20
-"""A checkpoint on request waits at least this many times as long as the last one took."""
+"""A requested checkpoint waits for at least this multiple of the time that the last one took."""
 
 
 class CheckpointFigures(NamedTuple):
-    """How much of the log is covered by checkpoints.
+    """The coverage of the log by checkpoints.
 
     Attributes:
         uncovered_bytes: bytes in the log after the last checkpoint.
@@ -34,7 +34,7 @@ class CheckpointFigures(NamedTuple):
 
 
 class CheckpointSchedule:
-    """Takes the checkpoints of one log, one at a time. Takes none before `enable`."""
+    """Takes the checkpoints of one log, one at a time, and none before `enable`."""
 
     def __init__(
         self, task: CheckpointTask, writer: Writer, every_bytes: int, uncovered_bytes: int
@@ -46,9 +46,9 @@ class CheckpointSchedule:
         self._enabled = self._closing = False
         self._running: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Bytes up to the next checkpoint count from when the last one began, even if it failed.
+        # Bytes up to the next checkpoint count from the start of the last one, even if it failed.
         self._due_bytes = uncovered_bytes
-        self._begun_at_bytes = 0  # the writer's count then
+        self._begun_at_bytes = 0  # the writer's count at that time
         # Relative to the writer's count of bytes.
         self._uncovered_bytes = uncovered_bytes
         self._taken_at = 0.0
@@ -56,7 +56,7 @@ class CheckpointSchedule:
         self._failures = 0
 
     def figures(self) -> CheckpointFigures:
-        """What is covered, for metrics."""
+        """The coverage, for metrics."""
         uncovered = self._uncovered_bytes + self._writer.stats.bytes
         return CheckpointFigures(uncovered, self._taken_at, self._failures)
 
@@ -81,7 +81,7 @@ class CheckpointSchedule:
             self._begin()
 
     def soon(self) -> None:
-        """Take a checkpoint in a few seconds; later where checkpoints take long."""
+        """Take a checkpoint in a few seconds, later if checkpoints take long."""
         if self._timer is None and self._enabled and not self._closing:
             delay = max(_SOON_SECONDS, self._seconds * _SOON_FACTOR)
             self._timer = asyncio.get_running_loop().call_later(delay, self._begin_soon)
@@ -90,7 +90,7 @@ class CheckpointSchedule:
         """Take a checkpoint now.
 
         Raises:
-            OSError: it could not be written; the older one remains valid.
+            OSError: it could not be written; the previous one remains valid.
         """
         while self._running is not None:
             await asyncio.wait([self._running])
@@ -102,7 +102,7 @@ class CheckpointSchedule:
         """Take a last checkpoint, if the log has not failed.
 
         Args:
-            least_bytes: fewer bytes without a checkpoint are left to the next start.
+            least_bytes: fewer uncovered bytes are left to the next start.
         """
         self.stop_timer()
         if self._running is not None:
@@ -112,7 +112,7 @@ class CheckpointSchedule:
             await self._take_or_warn()
 
     def stop_timer(self) -> None:
-        """Ignore `soon` from now on: the log closes."""
+        """Ignore `soon` from now on, since the log closes."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -147,10 +147,10 @@ class CheckpointSchedule:
         try:
             await self._take()
         except OSError as e:
-            log.warning("no checkpoint could be written, the older one counts: %s", e)
+            log.warning("no checkpoint could be written, the previous one remains in use: %s", e)
 
 
 def uncovered_bytes(checkpoint: Checkpoint | None, segments: Sequence[Segment]) -> int:
-    """How many bytes of the log a checkpoint does not cover."""
+    """The bytes of the log that a checkpoint does not cover."""
     covered = sum(state.end for state in checkpoint.segments) if checkpoint is not None else 0
     return max(0, sum(segment.end for segment in segments) - covered)

@@ -1,4 +1,4 @@
-"""Taking a checkpoint while the log goes on: slices on the event loop, the file in a thread."""
+"""Takes a checkpoint while the log continues: slices on the event loop, the file in a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quafka_broker.wal.reserve import Reserve
 log = logging.getLogger("quafka.broker.wal")
 
 _SLICE = 0.002
-"""Seconds of the event loop at a time. A partition is never divided."""
+"""Seconds of the event loop per slice. A partition is never split."""
 
 SectionSource = Callable[[], AsyncGenerator[Sequence[Any]]]
 """Makes the blocks of a checkpoint's section, one after the other: lists of msgpack values.
@@ -54,11 +54,11 @@ class CheckpointTask:
         self._reserve = reserve
         self._number = found.newest
         self._previous = found.number
-        # The ids up to which the checkpoint before the newest, and the newest, cover everything.
+        # The ids up to which the second newest and the newest checkpoint cover everything.
         newest = found.checkpoint
         self._covered = (0, newest.next_id if newest is not None else 0)
         self.loaded = dict(newest.sections) if newest is not None else {}
-        """Sections without a source since they were read: they are written unchanged."""
+        """Sections without a source since they were read, which are written unchanged."""
         self._sources: dict[str, SectionSource] = {}
         self._make_durable = make_durable
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
@@ -68,7 +68,7 @@ class CheckpointTask:
         self._thread.shutdown()
 
     def keep_section(self, section: str, source: SectionSource) -> None:
-        """Make a section from this source for each checkpoint from now on."""
+        """Write a section from this source to each checkpoint from now on."""
         self.loaded.pop(section, None)
         self._sources[section] = source
 
@@ -81,7 +81,7 @@ class CheckpointTask:
         """Write a checkpoint; on a full disk, with the reserve.
 
         Raises:
-            OSError: the checkpoint could not be written; the older one remains valid.
+            OSError: the checkpoint could not be written; the previous one remains valid.
         """
         try:
             await self._take()
@@ -126,7 +126,7 @@ class CheckpointTask:
                     await self._in_thread(partial(writer.section, name, values))
 
     def _slices(self, partitions: list[PartitionId]) -> Iterator[bytes]:
-        """Packed slices; each has the state of its partitions when it is made."""
+        """Packed slices, each with the state of its partitions at the time of packing."""
         contents = self._contents
         slice_: list[SavedPartition] = []
         until = time.perf_counter() + _SLICE

@@ -32,7 +32,7 @@ class WriteTimes(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A batch that is in the log together with the batches of an append, or not at all."""
+    """A batch that is in the log together with an append's batches, or not at all."""
 
     partition: Partition
     header: BatchHeader
@@ -44,7 +44,7 @@ class Append:
     """Checked batches for one partition, and the future for their offsets.
 
     Attributes:
-        members: batches of any partitions that follow; see `Log.append_group`.
+        members: subsequent batches of any partitions; see `Log.append_group`.
         urgent: the append may use the reserve of a full disk.
         writes: receives the times of the write, for a trace.
         settle: see `Log.append`.
@@ -73,11 +73,11 @@ class CommitGroup:
     Attributes:
         salt: the salt of the active segment.
         next_id: the next global message id.
-        position: where the next entry begins in the segment file.
-        durable: the position up to which that file is known fsynced before this write.
+        position: the position of the next entry in the segment file.
+        durable: the position up to which that file was known to be fsynced before this write.
         leader_epoch: the leader epoch of the batches.
-        ends: the next offset of each partition that has batches in this group, or in one that
-            is not published yet.
+        ends: the next offset of each partition with batches in this group, or in one that is not
+            published yet.
         began: when the write began; `written` and `synced`: when those steps ended (ns).
     """
 
@@ -115,7 +115,7 @@ class CommitGroup:
         self.size += append.size
 
     def add_members(self, append: Append) -> Iterator[None]:
-        """Place the members of the append that was added last; one step for some of them."""
+        """Place the members of the last added append; one step for some of them."""
         offsets = self.offsets[-1]
         for at in range(0, len(append.members), _MEMBERS_A_STEP):
             some = append.members[at : at + _MEMBERS_A_STEP]
@@ -130,7 +130,7 @@ class CommitGroup:
         return offset
 
     def report_times(self) -> None:
-        """Give the times of the write to the appends that record them."""
+        """Report the times of the write to the appends that record them."""
         asking = [append.writes for append in self.appends if append.writes is not None]
         if not asking:
             return
@@ -174,7 +174,7 @@ class CommitGroup:
         self.position += ENTRY_HEADER_SIZE + length
 
     def _take(self, header: BatchHeader, batch: memoryview) -> None:
-        """Prepare what all entries of a batch have in common."""
+        """Prepare the common parts of a batch's entries."""
         self._batch = batch
         # Only the patched bytes are copied; the producer's buffer is written as it is.
         self._rest = batch[PATCHED_SIZE:]

@@ -1,6 +1,6 @@
-"""The contents of the log in memory: segments, partitions, producers, and what is lost.
+"""The contents of the log in memory: segments, partitions, producers, and damage.
 
-Recovery fills the contents, the writer extends them, reads use them, checkpoints save them.
+Recovery fills the contents, the writer extends them, reads use them, and checkpoints save them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Contents:
         """Changed only by `append_segment` and `replace_segment`, which make a new list."""
         self._changing = threading.Lock()
         self.naming = asyncio.Lock()
-        """Held while files of a segment get or lose their names."""
+        """Held while a segment's files get or lose their names."""
         self.partitions: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
         self.on_withdrawn: Callable[[Segment], None] = lambda _segment: None
-        """Called with a segment that nobody else may go on reading: it was rewritten or freed, or
-        is damaged."""
+        """Called with a segment that other processes must stop reading: it was rewritten or freed,
+        or is damaged."""
         self.epochs = LeaderEpochs()
         self.next_id = 0
         # During recovery: the ids up to which the checkpoint covers each partition, and all.
@@ -52,7 +52,7 @@ class Contents:
     # --- lookup -----------------------------------------------------------------------------
 
     def segment_of(self, global_id: int) -> Segment | None:
-        """The segment that would hold a record; None if the record is older than all segments."""
+        """The segment that would have a record; None if the record is older than all segments."""
         segments = self.segments  # another thread may replace the list
         at = bisect_right(segments, global_id, key=_first_id) - 1
         return segments[at] if at >= 0 else None
@@ -75,7 +75,7 @@ class Contents:
         self.on_withdrawn(old)
 
     def add_bad_entry(self, segment: Segment, row: IndexRow, reason: str) -> None:
-        """Stop serving an entry whose bytes are not those that were written."""
+        """Stop serving an entry whose bytes have changed since they were written."""
         damage = damaged_entry(segment.number, row, reason)
         log.error("damaged: %s", damage)
         self.quarantine.add(damage)
@@ -89,7 +89,7 @@ class Contents:
         return None if found is None else found.log_start
 
     def advance_log_start(self, partition: Partition, offset: int) -> None:
-        """Drop the records of a partition below an offset: they are dead."""
+        """Drop the records of a partition below an offset, which are then dead."""
         before = partition.ids
         partition.advance_log_start(offset)
         if partition.ids is not before:
@@ -98,7 +98,7 @@ class Contents:
             self.live.died(partition.id, before, end_id)
 
     def drop_partition(self, partition: PartitionId) -> None:
-        """Drop a deleted partition: all its records are dead."""
+        """Drop a deleted partition, whose records are then dead."""
         dead = self.partitions.pop(partition, None)
         if dead is not None:
             self.live.dropped(dead)
@@ -109,7 +109,7 @@ class Contents:
         """Load a checkpoint, except its damages: recovery verifies those places again.
 
         Raises:
-            ValueError: the checkpoint cannot be understood.
+            ValueError: the checkpoint cannot be decoded.
         """
         for saved in checkpoint.partitions:
             self.partitions[saved.id] = Partition.load(saved.id, saved.state)
@@ -134,7 +134,7 @@ class Contents:
         self._given.clear()
 
     def agrees(self, row: IndexRow) -> bool:
-        """Whether an entry that was lost and is back fits into its partition."""
+        """Whether an entry that was lost and is back fits its partition."""
         id_ = partition_of(row)
         if row.global_id >= max(self._all_covered, self._covered.get(id_, 0)):
             return True
@@ -145,7 +145,7 @@ class Contents:
         return is_dead or self.expects(row)
 
     def expects(self, row: IndexRow) -> bool:
-        """Whether an entry's records are live, at the entry's offsets."""
+        """Whether an entry's records are live at the entry's offsets."""
         partition = self.partitions.get(partition_of(row))
         end = row.base_offset + row.record_count
         if partition is None or not partition.log_start < end <= partition.high_watermark:
@@ -154,7 +154,7 @@ class Contents:
         return partition.global_id_at(offset) == row.global_id + offset - row.base_offset
 
     def add_damage(self, damage: Damage) -> None:
-        """Add damage found by recovery. `settle` finds out which records were in it."""
+        """Add damage found by recovery. `settle` determines which records were in it."""
         if damage[:3] not in [known[:3] for known in self.quarantine.damages]:
             self.quarantine.add(damage)
 
@@ -162,7 +162,7 @@ class Contents:
         """Add an entry that recovery has found. Called in the order of global ids.
 
         Raises:
-            DamagedLogError: its offsets contradict those of an earlier entry.
+            DamagedLogError: its offsets contradict an earlier entry.
         """
         self.epochs.begin_epoch(row.leader_epoch, row.global_id)
         partition = partition_of(row)
@@ -207,8 +207,8 @@ class Contents:
     ) -> Iterator[tuple[Partition, int, int]]:
         """Add the gaps of a rewritten segment that the checkpoint does not know.
 
-        The segment has the ids in [first_id, end_id); of those, each partition has the offsets that
-        are `present`. Yields the partitions that have gaps, and their offsets in the segment.
+        The segment has the ids [first_id, end_id), of which each partition has the `present`
+        offsets. Yields the partitions with gaps, and their offsets in the segment.
         """
         for partition in self.partitions.values():
             start, end = partition.offsets_between(first_id, end_id)
@@ -258,7 +258,7 @@ class Contents:
     def settle(self, live: Mapping[PartitionId, int | None]) -> None:
         """Keep only these partitions, from these log starts on (None: unchanged).
 
-        This determines which records damage has cost; they are logged.
+        This determines and logs the records that are lost to damage.
 
         Raises:
             DamagedLogError: see `restore_row`.
@@ -295,6 +295,6 @@ class Contents:
 
 
 def _first_id(segment: Segment) -> int:
-    """An empty segment is the last one; every id is below its first."""
+    """The first id of a segment. An empty segment is the last one: every id is below its first."""
     first = segment.first_id
     return 1 << 64 if first is None else first

@@ -1,4 +1,4 @@
-"""A cut: the log at one instant, as snapshots need it."""
+"""A cut: the log at one instant, for snapshots."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LogCut(NamedTuple):
     Attributes:
         end_id: the global ids of all records in the cut are below it.
         partitions: each with its log start and high watermark.
-        lost: ranges of offsets that are lost to damage.
-        transactions: copies, of the partitions that have open or aborted ones.
-        gone: the number of offsets in gaps, of the partitions that have any.
+        lost: ranges of offsets lost to damage.
+        transactions: copies, for partitions with open or aborted ones.
+        gone: the number of offsets in gaps, for partitions that have any.
     """
 
     end_id: int
@@ -52,7 +52,7 @@ def cut_segments(segments: Sequence[Segment]) -> list[SegmentCut]:
 
 
 def cut_contents(contents: Contents) -> LogCut:
-    """What readers see now. An append is visible as a whole or not at all."""
+    """The log as readers see it now. An append is visible as a whole or not at all."""
     segments = cut_segments(contents.segments)
     partitions = [(p.id, p.log_start, p.high_watermark) for p in contents.partitions.values()]
     transactions = {

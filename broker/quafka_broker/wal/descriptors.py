@@ -1,4 +1,4 @@
-"""File descriptors of many files, of which only some are open at a time.
+"""File descriptors of many files, only some of which are open at a time.
 
 A log of a terabyte has two thousand files, but a process may have 1,024 descriptors, and needs some
 for sockets. So a descriptor is opened when its file is used, and the least recently used descriptor
@@ -33,7 +33,7 @@ class Descriptors:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             most = _MOST if soft == resource.RLIM_INFINITY else soft // _SHARE
         self.most = min(_MOST, max(_LEAST, most))
-        # Re-entrant: a garbage collection may close a descriptor while this thread holds it.
+        # Re-entrant: garbage collection may close a descriptor while this thread holds the lock.
         self.lock = threading.RLock()
         self.idle: OrderedDict[Descriptor, None] = OrderedDict()  # least recently used first
 
@@ -41,9 +41,9 @@ class Descriptors:
 class Descriptor:
     """One file's descriptor in a pool.
 
-    It refers to the file that had the name when the descriptor was made. If another file has that
-    name when the descriptor is reopened, reopening fails with ESTALE: no reader gets another file's
-    bytes.
+    It refers to the file that had the name when the descriptor was created. If another file has
+    that name when the descriptor is reopened, reopening fails with ESTALE: no reader gets another
+    file's bytes.
     """
 
     def __init__(self, pool: Descriptors, path: Path, flags: int = 0) -> None:
@@ -87,13 +87,13 @@ class Descriptor:
     def set_unsynced(self, unsynced: bool) -> None:
         """Set whether the file has unsynced writes. Called while the descriptor is acquired.
 
-        Such a descriptor stays open, because the kernel reports a failed write-back only to
+        Such a descriptor stays open, because the kernel reports failed write-back only to
         descriptors that were open at the time.
         """
         self._unsynced = unsynced
 
     def lose_name(self) -> None:
-        """Keep the descriptor open for its readers: the file is about to lose its name.
+        """Keep the descriptor open for its readers before the file loses its name.
 
         Raises:
             OSError: the file cannot be reopened.
@@ -105,7 +105,7 @@ class Descriptor:
                 self.release()
 
     def rename(self, path: Path) -> None:
-        """The file has been renamed to `path`."""
+        """Note that the file has been renamed to `path`."""
         self._path = path
 
     def close(self) -> None:

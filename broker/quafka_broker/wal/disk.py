@@ -1,4 +1,4 @@
-"""The seam between the log and the file system; tests inject disks that fail or lose writes.
+"""The interface between the log and the file system; tests inject disks that fail or lose writes.
 
 All methods block, except `File.read_cached`; the log calls them from threads.
 """
@@ -43,11 +43,11 @@ class File(Protocol):
         ...
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Announce reads, each a position and a size, so that they wait together."""
+        """Announce reads, each a position and a size, so that they can be served in parallel."""
         ...
 
     def write_back(self) -> None:
-        """Let a later sync wait for less. Promises nothing."""
+        """Start write-back, so that a later sync is shorter. Guarantees nothing."""
         ...
 
     def sync(self) -> None:
@@ -79,7 +79,7 @@ class Disk(Protocol):
         ...
 
     def allocate(self, name: str, size: int) -> None:
-        """Make a file occupy at least `size` bytes, with any content; an existing file is kept.
+        """Make a file occupy at least `size` bytes of any content; an existing file is kept.
 
         Raises:
             OSError: the disk is full; then the file does not exist.
@@ -108,7 +108,7 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system; readable for as long as this object is referenced."""
+    """A file of the operating system; readable while this object is referenced."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
@@ -124,7 +124,7 @@ class RealFile:
             self._append_rest(fd, buffers)
 
     def _append_rest(self, fd: int, buffers: Sequence[Buffer]) -> None:
-        """Append many buffers, or what a short write has left."""
+        """Append many buffers, or the rest of a short write."""
         queue = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         at = 0
         while at < len(queue):
@@ -160,7 +160,7 @@ class RealFile:
         return buffer if count == size else None
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Nothing: local devices answer soon."""
+        """Do nothing: local devices answer quickly."""
 
     def write_back(self) -> None:
         self.sync()
@@ -188,7 +188,7 @@ class RealFile:
         self._close()
 
     def open_read_only(self) -> int:
-        """See `read_only_descriptor`. It is the same file also if that has lost its name."""
+        """See `read_only_descriptor`. It is the same file even if that has lost its name."""
         fd = self._descriptor.acquire()
         try:
             return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
@@ -206,9 +206,9 @@ class RealFile:
 
 
 def read_only_descriptor(file: File) -> int | None:
-    """A descriptor of a file for another process, which cannot write by it; the caller closes it.
+    """A read-only descriptor of a file for another process; the caller closes it.
 
-    None: the file is none of the operating system's.
+    None: not a file of the operating system.
 
     Raises:
         OSError: the file cannot be opened.
@@ -218,15 +218,15 @@ def read_only_descriptor(file: File) -> int | None:
 
 @runtime_checkable
 class FileInStore(Protocol):
-    """A file whose bytes may be in an object of a store, too."""
+    """A file whose bytes may also be in an object of a store."""
 
     def object_path(self) -> str | None:
-        """The path of the object, which has the same bytes at the same positions; None: none."""
+        """The path of the object with the same bytes at the same positions, or None."""
         ...
 
 
 def object_path(file: File) -> str | None:
-    """The path of the object that has a file's bytes at the same positions; None: there is none."""
+    """The path of the object with a file's bytes at the same positions, or None."""
     return file.object_path() if isinstance(file, FileInStore) else None
 
 

@@ -1,4 +1,4 @@
-"""The file with the leader epoch, durable before any client sees it, and the last writer's end.
+"""The file with the leader epoch, durable before any client sees it, and the last writer's state.
 
 File `leader-epoch`, integers big-endian; 24 bytes, or 32 in an object store:
 
@@ -9,14 +9,14 @@ File `leader-epoch`, integers big-endian; 24 bytes, or 32 in an object store:
     20   8 the takeover that has written it: the epoch in the shard's manifest
     20 or 28   4 CRC-32C of the bytes before it
 
-A new epoch begins at a start that may have lost records that were acknowledged, or shown to
-consumers: other records will get their offsets (docs/adr/0034). The file is replaced, by a rename,
+A new epoch begins at a start that may have lost records that were acknowledged or shown to
+consumers: other records will get their offsets (docs/adr/0034). The file is replaced by a rename
 whenever the epoch or the last writer's state changes.
 
-In an object store each takeover begins a leader epoch, also where nothing was lost: the last owner
-may not know yet that it is none, and clients must not take its answers for the new one's. The
-leader epoch follows from the number of takeovers since the file was written, which is durable in
-the manifest. So an ordinary takeover does not write the file.
+In an object store each takeover begins a leader epoch, even if nothing was lost: the last owner may
+not know yet that it was replaced, and clients must not mistake its answers for those of the new
+owner. The leader epoch follows from the number of takeovers since the file was written, which is
+durable in the manifest. So an ordinary takeover does not write the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("quafka.broker.recovery")
 
 NAME = "leader-epoch"
 SKIPPED = 1_000
-"""How many epochs to skip where unknown epochs may have been used."""
+"""How many epochs to skip if unknown epochs may have been used."""
 _MAGIC = b"QUAFKEPO"
 _FACTS = {1: struct.Struct(">8sIiI"), 2: struct.Struct(">8sIiIQ")}
 """The facts of each version, without the CRC."""
@@ -43,16 +43,16 @@ _CRC = struct.Struct(">I")
 
 
 class LastWriter(IntEnum):
-    """What a log may lack of the records that its last writer acknowledged."""
+    """Which acknowledged records of its last writer a log may lack."""
 
     SAFE = 0
-    """Nothing: the writer acknowledged durable records only, or synced everything and closed."""
+    """None: the writer acknowledged only durable records, or synced everything and closed."""
     UNSYNCED = 1
-    """Recent records: the writer acknowledges before it syncs, and was not closed."""
+    """Recent records: the writer acknowledged before syncing, and was not closed."""
     LOST = 2
     """Records that a repair has given up."""
     RESTORED = 3
-    """Records and epochs: this is a copy, and the original may have gone on."""
+    """Records and epochs: this is a copy, and the original may have continued."""
 
 
 class Saved(NamedTuple):
@@ -67,20 +67,20 @@ class Saved(NamedTuple):
     takeover: int | None = None
 
     def before(self, takeover: int) -> Saved:
-        """The same with the greatest epoch that any owner before this takeover may have used."""
+        """The state with the highest epoch that any owner before this takeover may have used."""
         if self.takeover is None or self.takeover >= takeover:  # of another log, then
             return self
         return self._replace(epoch=self.epoch + takeover - self.takeover - 1)
 
 
 class Evidence(NamedTuple):
-    """What a start has found besides the file.
+    """The findings of a start, apart from the file.
 
     Attributes:
-        epoch: the greatest epoch in the index and the checkpoint.
+        epoch: the highest epoch in the index and the checkpoint.
         known: the checkpoint has epochs, so the file existed.
         empty: no record was ever in the log.
-        damaged: records may be lost to damage, and it is not certain which.
+        damaged: records may be lost to damage, and it is uncertain which.
         torn: unfinished writes were cut off.
     """
 
@@ -96,8 +96,8 @@ def epoch_of_start(saved: Saved | None, found: Evidence, *, syncs_first: bool) -
 
     Args:
         saved: the content of the file; None if it does not exist.
-        syncs_first: whether this writer acknowledges durable records only. A log without the file
-            was written by a version without epochs, most likely under the same setting.
+        syncs_first: whether this writer acknowledges only durable records. A log without the file
+            was written by a version without epochs, most likely with the same setting.
     """
     if saved is None:
         if found.known or found.epoch:
@@ -236,9 +236,9 @@ class EpochFile:
 
 
 def _follows(facts: Saved, saved: Saved) -> bool:
-    """Whether the facts of a takeover follow from what one not long before it has saved.
+    """Whether the facts of a takeover follow from those that a recent one has saved.
 
-    A reader that knows the file alone, such as a restore, is never behind by as much as it skips.
+    A reader of the file alone, such as a restore, is never behind by as much as it skips.
     """
     if facts.takeover is None or saved.takeover is None:
         return False

@@ -1,4 +1,4 @@
-"""When an append counts as durable, and the fsync that makes it so."""
+"""Decides when an append counts as durable, and syncs files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def sync_file(file: File) -> None:
     """Sync a file.
 
     Raises:
-        SyncError: it failed. The state of the kernel's dirty pages is unknown from then on, so
-            nothing is ever retried (the "fsyncgate" lesson).
+        SyncError: it failed. The state of the kernel's dirty pages is then unknown, so nothing is
+            ever retried (the "fsyncgate" lesson).
     """
     try:
         file.sync()

@@ -1,4 +1,4 @@
-"""Rebuilding a segment's index from its log while the log is in use, after a read found it bad."""
+"""Rebuilds a segment's index from its log, while the log is in use, after a read found it bad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quafka_proto.log_format import (
 log = logging.getLogger("quafka.broker.wal")
 
 RunExclusively = Callable[[Callable[[], bool]], Awaitable[bool]]
-"""Runs a blocking job while nothing is appended."""
+"""Runs a blocking job while there are no appends."""
 
 
 class IndexRebuilds:
@@ -67,12 +67,12 @@ class IndexRebuilds:
 
 
 def rebuild_index(disk: Disk, segment: Segment) -> bool:
-    """Replace a segment's index by one made from its log. Blocks.
+    """Replace a segment's index by one built from its log. Blocks.
 
-    Nothing may be appended meanwhile, and no other file may get the index's name.
+    There must be no appends meanwhile, and no other file may get the index's name.
 
     Returns:
-        False where the log has fewer entries than the index had: both are damaged, and the next
+        False if the log has fewer entries than the index had: both are damaged, and the next
         start determines which records are lost.
 
     Raises:

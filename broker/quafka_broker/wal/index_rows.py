@@ -1,4 +1,4 @@
-"""Reading index files that may be cut short, damaged or of another log."""
+"""Reads index files that may be cut short, damaged or of another log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS_PER_READ = 4096
 
 
 def open_index(disk: Disk, number: int, header: FileHeader) -> File | None:
-    """A segment's index file; None where it must be rebuilt."""
+    """Open a segment's index file; None if it must be rebuilt."""
     name = index_name(number)
     reason = "it is missing"
     if disk.exists(name):
@@ -106,14 +106,14 @@ def covers_log(segment: Segment, size: int) -> bool:
 
 
 def last_indexed_end(segment: Segment) -> int:
-    """Where the last indexed entry of an appended segment ends."""
+    """The end of the last indexed entry of an appended segment."""
     if segment.kind == REWRITTEN:
         return 0
     return next((row.end for row in _rows_from_end(segment)), 0)
 
 
 def greatest_indexed_end(segment: Segment) -> int:
-    """Where the last entry of a rewritten segment ends, according to its index."""
+    """The end of the last entry of a rewritten segment, according to its index."""
     return max((row.end for row in _rows_from_end(segment)), default=0)
 
 
@@ -129,7 +129,7 @@ def last_durable_position(segment: Segment, size: int) -> int:
 
 
 def reaches(state: SegmentState, size: int, index: File | None) -> bool:
-    """Whether a segment's files are at least as long as a checkpoint has them."""
+    """Whether a segment's files are at least as long as in a checkpoint."""
     if index is None or size < state.end:
         return False
     return index.size() >= FILE_HEADER_SIZE + INDEX_ROW_SIZE * state.entries

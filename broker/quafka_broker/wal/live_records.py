@@ -1,10 +1,10 @@
-"""The number of live records in each segment. A record is live while a partition has its id.
+"""Counts the live records in each segment. A record is live while a partition has its id.
 
-The counts follow appends and deletions, so finding a segment to free does not look at partitions.
+The counts follow appends and deletions, so finding a segment to free needs no look at partitions.
 Only a start counts all records, in slices, while the log is in use.
 
-An id belongs to the segment with the greatest first id at or below it. A segment's first id is
-recorded once: a rewrite, which may raise the first id, changes no count.
+An id belongs to the segment with the highest first id up to it. A segment's first id is recorded
+once: a rewrite, which may raise the first id, changes no count.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Dead(NamedTuple):
 class LiveRecords:
     """Counts by segment number. All methods belong to the event loop's thread.
 
-    Invariant, once `settle` has returned: `count(n)` is the number of ids in segment n that
-    partitions have.
+    Invariant, once `settle` has returned: `count(n)` is the number of ids of partitions in segment
+    n.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class LiveRecords:
         self._numbers: list[int] = []  # the segments with those first ids
         self._counts: dict[int, int] = {}
         self._partitions: dict[PartitionId, Partition] = {}  # not counted yet
-        self._counted_from = 0  # ids from here on are counted when they are appended
+        self._counted_from = 0  # ids from here on are counted when appended
         self._dead: deque[_Dead] = deque()
         self._settling = asyncio.Lock()
 
@@ -68,7 +68,7 @@ class LiveRecords:
         self._counts[number] += count
 
     def died(self, partition: PartitionId, ids: GlobalIds, end_id: int) -> None:
-        """Discount a partition's ids below `end_id`. The caller must not change `ids` any more."""
+        """Discount a partition's ids below `end_id`. The caller must no longer change `ids`."""
         first_id = self._counted_from if partition in self._partitions else 0
         dead = _Dead(ids, first_id, end_id)
         within = self._span(dead)
@@ -91,11 +91,11 @@ class LiveRecords:
             del self._numbers[at], self._first_ids[at], self._counts[number]
 
     def count(self, number: int) -> int:
-        """The number of live records in a segment; exact when `settle` has just returned."""
+        """The number of live records in a segment; exact right after `settle`."""
         return self._counts.get(number, 0)
 
     async def settle(self) -> None:
-        """Count everything that is not counted yet, in a quarter of the event loop's time."""
+        """Count everything not counted yet, in a quarter of the event loop's time."""
         async with self._settling:
             began = time.perf_counter()
             while self._step():
@@ -127,12 +127,12 @@ class LiveRecords:
         return bisect_right(self._first_ids, dead.end_id - 1) - bisect_right(self._first_ids, first)
 
     def _spread(self, ids: GlobalIds, first_id: int, end_id: int) -> Iterator[tuple[int, int]]:
-        """The segments that hold ids in [first_id, end_id), each with the number of them."""
+        """The segments with ids in [first_id, end_id), each with their number."""
         first = ids.next_from(first_id)
         while first is not None and first < end_id:
             at = bisect_right(self._first_ids, first)
             end = self._first_ids[at] if at < len(self._first_ids) else end_id
-            if at:  # else the id is older than every segment
+            if at:  # otherwise the id is older than every segment
                 yield self._numbers[at - 1], ids.count_between(first, min(end, end_id))
             first = ids.next_from(end)
 

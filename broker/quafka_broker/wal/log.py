@@ -1,8 +1,8 @@
 """The write-ahead log: one for all orgs and topics.
 
-`append` promises: when its future has a result, the batches are in the log, durable as `wal.fsync`
-says, and readable. Batches appended to one partition keep their order. Ids and offsets are assigned
-only when a batch is written, so a failed write affects no later one.
+`append` promises: when its future has a result, the batches are in the log, durable according to
+`wal.fsync`, and readable. Batches appended to one partition keep their order. Ids and offsets are
+assigned only when a batch is written, so a failed write does not affect later ones.
 
 Every batch that a read returns has been verified. Records lost to damage are reported as lost.
 """
@@ -44,7 +44,7 @@ log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
 _REPLAYED_BYTES = 1 << 20
-"""What a start replays sooner than a checkpoint takes to get into an object store."""
+"""Bytes that a start replays faster than a checkpoint is written to an object store."""
 
 T = TypeVar("T")
 
@@ -53,7 +53,8 @@ class Health(NamedTuple):
     """Whether the log takes writes, and how much of it is damaged.
 
     Attributes:
-        failed: why the log takes no more writes until the broker is restarted; None while it does.
+        failed: why the log takes no more writes until the broker is restarted; None while it takes
+            them.
         refusing: why the last write was refused; None if it was not.
         damages: the number of quarantined pieces.
     """
@@ -92,7 +93,7 @@ class Log:
         reserve_bytes: int = 0,
         chain: ChainLink | None = None,
     ) -> None:
-        """With a `chain`, that decides what is durable, in place of `fsync`."""
+        """With a `chain`, the chain instead of `fsync` makes appends durable."""
         self._disk = disk
         self._fsync = fsync
         self._segment_bytes = segment_bytes
@@ -149,7 +150,7 @@ class Log:
         return ChainWriter(disk, contents, reserve, self._segment_bytes, *self._chain)
 
     def give_up(self, reason: str) -> None:
-        """Another broker has the log: refuse appends, and answer nothing that is under way."""
+        """Refuse appends, and answer none under way, because another broker has the log."""
         if isinstance(self._writer, ChainWriter):
             self._writer.give_up(reason)
 
@@ -161,11 +162,11 @@ class Log:
     def settle(self, live: Mapping[PartitionId, int | None]) -> None:
         """Keep only these partitions, from these log starts on (None: unchanged).
 
-        Called once, when the registry has been read: only then is it known which records damage
-        has cost. No checkpoint is taken before.
+        Called once, when the registry has been read: only then are the records lost to damage
+        known. No checkpoint is taken before.
 
         Raises:
-            DamagedLogError: records are missing that never were in the log.
+            DamagedLogError: missing records were never in the log.
         """
         self._contents.settle(live)
         self._open_schedule.enable()
@@ -205,7 +206,7 @@ class Log:
         the segments that were rewritten.
 
         Raises:
-            OSError: the repair is incomplete; the finished segments are whole.
+            OSError: the repair is incomplete; the finished segments are intact.
         """
         quarantine = self._contents.quarantine
         known = [(damage.segment, damage.start) for damage in quarantine.damages]
@@ -263,7 +264,7 @@ class Log:
 
     @property
     def began_epoch(self) -> bool:
-        """Whether opening began a new leader epoch: the log may have been longer before."""
+        """Whether opening began a new leader epoch, since the log may have been longer before."""
         return self._epoch_file.began_new
 
     @property
@@ -279,18 +280,18 @@ class Log:
     # --- partitions -------------------------------------------------------------------------
 
     def partition(self, id_: PartitionId) -> Partition:
-        """The partition; an empty one where nothing was ever appended."""
+        """The partition, empty if nothing was ever appended."""
         found = self._contents.partitions.get(id_)
         if found is None:
             found = self._contents.partitions[id_] = Partition(id_)
         return found
 
     def find(self, id_: PartitionId) -> Partition | None:
-        """The partition; None where nothing was ever appended, or all of it was deleted."""
+        """The partition; None if nothing was ever appended, or all of it was deleted."""
         return self._contents.partitions.get(id_)
 
     def offsets(self, id_: PartitionId) -> tuple[int, int]:
-        """Log start and high watermark; both 0 where nothing was ever appended."""
+        """Log start and high watermark; both 0 if nothing was ever appended."""
         found = self._contents.partitions.get(id_)
         return (0, 0) if found is None else (found.log_start, found.high_watermark)
 
@@ -305,16 +306,16 @@ class Log:
 
     @property
     def sealed_id(self) -> int:
-        """The first global id in the segment that is appended to."""
+        """The first global id in the active segment."""
         first = self._contents.segments[-1].first_id if self._contents.segments else None
         return self._contents.next_id if first is None else first
 
     def advance_log_start(self, id_: PartitionId, offset: int) -> None:
-        """Serve no record below `offset` any more; see `Partition.advance_log_start`."""
+        """Stop serving records below `offset`; see `Partition.advance_log_start`."""
         self._contents.advance_log_start(self.partition(id_), offset)
 
     def drop_partition(self, id_: PartitionId) -> None:
-        """Drop a deleted partition; its records are dead."""
+        """Drop a deleted partition, whose records are then dead."""
         self._contents.drop_partition(id_)
 
     def is_damaged(self, id_: PartitionId) -> bool:
@@ -323,10 +324,10 @@ class Log:
         return self._contents.quarantine.first_lost(id_, log_start) is not None
 
     async def seal(self) -> None:
-        """Begin a new segment, so that everything that is written by now can be compacted.
+        """Begin a new segment, so that everything written so far can be compacted.
 
         Raises:
-            OSError: that is impossible now.
+            OSError: this is impossible now.
         """
         await self._open_writer.seal()
 
@@ -335,8 +336,8 @@ class Log:
     async def cut(self, also: Callable[[], T], keep: Callable[[LogCut, T], None]) -> LogCut:
         """Take a cut of the log, and the result of `also` at the same instant.
 
-        Both are durable on return. `keep` is called in a thread while no file of a segment loses
-        its name, so that `keep` may link to the files.
+        Both are durable on return. `keep` is called in a thread while no segment file loses its
+        name, so that it may link to the files.
 
         Raises:
             OSError: the log has failed, or `keep` has.
@@ -365,14 +366,14 @@ class Log:
         await self._open_schedule.now()
 
     def checkpoint_soon(self) -> None:
-        """Take a checkpoint in a few seconds: until then, new state has no second copy.
+        """Take a checkpoint in a few seconds; until then, new state has no second copy.
 
-        It waits longer where checkpoints take long, so that they use a small share of the time.
+        It waits longer if checkpoints take long, so that they use a small share of the time.
         """
         self._open_schedule.soon()
 
     def keep_section(self, section: str, source: SectionSource) -> None:
-        """Write a section of the caller's into each checkpoint from now on."""
+        """Write a section of the caller into each checkpoint from now on."""
         assert self._checkpoint_task is not None
         self._checkpoint_task.keep_section(section, source)
 
@@ -391,10 +392,10 @@ class Log:
         return self._open_writer.queue.has_room(org)
 
     async def wait_for_room(self, org: int = 0) -> None:
-        """Wait while too many bytes are pending: of all, or of the org while others append, too.
+        """Wait while too many bytes are pending: of all orgs or, while others append, of this org.
 
         Callers of an org continue in the order of their calls. Does not suspend if there is room,
-        so that the order of calls is the order of appends. Org 0: the broker itself.
+        so that appends are in the order of calls. Org 0: the broker itself.
         """
         await self._open_writer.queue.wait_for_room(org)
 
@@ -407,15 +408,15 @@ class Log:
         writes: list[WriteTimes] | None = None,
         settle: Settle | None = None,
     ) -> DirectFuture[list[int]]:
-        """Queue checked batches; the future gives the offset of each batch's first record.
+        """Queue checked batches; returns a future of the offset of each batch's first record.
 
-        The order of the calls is the order in the log. Cancelling the future does not withdraw
-        the batches. Call `wait_for_room` first, or memory is unbounded. An `urgent` append may use
-        the reserve of a full disk. `writes` receives the times of the write.
+        The order of the calls is the order in the log. Cancelling the future does not withdraw the
+        batches. Call `wait_for_room` first to bound the memory. An `urgent` append may use the
+        reserve of a full disk. `writes` receives the times of the write.
 
-        `settle` is called with the outcome, in the order of the log, in a later turn of the loop;
-        also if the future was cancelled. The appends of a commit are all settled before one of
-        them is answered.
+        `settle` is called with the outcome, in the order of the log, in a later turn of the loop,
+        even if the future was cancelled. The appends of a commit are all settled before any of them
+        is answered.
 
         The future raises:
             InDoubtError: the batches may or may not be in the log.
@@ -434,10 +435,10 @@ class Log:
         urgent: bool = False,
         settle: Settle | None = None,
     ) -> DirectFuture[list[int]]:
-        """Queue a batch of the broker's own, and batches of any partitions that follow it at once.
+        """Queue a batch of the broker's own, directly followed by batches of any partitions.
 
         All of them are in the log, or none: recovery cuts off a group whose end is missing. The
-        batch's base sequence must be the number of `members`. The future gives the offset of the
+        batch's base sequence must be the number of `members`. The future has the offset of the
         batch and of each member; otherwise see `append`.
         """
         return self._open_writer.queue.append(

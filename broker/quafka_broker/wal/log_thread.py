@@ -1,4 +1,4 @@
-"""The thread that does what may wait for the disk, one job at a time."""
+"""The thread for work that may wait for the disk, one job at a time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _Job = tuple[Callable[[], Any], DirectFuture[Any]]
 class LogThread:
     """Runs jobs in the order of the calls. For one event loop.
 
-    An executor's futures and their chaining cost some 70 µs of CPU a job, half as much as a sync.
-    (Native asynchronous I/O would need no thread. But where others use the processors, the kernel's
-    worker waits for one: 5 ms were measured at a load of 10, against 0.2 ms of a thread.)
+    An executor's futures and their chaining cost some 70 µs of CPU per job, half as much as a sync.
+    (Native asynchronous I/O would need no thread. But when the processors are busy, the kernel's
+    worker waits for one: 5 ms were measured at a load of 10, against 0.2 ms for a thread.)
 
-    An eventfd wakes the loop for the results. `call_soon_threadsafe` costs some 15 µs more a job:
+    An eventfd wakes the loop for the results. `call_soon_threadsafe` costs some 15 µs more per job:
     it sends a byte through a socket, and the loop receives until the socket is empty.
     """
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._settled: deque[Callable[[], None]] = deque()
-        self._wake_fd = -1  # readable where `_settled` may have an entry
+        self._wake_fd = -1  # readable when `_settled` may have an entry
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     @cached_property
@@ -41,7 +41,7 @@ class LogThread:
         return asyncio.get_running_loop()
 
     def run(self, job: Callable[[], T]) -> DirectFuture[T]:
-        """Run a job; the future has its result or exception."""
+        """Run a job; returns a future of its result."""
         if self._thread.ident is None:
             self._start()
         done: DirectFuture[T] = DirectFuture(loop=self._loop)
@@ -49,7 +49,7 @@ class LogThread:
         return done
 
     def close(self) -> None:
-        """End the thread, after all jobs. Their results come in the next turn of the loop."""
+        """End the thread after all jobs. Their results follow in the next turn of the loop."""
         if self._wake_fd >= 0:
             self._jobs.put(None)
             self._thread.join()
@@ -69,7 +69,7 @@ class LogThread:
         self._settle()
 
     def _settle(self) -> None:
-        """Give the results of ended jobs to their callers, which continue within the call."""
+        """Pass the results of ended jobs to their callers, which continue within the call."""
         while self._settled:
             self._settled.popleft()()
 
@@ -86,12 +86,12 @@ class LogThread:
 
 
 def set_result(done: DirectFuture[T], result: T) -> None:
-    """Set the result of a job, unless its caller has gone."""
+    """Set the result of a job, unless its caller is gone."""
     if not done.done():
         done.set_result(result)
 
 
 def set_exception(done: DirectFuture[T], error: Exception) -> None:
-    """Set the exception of a job, unless its caller has gone."""
+    """Set the exception of a job, unless its caller is gone."""
     if not done.done():
         done.set_exception(error)

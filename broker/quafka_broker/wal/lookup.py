@@ -1,4 +1,4 @@
-"""From a virtual offset to the entries that hold it and its successors."""
+"""Finds the entry with a virtual offset, and its successors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEAD_SIZE = ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE
 def entries_from(
     contents: Contents, partition: Partition, offset: int, how: Read
 ) -> Iterator[tuple[Segment, IndexRow]]:
-    """The entry that holds a readable offset, and the partition's entries after it.
+    """The entry with a readable offset, and the partition's entries after it.
 
     The iteration skips gaps, and ends before the first offset that is lost to damage.
 
@@ -69,19 +69,19 @@ def _look_up(
             raise Malformed(f"no segment holds the record {global_id}")
         rows, number = segment.find(global_id, how, block)
         row = rows.row(number)
-        # The row found may be another partition's, with an offset that happens to fit.
+        # The found row may belong to another partition, with an offset that happens to fit.
         if row.global_id <= global_id < row.global_id + row.record_count:
             return rows, number, row
         ahead = partition.gaps.end_of(offset)
         if ahead == offset:
             raise BadIndexError(segment, f"it lacks the record {global_id}")
-        offset = ahead  # compaction has removed the batch during this lookup, in a thread
+        offset = ahead  # compaction has removed the batch during this lookup in a thread
 
 
 def _row_if_next(
     block: Rows | None, number: int, partition: PartitionId, offset: int
 ) -> IndexRow | None:
-    """Row `number` of the block if it holds the offset, which saves a search."""
+    """Row `number` of the block if it has the offset, which saves a search."""
     if block is None or number >= block.end:
         return None
     row = block.row(number)
@@ -91,8 +91,8 @@ def _row_if_next(
 class _ReadAhead:
     """Reads entry headers sequentially from the log file of a rewritten segment.
 
-    A partition's entries are contiguous there, but their index rows are in the order of global
-    ids: looking up each row would cost one scattered read for every batch.
+    A partition's entries are contiguous there, but their index rows are in the order of global ids:
+    looking up each row would cost one scattered read per batch.
     """
 
     def __init__(self, how: Read) -> None:
@@ -102,7 +102,7 @@ class _ReadAhead:
         self._data = memoryview(b"")
 
     def row_at(self, segment: Segment, position: int) -> IndexRow | None:
-        """The row of the entry at a position; None if no whole header is found there."""
+        """The row of the entry at a position; None without a complete header there."""
         at = position - self._start
         if segment is not self._segment or not 0 <= at <= len(self._data) - _HEAD_SIZE:
             size = min(_READ_AHEAD, segment.end - position)

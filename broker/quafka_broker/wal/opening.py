@@ -1,4 +1,4 @@
-"""Opening a log: the newest checkpoint, recovery, an active segment and a leader epoch."""
+"""Opens a log: the newest checkpoint, recovery, an active segment and a leader epoch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def open_contents(disk: Disk, contents: Contents, epoch_file: EpochFile, reserve
     contents.producers.evictions_unknown = checkpoint is None and _has_freed(segments)
     if not segments or segments[-1].number != recovered.active:
         contents.append_segment(Segment.create(disk, recovered.active))
-    # Recovery has synced or verified everything that is left. One more sync makes sure that
-    # nothing that is served from now on can be lost.
+    # Recovery has synced or verified everything that remains. Another sync ensures that nothing
+    # served from now on can be lost.
     contents.segments[-1].sync()
     reserve.hold()
     _begin_epoch(contents, epoch_file, recovered, checkpoint)
@@ -69,7 +69,7 @@ def _begin_epoch(
 
 
 def _has_freed(segments: Sequence[Segment]) -> bool:
-    """Whether records may have been removed, so that not all producers are known by theirs.
+    """Whether records may have been removed, so that they do not show all producers.
 
     Global ids are dense in append order: a missing id was removed or lost. Gaps between segment
     numbers prove nothing, because a segment that never got its header leaves one, too.

@@ -1,4 +1,4 @@
-"""Damaged pieces of the log, and the offsets that are lost in them.
+"""Damaged pieces of the log, and their lost offsets.
 
 Lost records keep their ids and offsets, so no other offset shifts. A fetch of a lost offset gets
 CORRUPT_MESSAGE. `quafka wal repair` settles damage.
@@ -25,8 +25,8 @@ class Lost(NamedTuple):
 class Damage(NamedTuple):
     """A piece [start, end) of a segment's log file, and the ids [first_id, end_id) in it.
 
-    An empty piece means that records are missing before that position. `lost` is empty until it is
-    known which records were in the piece, and if none of them is live.
+    An empty piece means that records are missing before that position. `lost` is empty until the
+    records in the piece are known, and if none of them is live.
     """
 
     segment: int
@@ -57,7 +57,7 @@ class Quarantine:
         self._lost: dict[PartitionId, list[tuple[int, int]]] = {}
 
     def add(self, damage: Damage) -> None:
-        """Stop serving the damage's offsets. A known place is not added again."""
+        """Stop serving the damaged offsets. A known place is not added again."""
         place = damage[:3] if damage.end > damage.start else damage[:3] + damage[4:6]
         at = self._places.setdefault(place, len(self.damages))
         if at == len(self.damages):
@@ -92,9 +92,9 @@ class Quarantine:
         return {partition: list(ranges) for partition, ranges in self._lost.items()}
 
     def settle(self, partitions: Iterable[Partition]) -> None:
-        """Determine the lost offsets; drop those of records that are not live any more.
+        """Determine the lost offsets; drop those of records that are no longer live.
 
-        Damage without bytes and without lost offsets is data that was freed long ago.
+        Damage without bytes and without lost offsets was freed long ago.
         """
         live = {partition.id: partition for partition in partitions}
         settled = Quarantine()
@@ -108,13 +108,13 @@ class Quarantine:
             lost = tuple(part for part in found if part is not None)
             if lost or damage.end > damage.start:
                 settled.add(damage._replace(lost=lost))
-        # In one step: other threads read.
+        # In one step, because other threads read.
         self._take(settled)
 
     def drop_dead(
         self, there: Collection[int], partitions: Mapping[PartitionId, Partition]
     ) -> None:
-        """Drop damage without live records in segments that are not `there` any more."""
+        """Drop damage without live records in segments that are no longer `there`."""
         left = Quarantine()
         for damage in self.damages:
             if damage.segment in there or any(_is_live(lost, partitions) for lost in damage.lost):

@@ -1,7 +1,7 @@
-"""Reading a log's records and index rows, by partition and offset.
+"""Reads a log's records and index rows, by partition and offset.
 
-A read is done on the event loop if the page cache has all of its bytes, and in a thread otherwise.
-Every returned batch has been verified against its index row and its CRC-32C.
+A read runs on the event loop if the page cache has all of its bytes, otherwise in a thread. Every
+returned batch has been verified against its index row and its CRC-32C.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ReadTimes:
-    """When a read began, had looked up its entries and had read them, in ns since the epoch.
+    """When a read began, had looked up its entries, and had read them, in ns since the epoch.
 
     `from_disk`: whether a thread waited for the device.
     """
@@ -61,7 +61,7 @@ class ReadTimes:
 
 
 class Reader:
-    """Reads a log's contents. A read that finds a bad index has it rebuilt, and retries once."""
+    """Reads a log's contents. A read that finds a bad index rebuilds it, and retries once."""
 
     def __init__(self, contents: Contents, rebuilds: IndexRebuilds) -> None:
         self._contents = contents
@@ -77,10 +77,10 @@ class Reader:
     async def read(
         self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool
     ) -> list[memoryview]:
-        """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
+        """Read whole batches from the one with `offset` on, at most `max_bytes` in total.
 
-        With `at_least_one` the first batch is returned whatever its size. `offset` must be within
-        [log_start, high_watermark]. At the high watermark the answer is empty.
+        With `at_least_one` the first batch is returned regardless of its size. `offset` must be
+        within [log_start, high_watermark]. At the high watermark the answer is empty.
 
         Raises:
             StorageError: the bytes cannot be read.
@@ -128,7 +128,7 @@ class Reader:
         """The entries that `read_within` would read; `read_runs` reads them.
 
         Raises:
-            See `read`; but damage that no read has found yet is not noticed.
+            See `read`, but undiscovered damage is not noticed.
         """
 
         def plan(how: Read) -> list[Run]:
@@ -152,7 +152,7 @@ class Reader:
     async def read_runs(
         self, partition: Partition, offset: int, runs: list[Run], times: ReadTimes | None = None
     ) -> list[memoryview]:
-        """The batches of located runs.
+        """Read the batches of located runs.
 
         Raises:
             See `read`.
@@ -189,7 +189,7 @@ class Reader:
     # --- index rows -------------------------------------------------------------------------
 
     async def rows(self, partition: Partition, start: int, end: int) -> list[IndexRow]:
-        """The index rows of the batches that hold the offsets in [start, end) and are not lost.
+        """The index rows of batches with offsets in [start, end) that are not lost.
 
         Raises:
             StorageError: the index cannot be read.
@@ -226,9 +226,8 @@ class Reader:
     ) -> tuple[int, int]:
         """Bytes and number of whole batches from `offset` on.
 
-        Counting stops once the bytes are `enough`, or the batches the `most`. It never waits for
-        the device: where the index is not in memory, the reader is far from the end, and the
-        answer is `enough`.
+        Counting stops at `enough` bytes or `most` batches. It never waits for the device: if the
+        index is not in memory, the reader is far from the end, and the answer is `enough`.
 
         Raises:
             StorageError: the index cannot be read, or the first batch is lost.
@@ -244,7 +243,7 @@ class Reader:
         except NotInMemoryError:
             return enough, batches
         except BadIndexError:
-            return enough, 1  # the read that follows has the index rebuilt
+            return enough, 1  # the following read triggers the rebuild
         except (OSError, Malformed) as e:
             raise StorageError(str(e)) from e
         return found, batches
@@ -285,7 +284,7 @@ class Reader:
     # --- threads ----------------------------------------------------------------------------
 
     async def _run(self, job: Callable[[Read], T]) -> T:
-        """Run a job that reads: on the event loop if the page cache has all, else in a thread."""
+        """Run a reading job on the event loop if the page cache has all bytes, else in a thread."""
         try:
             return job(from_memory)
         except NotInMemoryError:
@@ -299,7 +298,7 @@ class Reader:
 def _read_all(
     runs: list[Run], times: ReadTimes | None, how: Read
 ) -> tuple[list[memoryview], BadEntry | None]:
-    """The batches of the runs, up to the first damaged entry, and that entry."""
+    """Read the runs' batches up to the first damaged entry; also returns that entry."""
     if times is not None:
         times.from_disk = how is from_disk
     found: list[memoryview] = []

@@ -1,4 +1,4 @@
-"""Counting the blocks of a partition's sparse index again, after batches of them were removed."""
+"""Recounts blocks of a partition's sparse index after batches of them were removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def recount(
     ids: Collection[PartitionId],
     paced: Callable[[Iterator[int]], Awaitable[None]],
 ) -> None:
-    """Count the blocks of partitions in a segment, as it was before batches of it were removed."""
+    """Count the blocks of partitions in a segment, in its state before batches were removed."""
     for id_ in ids:
         partition = contents.partitions.get(id_)
         if partition is None or segment.first_id is None:
@@ -42,7 +42,7 @@ async def recount(
 
 
 def recount_now(contents: Contents, partition: Partition, start: int, end: int) -> None:
-    """Count the blocks that hold any offset in [start, end), while nothing is appended. Blocks."""
+    """Count the blocks with offsets in [start, end), while there are no appends. Blocks."""
     counts: dict[int, Count] = {}
     for block in blocks_between(partition, start, end):
         with suppress(CorruptError, OffsetGoneError, Malformed, OSError):
@@ -62,7 +62,7 @@ def _count_all(
 
 
 def blocks_between(partition: Partition, start: int, end: int) -> Iterator[Block]:
-    """The blocks that hold any offset in [start, end)."""
+    """The blocks with offsets in [start, end)."""
     block = partition.batches.block_of(start)
     while block is not None and block.start < end:
         yield block
@@ -70,7 +70,7 @@ def blocks_between(partition: Partition, start: int, end: int) -> Iterator[Block
 
 
 def count(contents: Contents, partition: Partition, block: Block, how: Read) -> Count:
-    """The batches of a block that the log has.
+    """Count the batches of a block that the log has.
 
     Raises:
         CorruptError: a batch is lost to damage.

@@ -1,14 +1,14 @@
-"""Opening a log that may have been left in any state.
+"""Opens a log that may have been left in any state.
 
-A checkpoint holds the state of the log up to some position; recovery reads only what was written
-after it. Without a checkpoint, recovery reads the whole index. Recovery trusts the index for data
-that is known to be durable (each row has a CRC), and rebuilds an index that is not whole from the
-log. Known to be durable are: all segments but the last, which were synced when they were sealed;
-the last one, up to the position that the checkpoint or its last entry gives. The data after that
-position is verified byte by byte.
+A checkpoint has the state of the log up to some position; recovery reads only the log after it.
+Without a checkpoint, recovery reads the whole index. Recovery trusts the index for data that is
+known to be durable (each row has a CRC), and rebuilds an incomplete index from the log. Known to be
+durable are all segments but the last, which were synced when they were sealed, and the last one up
+to the position in the checkpoint or in its last entry. The data after that position is verified
+byte by byte.
 
 A bad place in unverified data is the torn tail of writes that were never acknowledged: recovery
-cuts it off, with everything after it, and logs that. A bad place in durable data is damage: it is
+cuts it off, with everything after it, and logs this. A bad place in durable data is damage: it is
 quarantined, and the rest is served. A segment whose last entries are damaged gets no more appends.
 
 Recovery does not trust a checkpoint's list of damages: it reads the segments in the list again from
@@ -68,7 +68,7 @@ _MISSING = "its file is missing"
 
 
 class StaleCheckpointError(Exception):
-    """Lost records are back, and the checkpoint has other ids for them, or none."""
+    """Lost records are back, but the checkpoint has different ids for them, or none."""
 
 
 class Recovered(NamedTuple):
@@ -78,8 +78,8 @@ class Recovered(NamedTuple):
         active: the number of the segment to append to; a new one if the last takes no appends.
         empty: no record was ever in the log.
         torn: unfinished writes were cut off.
-        damaged: the part of the log that the checkpoint does not cover has unknown damage, so it
-            is not certain which records are lost.
+        damaged: the part of the log after the checkpoint has unknown damage, so it is uncertain
+            which records are lost.
     """
 
     active: int
@@ -93,7 +93,7 @@ def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> Re
 
     Raises:
         DamagedLogError: the log contradicts itself.
-        StaleCheckpointError: records are back that the checkpoint does not have.
+        StaleCheckpointError: records that the checkpoint does not have are back.
         OSError: a file cannot be read, or cannot be repaired.
     """
     return _Recovery(disk, checkpoint, contents).run()
@@ -198,9 +198,9 @@ class _Recovery:
             name_index(self._disk, segment)
 
     def _restore_gaps(self) -> None:
-        """Find what compaction has removed since the checkpoint: records without an entry.
+        """Find the records without an entry, which compaction has removed since the checkpoint.
 
-        Without a checkpoint, `restore_row` has found that. A damaged segment is not compacted.
+        Without a checkpoint, `restore_row` has found them. A damaged segment is not compacted.
         """
         damaged = {damage.segment for damage in self._contents.quarantine.damages}
         segments = [s for s in self._contents.segments if s.first_id is not None]
@@ -219,12 +219,12 @@ class _Recovery:
     ) -> None:
         """Verify every byte of a segment, and rebuild its index.
 
-        Done if the checkpoint has damage of the segment, or its files do not match the checkpoint.
-        The old index is used only for damaged pieces of the log.
+        Needed if the checkpoint has damage in the segment, or the files do not match the
+        checkpoint. The old index is used only for damaged pieces of the log.
         """
         size, rows, durable = file.size(), b"", 0
         state = self._known.get(number)
-        if state is not None and state.salt == header.salt:  # else it was repaired
+        if state is not None and state.salt == header.salt:  # otherwise it was repaired
             durable = max((damage.end for damage in self._suspects.get(number, ())), default=0)
         if index is not None:
             before = Segment(number, header, file, index)
@@ -238,7 +238,7 @@ class _Recovery:
         name_index(self._disk, segment)
 
     def _check_returned(self, number: int, row: IndexRow) -> None:
-        """Check an entry in a place that was damaged before.
+        """Check an entry in a formerly damaged place.
 
         Raises:
             StaleCheckpointError: the checkpoint lacks the entry, or has other ids for it.
@@ -343,14 +343,14 @@ class _Recovery:
         if rows and segment.kind == APPENDED:
             first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
             self._contents.add_damage(damage._replace(first_id=first, end_id=end))
-        elif rows:  # ids of whole entries may be between theirs
+        elif rows:  # ids of valid entries may be between theirs
             first, end = min(rows).global_id, max(rows).global_id + 1
             self._contents.add_damage(
                 damage._replace(first_id=first, end_id=end, lost=lost_in(rows))
             )
         elif segment.kind == APPENDED:
             self._ids.open_damage(damage)
-        else:  # its ids may be any of the missing ones
+        else:  # it may have any of the missing ids
             known = (d for d in self._suspects.get(segment.number, ()) if d.start == bad.start)
             self._contents.add_damage(damage._replace(**_ids_of(next(known, damage))))
         return [row._replace(flags=row.flags | ROW_DAMAGED) for row in rows]

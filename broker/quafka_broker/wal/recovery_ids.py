@@ -1,4 +1,4 @@
-"""Global ids during recovery: which id is next, and which ids were in damaged pieces."""
+"""Global ids during recovery: the next id, and the ids in damaged pieces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class IdSequence:
         """Add a found entry, or the row of one, to its segment and its partition.
 
         Raises:
-            DamagedLogError: its id is not above those before it, or its offsets contradict them.
+            DamagedLogError: its id is not above earlier ones, or its offsets contradict earlier
+                entries.
         """
         if row.global_id < self.next_id:
             raise DamagedLogError(
@@ -36,7 +37,7 @@ class IdSequence:
         jumps = row.global_id > self.next_id and not self._open_damages
         kinds = (segment.kind, segment.kind if segment.entries else self._kind_before)
         self._kind_before = segment.kind
-        if jumps and kinds == (APPENDED, APPENDED):  # else a rewrite has removed records
+        if jumps and kinds == (APPENDED, APPENDED):  # otherwise a rewrite has removed records
             at, reason = row.position, "records are missing before it"
             self._open_damages.append(Damage(segment.number, at, at, reason, 0, 0))
         self.close_damages(row.global_id)
@@ -52,15 +53,15 @@ class IdSequence:
                 self._contents.restore_row(row)
 
     def reach(self, next_id: int) -> None:
-        """All ids below this one have been assigned."""
+        """Note that all ids below this one have been assigned."""
         self.next_id = max(self.next_id, next_id)
 
     def open_damage(self, damage: Damage) -> None:
-        """Add damage whose ids are not known yet."""
+        """Add damage with unknown ids."""
         self._open_damages.append(damage)
 
     def close_damages(self, next_id: int) -> None:
-        """The ids in all open damage are below this one."""
+        """Close all open damage, whose ids are below this one."""
         first = self.next_id
         for damage in self._open_damages:
             self._contents.add_damage(damage._replace(first_id=first, end_id=next_id))

@@ -1,9 +1,9 @@
-"""Repairing damage: a damaged segment is rewritten, with empty batches for lost records.
+"""Repairs damage: rewrites a damaged segment, with empty batches for lost records.
 
 Consumers continue after an empty batch, and no offset changes. The log must not be open. After a
 crash at any moment, either the old segment or the new one is in place: the next start rebuilds an
-index that does not belong to its log, and the new salt invalidates what a checkpoint has of the old
-segment. A readable record is never replaced by an empty batch.
+index that does not belong to its log, and the new salt invalidates the checkpoint's state of the
+old segment. A readable record is never replaced by an empty batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
     afterwards.
 
     Raises:
-        OSError: the repair is incomplete; the finished segments are whole.
+        OSError: the repair is incomplete; the finished segments are intact.
     """
     by_segment: dict[int, list[Damage]] = {}
     for damage in contents.quarantine.damages:
@@ -120,8 +120,8 @@ class _Repair:
         self._disk.sync_names()
 
     def _good_entries(self, old: Segment) -> Iterator[tuple[IndexRow, bytes]]:
-        """All whole entries, verified. In a damaged piece, only entries that the contents expect:
-        the piece may also hold a block of the file's past."""
+        """All complete, verified entries. In a damaged piece, only entries that the contents
+        expect: the piece may also have a block of the file's past."""
         for row in scan(old.log, old.salt, FILE_HEADER_SIZE, old.log.size(), None):
             if not isinstance(row, IndexRow):
                 continue

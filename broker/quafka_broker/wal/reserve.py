@@ -1,8 +1,8 @@
 """Disk space held in reserve, so that space can be freed on a full disk.
 
-While the reserve is held, producers' writes meet a full disk first. Work that frees space (deletion
-of records and topics, retention, checkpoints, rewrites) may use the reserve. Producers are then
-refused until it is held again.
+While the reserve is held, producers' writes fail first on a full disk. Work that frees space
+(deletion of records and topics, retention, checkpoints, rewrites) may use the reserve. Producers
+are then refused until it is held again.
 """
 
 from __future__ import annotations

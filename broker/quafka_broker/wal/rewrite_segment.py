@@ -1,4 +1,4 @@
-"""Rewriting one sealed segment: dead entries are dropped, the others are grouped by partition.
+"""Rewrites one sealed segment: drops dead entries, and groups the others by partition.
 
 In an appended segment, the batches of a partition are scattered among those of other partitions. In
 a rewritten one they are contiguous, in the order of their offsets: a catch-up reader reads
@@ -7,9 +7,9 @@ megabytes at a time instead of seeking from batch to batch. The space of dead en
 The new files get temporary names, are synced, and then take the names of the old ones: the index
 first, then the log. Each has the segment's new salt in its header. So a crash leaves the old log,
 the new log, or one of them with the other's index, which the next start rebuilds. A sealed file is
-never changed: readers, and snapshots that link to it, keep their content.
+never changed: readers, and snapshots that link to it, keep its content.
 
-Every entry is verified before it is copied. Compaction gives an edit, which drops more entries and
+Every entry is verified before it is copied. Compaction passes an edit, which drops more entries and
 replaces others. Memory: 12 bytes for each entry of the segment, 13 more with an edit, and one slice
 of entries.
 """
@@ -48,7 +48,7 @@ from quafka_proto.log_format import (
 from quafka_proto.records import read_header
 
 _WRITE_BYTES = 256 << 10
-_SYNC_BYTES = 8 << 20  # bounds the wait of a commit for the disk
+_SYNC_BYTES = 8 << 20  # bounds a commit's wait for the disk
 
 LogStart = Callable[[PartitionId], int | None]
 """A partition's log start; None if it does not exist. Called in another thread."""
@@ -72,7 +72,7 @@ class Examined:
 
     @property
     def bytes_per_run(self) -> float:
-        """The bytes that a reader of one partition gets between two seeks, on average."""
+        """The average bytes that a reader of one partition gets between two seeks."""
         return self.live_bytes / self.runs if self.runs else 0.0
 
 
@@ -104,12 +104,12 @@ class Edit(Protocol):
     """Replaces record batches during a rewrite. Called in another thread."""
 
     def edited(self, number: int, row: IndexRow, batch: memoryview) -> Buffer | None:
-        """The batch in place of that of a row, with the same bounds; None: it stays as it is."""
+        """The batch that replaces that of a row, with the same bounds; None: it is unchanged."""
         ...
 
 
 class SegmentRewrite:
-    """One segment's new files, until they take the place of the old ones."""
+    """One segment's new files, until they replace the old ones."""
 
     def __init__(
         self, disk: Disk, segment: Segment, contents: Examined, edit: Edit | None = None
@@ -141,10 +141,10 @@ class SegmentRewrite:
         self._new.sync()
 
     def publish(self) -> Segment:
-        """Give the new files the names of the old ones, durably; returns the new segment.
+        """Rename the new files to the names of the old ones, durably; returns the new segment.
 
         Raises:
-            OSError: the old log is still in place and good; its index may need a rebuild.
+            OSError: the old log is still in place and valid; its index may need a rebuild.
         """
         assert self._new is not None, "not copied"
         log, index = self._names
@@ -191,7 +191,7 @@ class SegmentRewrite:
             yield size
 
     def _entry(self, number: int, row: IndexRow, data: memoryview) -> tuple[bytes, Buffer]:
-        """The entry, with its header under the new salt."""
+        """The entry with its header under the new salt."""
         batch: Buffer = data[ENTRY_HEADER_SIZE:]
         if self._edit is not None and self._changed is not None:
             edited = self._edit.edited(number, row, data[ENTRY_HEADER_SIZE:])
@@ -218,14 +218,14 @@ class SegmentRewrite:
 
 
 class _ChangedRows:
-    """What an edit changes in the rows of entries: length and max timestamp."""
+    """The changes of an edit to the rows of entries: length and max timestamp."""
 
     def __init__(self, count: int) -> None:
-        self._lengths = array("I", bytes(4 * count))  # 0: the entry stays as it was
+        self._lengths = array("I", bytes(4 * count))  # 0: the entry is unchanged
         self._newest = array("q", bytes(8 * count))
 
     def add(self, number: int, row: IndexRow, batch: Buffer) -> IndexRow:
-        """The row of an edited batch."""
+        """Add the row of an edited batch."""
         self._lengths[number] = len(batch)
         self._newest[number] = read_header(batch).max_timestamp
         return self.row(number, row)

@@ -1,8 +1,8 @@
-"""Freeing dead records and grouping sealed segments, in the background.
+"""Frees dead records and groups sealed segments, in the background.
 
 A segment without live records is removed. A segment that is mostly dead, or in which partitions are
-finely interleaved, is rewritten. The reads and writes for it are limited to a rate. The thread
-sleeps for longer than it computes, and gives way to waiting appends.
+finely interleaved, is rewritten. The rate of reads and writes for this is limited. The thread
+sleeps for longer than it computes, and yields to waiting appends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("quafka.broker.wal.rewrite")
 
 _POLL_SECONDS = 10.0
 _DEAD_SHARE = 0.5
-_FINE_BYTES = 256 << 10  # contiguous runs of this size hardly cost a reader seeks
+_FINE_BYTES = 256 << 10  # with contiguous runs of this size a reader hardly seeks
 _CPU_SHARE = 0.25
 _STEP_BACK_SECONDS = 0.001
 _STEPS_BACK = 50
@@ -67,7 +67,7 @@ class _Seen(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """Bytes of the batches that compaction has looked at, before and after."""
+    """Bytes of the batches that compaction has examined, before and after."""
 
     before: int
     after: int
@@ -112,7 +112,7 @@ class RewriteTask:
         self._seen: dict[int, _Seen] = {}
         self._saved: int | None = None  # the count of deletions at the last checkpoint
         self._one = asyncio.Lock()  # one segment is removed or rewritten at a time
-        self._unreadable: set[int] = set()  # segments that a compaction could not read
+        self._unreadable: set[int] = set()  # segments that compaction could not read
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
 
@@ -139,7 +139,7 @@ class RewriteTask:
         """Remove or rewrite every sealed segment that is worth it; returns the freed bytes."""
         freed = 0
         self._saved = None
-        sealed = self._contents.segments[:-1]  # nothing is appended to them any more
+        sealed = self._contents.segments[:-1]  # they get no more appends
         for segment in sealed:
             if segment in self._contents.segments and not await self._live_records(segment):
                 freed += await self._or_skip(segment, self._remove(segment))
@@ -163,17 +163,17 @@ class RewriteTask:
             return 0
 
     async def _make_droppable(self, segment: Segment) -> None:
-        """Make sure that no start needs the records that are about to be dropped.
+        """Ensure that no start needs the records to be dropped.
 
-        Both checkpoints must have the idempotent producers that wrote them: a producer lives
-        longer than its batches, and the older checkpoint is used if the newest is damaged. And
-        records that are dead in memory must be dead on disk, too.
+        Both checkpoints must have the idempotent producers that wrote them: producers are
+        remembered longer than their batches, and the older checkpoint is used if the newest is
+        damaged. And records that are dead in memory must also be dead on disk.
 
         Raises:
             OSError: a checkpoint or a sync failed.
         """
         deletions = self._deletions()
-        if self._saved != deletions:  # no event has the registry's own log start
+        if self._saved != deletions:  # no event records the registry's own log start
             await self._save()
             self._saved = deletions
         if self._both_cover() < segment.next_id:
@@ -185,8 +185,8 @@ class RewriteTask:
         return self._contents.live.count(segment.number)
 
     async def _remove(self, segment: Segment) -> int:
-        """Remove a segment, index first: a log without an index is whole; an index without its log
-        would look like damage."""
+        """Remove a segment, index first: a log without an index is complete, but an index without
+        its log would look like damage."""
         await self._make_droppable(segment)
 
         def remove() -> int:
@@ -203,7 +203,7 @@ class RewriteTask:
         return size
 
     async def _consider(self, segment: Segment) -> int:
-        """Rewrite a segment if that is worth it; returns the freed bytes."""
+        """Rewrite a segment if it is worth it; returns the freed bytes."""
         live = await self._live_records(segment)
         seen = self._seen.get(segment.number)
         same = seen is not None and seen.salt == segment.salt
@@ -212,22 +212,22 @@ class RewriteTask:
         self._seen[segment.number] = _Seen(segment.salt, live)
         found = Examined()
         await self.paced(examine(segment, self._contents.log_start, found))
-        if not found.live:  # its last records died meanwhile; no inner segment may be empty
+        if not found.live:  # its last records have died; no inner segment may be empty
             return await self._remove(segment)
         return await self._rewrite(segment, found) if _worth_it(segment, found) else 0
 
     # --- compaction -------------------------------------------------------------------------
 
     async def compact(self, editor: BatchEditor, changing: Changing) -> Compacted:
-        """Rewrite the sealed segments, oldest first, as an editor decides about their batches.
+        """Rewrite the sealed segments, oldest first, by an editor's decisions about their batches.
 
-        Segments in which no batch changes stay as they are. `changing` is entered around each
-        change of the log; if it raises, the segment stays as it is.
+        Segments without changed batches are kept. `changing` is entered around each change of the
+        log; if it raises, the segment is kept.
 
         Raises:
-            OSError, Malformed: a segment could not be rewritten. Those before it have been, and
-                those after it have not.
-            StoppedError: the broker stops; likewise.
+            OSError, Malformed: a segment could not be rewritten. Earlier ones have been, later ones
+                have not.
+            StoppedError: the broker stops; otherwise the same.
         """
         before = after = 0
         for number in await self._concerned(editor):
@@ -248,7 +248,7 @@ class RewriteTask:
     def sealed_with(self, partition: Partition) -> dict[int, int]:
         """The sealed segments that have entries of a partition: their numbers, and their bytes.
 
-        It takes microseconds for each of them.
+        Takes microseconds for each segment.
         """
         found: dict[int, int] = {}
         segments, ids = self._contents.segments[:-1], partition.ids
@@ -263,9 +263,9 @@ class RewriteTask:
         return found
 
     def is_damaged(self, partition: Partition) -> bool:
-        """Whether a segment with entries of the partition is damaged: then it is not compacted.
+        """Whether a segment with entries of the partition is damaged, so that it is not compacted.
 
-        Otherwise a tombstone could go before the records that it deletes.
+        Otherwise a tombstone could be removed before the records that it deletes.
         """
         damaged = {damage.segment for damage in self._contents.quarantine.damages}
         damaged |= self._unreadable
@@ -362,7 +362,7 @@ class RewriteTask:
             used = now
 
     def _joined_gaps(self, edit: SegmentEdit | None) -> list[tuple[Partition, Gaps, list[int]]]:
-        """For each partition its new gaps, and the markers in them."""
+        """The new gaps of each partition, and the markers in them."""
         removed = edit.removed if edit is not None else {}
         found: list[tuple[Partition, Gaps, list[int]]] = []
         for id_, ranges in removed.items():

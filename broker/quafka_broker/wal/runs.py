@@ -1,4 +1,4 @@
-"""Runs of neighbouring entries: which ones an answer holds, and their batches, verified."""
+"""Runs of adjacent entries: plans those of an answer, and reads their batches, verified."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from quafka_proto.records import BATCH_HEADER, LENGTH_FROM, MAGIC, PATCHED_SIZE,
 
 _PATCHED = BATCH_HEADER.part("base_offset", "length", "leader_epoch", "magic", "crc")
 INLINE_BYTES = 1 << 20
-"""The most bytes that are copied and summed on the event loop."""
+"""The maximum bytes that are copied and checksummed on the event loop."""
 INLINE_BATCHES = 256
-"""The most batches that are looked up on the event loop, and in a thread between two pauses."""
+"""The maximum number of batches looked up on the event loop, and in a thread between two pauses."""
 _PAUSE_SECONDS = 50e-6
 
 
@@ -58,7 +58,7 @@ def from_disk(file: File, position: int, size: int) -> bytes:
 class Room(NamedTuple):
     """The bounds of an answer: bytes of whole batches, and the number of batches.
 
-    With `at_least_one` the first batch is returned whatever its size.
+    With `at_least_one` the first batch is returned regardless of its size.
     """
 
     bytes: int
@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Where the first entry begins."""
+        """The position of the first entry."""
         return self.rows[0].position
 
     @property
@@ -92,7 +92,7 @@ def below(runs: list[Run], end: int) -> list[Run]:
 
 
 class BadEntry(NamedTuple):
-    """An entry whose bytes are not those that were written."""
+    """An entry whose bytes have changed since they were written."""
 
     segment: Segment
     row: IndexRow
@@ -102,7 +102,7 @@ class BadEntry(NamedTuple):
 def plan_runs(
     contents: Contents, partition: Partition, offset: int, room: Room, how: Read
 ) -> list[Run]:
-    """The runs to read for as many whole batches from `offset` on as there is room for.
+    """Plan the runs of as many whole batches from `offset` on as there is room for.
 
     Raises:
         CorruptError: `offset` is lost to damage.
@@ -128,7 +128,7 @@ def plan_runs(
 
 
 def _pause(how: Read) -> None:
-    """Continue a long lookup in a thread, which then yields the interpreter now and again."""
+    """Continue a long lookup in a thread, which then regularly yields the interpreter."""
     if how is from_memory:
         raise NotInMemoryError
     time.sleep(_PAUSE_SECONDS)
@@ -137,7 +137,7 @@ def _pause(how: Read) -> None:
 def batches_between(
     contents: Contents, partition: Partition, start: int, end: int
 ) -> Iterator[tuple[IndexRow, memoryview]]:
-    """The batches with base offsets in [start, end), verified, for a thread.
+    """The verified batches with base offsets in [start, end), for a thread.
 
     Raises:
         CorruptError: a batch is lost to damage.
@@ -188,7 +188,7 @@ def read_run(run: Run, how: Read, batches: list[memoryview]) -> BadEntry | None:
 
 
 def _fault(batch: memoryview, row: IndexRow) -> str | None:
-    """Why a batch is not the one that its row describes; None if it is.
+    """Why a batch does not match its row; None if it does.
 
     The row, which has a CRC of its own, covers the header fields outside the batch's CRC.
     """

@@ -1,4 +1,4 @@
-"""Reading a log file byte by byte: every entry is verified, and bad places are classified.
+"""Reads a log file byte by byte: verifies every entry, and classifies bad places.
 
 A bad place is the *torn tail* of writes that were never acknowledged, or *damage* to durable data.
 Every entry has the position up to which the file was durable when it was written (docs/adr/0003).
@@ -36,7 +36,7 @@ _HEAD_SIZE = CHECKED_SIZE + BATCH_HEADER_SIZE
 class Bad(NamedTuple):
     """A damaged piece [start, end) of a log file, without readable entries.
 
-    `row`: the row of the entry there, if its own header is still good.
+    `row`: the row of the entry there, if its header is still valid.
     """
 
     start: int
@@ -53,10 +53,10 @@ class Torn(NamedTuple):
 
 
 class OpenGroup:
-    """Follows the groups of entries that are in the log together or not at all.
+    """Follows groups of entries that are in the log together or not at all.
 
-    A group is written and synced at once, so a durable position is never within one: where one
-    lacks its end, the whole of it was never acknowledged. Rewritten segments have no groups.
+    A group is written and synced at once, so a durable position is never within one: a group
+    without its end was never acknowledged. Rewritten segments have no groups.
 
     Attributes:
         missing: the entries that the last group lacks.
@@ -69,7 +69,7 @@ class OpenGroup:
         self.start = 0
 
     def add(self, found: IndexRow | Bad) -> None:
-        """Add what follows in the file. Damage is in durable data: the group is not torn."""
+        """Add the next entry or bad place. Damage is in durable data, so the group is not torn."""
         if isinstance(found, Bad):
             self.missing = 0
         elif self.missing:
@@ -79,7 +79,7 @@ class OpenGroup:
             self.start = found.position
 
     def cut(self, rows: list[IndexRow]) -> list[IndexRow]:
-        """The rows before an unfinished group; all, if there is none."""
+        """The rows before an unfinished group, or all rows without one."""
         return [row for row in rows if row.position < self.start] if self.missing else rows
 
 
@@ -92,8 +92,8 @@ def scan(
     position in a later entry, is never torn. `Torn` comes last.
 
     Args:
-        next_id: the next global id; None if the ids are not in order. Where a write did not reach
-            the disk, a block of the file's past may appear: a good entry with an id out of order.
+        next_id: the next global id; None if the ids are not in order. If a write did not reach the
+            disk, a block of the file's past may appear: a valid entry with an id out of order.
 
     Raises:
         OSError: the file cannot be read.
@@ -166,7 +166,7 @@ class _Window:
 
 
 def _entry_at(window: _Window, salt: int, position: int) -> IndexRow:
-    """A whole, good entry. Its length is used only after its header has been verified."""
+    """A complete, valid entry. Its length is used only after its header has been verified."""
     data, at = window.at(position, _HEAD_SIZE)
     size = check_entry_header(data, at, salt).size
     data, at = window.at(position, size)
@@ -175,14 +175,14 @@ def _entry_at(window: _Window, salt: int, position: int) -> IndexRow:
 
 
 def _check_order(row: IndexRow, next_id: int, durable: int, after_damage: bool) -> None:
-    """Ids may be missing only in durable data: they are damaged, or have been freed."""
+    """Check the order of ids. Only in durable data may ids be missing: damaged or freed."""
     may_jump = after_damage or row.position < durable or row.position == FILE_HEADER_SIZE
     if row.global_id < next_id or (row.global_id > next_id and not may_jump):
         raise Malformed(f"an entry has the id {row.global_id} where {next_id} is next")
 
 
 def _entries_after(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, Entry]]:
-    """The positions and headers of entries with a good header after a bad place."""
+    """The positions and headers of entries with a valid header after a bad place."""
     position = bad + 1
     while (position := window.find(ENTRY_START, position)) >= 0:
         data, at = window.at(position, _HEAD_SIZE)
@@ -192,7 +192,7 @@ def _entries_after(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, 
 
 
 def _later_durable(window: _Window, salt: int, bad: int, durable: int) -> int:
-    """The durable position that a later entry has, if it is above the bad place."""
+    """The durable position in a later entry, if it is above the bad place."""
     if durable > bad:
         return durable
     for _, entry in _entries_after(window, salt, bad):
@@ -202,7 +202,7 @@ def _later_durable(window: _Window, salt: int, bad: int, durable: int) -> int:
 
 
 def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int) -> Bad:
-    """The extent of damage: to the end of its entry, or to the next good header."""
+    """The extent of damage: to the end of its entry, or to the next valid header."""
     data, at = window.at(position, _HEAD_SIZE)
     try:
         row = damaged_row(
@@ -219,7 +219,7 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
 
 
 def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
-    """The row of an entry whose batch is bad, apart from its `checked` first bytes."""
+    """The row of an entry with a bad batch, except for its `checked` first bytes."""
     return IndexRow(
         entry.global_id,
         entry.base_offset,

@@ -1,7 +1,7 @@
 """One segment: a log file, and its index file.
 
 The index is redundant: every row can be rebuilt from the log (`recovery`). The index is synced when
-the segment is sealed and for a checkpoint, not with each commit. A sample of ids, one for every 64
+the segment is sealed and for checkpoints, not with each commit. A sample of ids, one for every 64
 entries, is in memory: a lookup reads one block of rows.
 """
 
@@ -35,7 +35,7 @@ ROWS_PER_SAMPLE = 64
 _position = attrgetter("position")
 
 Read = Callable[[File, int, int], bytes | bytearray]
-"""A way to read a file: it waits for the device, or fails instead."""
+"""A way to read a file, which waits for the device or fails instead."""
 
 
 def log_name(number: int) -> str:
@@ -57,7 +57,7 @@ class BadIndexError(Malformed):
 
 
 class SegmentState(NamedTuple):
-    """A segment's state in a checkpoint: enough to use the segment without reading its index.
+    """A segment's state in a checkpoint, with which its index need not be read.
 
     Attributes:
         end: the position after the last entry.
@@ -92,7 +92,7 @@ class Segment:
         self.entries = 0
         self.next_id = 0
         self.unverified_to = FILE_HEADER_SIZE
-        """Bytes below this position were written before this start, and not yet verified since."""
+        """Bytes below this position were written before this start, and not verified since."""
         self.orgs: set[int] = set()
         """The orgs that have entries at or above `unverified_to`."""
         self._sample = array("Q")
@@ -133,7 +133,7 @@ class Segment:
         return self._state
 
     def load_state(self, state: SegmentState) -> None:
-        """Take the content of the files from a checkpoint."""
+        """Load the content of the files from a checkpoint."""
         self.end, self.entries, self.next_id = state.end, state.entries, state.next_id
         self._state = state
         self._sample = array("Q", struct.unpack(f">{len(state.sample) // 8}Q", state.sample))
@@ -181,17 +181,17 @@ class Segment:
     def truncate(self) -> None:
         """Truncate both files to the indexed entries, durably. Blocks.
 
-        Otherwise a row of the lost write, if it came back after a power cut, could be taken for
-        the row of the entry that is written in its place.
+        Otherwise a row of the lost write, if it came back after a power cut, could pass for the row
+        of the entry that is written in its place.
         """
         self.log.truncate(self.end)
         self.index.truncate(self.index_end)
         self.sync()
 
     def find(self, global_id: int, read: Read, block: Rows | None = None) -> tuple[Rows, int]:
-        """The block of rows that would hold a record, and the row's number.
+        """The block of rows that would have a record, and the row's number.
 
-        `block` has been read before; if it is the right one, it is not read again.
+        `block` is an earlier result, which is not read again if it is the right one.
 
         Raises:
             BadIndexError: the index file is cut short, or a row is damaged.
@@ -211,7 +211,7 @@ class Segment:
         return rows, low
 
     def rows(self, start: int, read: Read) -> Rows:
-        """Rows from `start` on, at most 64.
+        """Read rows from `start` on, at most 64.
 
         Raises:
             BadIndexError: the index file is cut short.

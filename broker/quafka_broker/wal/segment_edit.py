@@ -1,4 +1,4 @@
-"""Deciding which record batches of a segment change before the segment is rewritten."""
+"""Decides which record batches of a segment change, before the segment is rewritten."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from quafka_broker.wal.segment_entries import Entries, SegmentEntries, Steps
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow
 
 STEP_BYTES = 64 << 10
-"""Bytes of batches between two steps: decisions about small batches take a few milliseconds."""
+"""Bytes of batches per step: for small batches, the decisions take a few milliseconds."""
 
 
 class Verdict(IntEnum):
-    """What happens to a batch: it stays, goes, loses its records, or loses some of them.
+    """The decision about a batch: keep it, drop it, or drop all or some of its records.
 
-    FILTER also where only its delete horizon is set.
+    FILTER also if only its delete horizon is set.
     """
 
     KEEP = 0
@@ -39,7 +39,7 @@ class BatchEditor(Protocol):
         ...
 
     def decide(self, row: IndexRow, batch: memoryview) -> Verdict:
-        """What happens to a batch. Called once for each, in the order of offsets.
+        """Decide about a batch. Called once for each, in the order of offsets.
 
         Raises:
             Malformed: the batch cannot be read.
@@ -47,7 +47,7 @@ class BatchEditor(Protocol):
         ...
 
     def edited(self, row: IndexRow, batch: memoryview, verdict: Verdict) -> Buffer:
-        """The batch without its records, or without some: same bounds, producer and codec.
+        """The batch without all or some of its records, with the same bounds, producer and codec.
 
         Raises:
             Malformed: the batch cannot be read.
@@ -60,8 +60,8 @@ class SegmentEdit:
 
     Attributes:
         removed: the offsets of dropped batches, in order, by partition.
-        partitions: those with a batch that does not stay as it is.
-        bytes: bytes of the batches that were decided about.
+        partitions: the partitions with changed batches.
+        bytes: bytes of the decided batches.
     """
 
     def __init__(self, segment: Segment, found: Examined, editor: BatchEditor) -> None:
@@ -74,7 +74,7 @@ class SegmentEdit:
         self.bytes = 0
 
     def decide(self) -> Steps:
-        """Decide about every batch, and take dropped ones out of the live entries.
+        """Decide about every batch, and remove dropped ones from the live entries.
 
         Raises:
             OSError, Malformed: an entry cannot be read.
@@ -98,7 +98,7 @@ class SegmentEdit:
                         last = id_, number, removed[-1]
                     size += row.length
                     if size >= STEP_BYTES:
-                        yield 0  # it has been read before
+                        yield 0  # it was read before
                         size = 0
             if removed:
                 self.removed[id_] = removed
@@ -106,7 +106,7 @@ class SegmentEdit:
         self._drop()
 
     def _keep_one(self, last: tuple[PartitionId, int, Range] | None) -> None:
-        """Keep the bounds of one batch of a segment that would be empty: its ids stay in use."""
+        """Keep the bounds of one batch of an otherwise empty segment: its ids stay in use."""
         dropped = self._verdicts.count(Verdict.DROP)
         if last is None or dropped < sum(map(len, self._found.live.values())):
             return

@@ -1,4 +1,4 @@
-"""Reading the entries of a sealed segment in slices that fit into memory, every one verified."""
+"""Reads and verifies the entries of a sealed segment in slices that fit into memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _READ_BYTES = 256 << 10
 _GAP_BYTES = 16 << 10  # a gap of this size is cheaper to read than to skip
 
 Steps = Iterator[int]
-"""Work in small steps; each yields the bytes that it read or wrote, so that the caller can pace."""
+"""Work in small steps; each yields the bytes that it read or wrote, for pacing by the caller."""
 
 Entries = dict[int, tuple[IndexRow, memoryview]]
-"""By row number: the row, and the whole entry."""
+"""The row and the whole entry, by row number."""
 
 
 class SegmentEntries:
@@ -78,7 +78,7 @@ class SegmentEntries:
         rows: Sequence[tuple[int, IndexRow]],
         entries: Entries,
     ) -> Steps:
-        """Read and verify entries; neighbours are read with one call."""
+        """Read and verify entries; adjacent ones are read with one call."""
         for some in _neighbours(rows):
             start, end = some[0][1].position, some[-1][1].end
             data = memoryview(self._segment.log.read(start, end - start))
@@ -92,7 +92,7 @@ class SegmentEntries:
 
 
 def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int, IndexRow]]]:
-    """Group rows, which are in the order of positions, into pieces that are read at once."""
+    """Group rows, which are in the order of positions, into pieces that are read with one call."""
     some: list[tuple[int, IndexRow]] = []
     for item in rows:
         row = item[1]

@@ -28,12 +28,12 @@ def numbered(names: list[str], suffix: str) -> set[int]:
 
 
 def is_unborn(file: File) -> bool:
-    """Whether a log file is too short to hold an entry."""
+    """Whether a log file is too short for an entry."""
     return file.size() <= FILE_HEADER_SIZE
 
 
 def segment_header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str | None]:
-    """A segment's header, and the fault of the log file's own; then it is that of the index.
+    """A segment's header and the fault of the log file's header, which the index's then replaces.
 
     Raises:
         Malformed: neither file has a good header.
@@ -52,7 +52,7 @@ def segment_header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str
 
 
 def new_index(disk: Disk, number: int, header: FileHeader) -> File:
-    """An index file without rows. It gets its name once it is complete and durable.
+    """Create an index file without rows. It gets its name once it is complete and durable.
 
     A start compares an index with the checkpoint by size only, so a crash must never leave a
     partial index under the name.

@@ -1,9 +1,9 @@
-"""Verifying, once, what this process has not written itself.
+"""Verifies, once, the bytes that this process has not written itself.
 
-The bytes that this process wrote were checked when they arrived. Those of earlier runs are
-verified when they are first asked for by place, in the background: a reader of places gets them
-without another look. Until then, and for good if a byte is damaged, they are read by value, which
-verifies every batch.
+The bytes that this process wrote were checked on arrival. Those of earlier runs are verified in the
+background when they are first requested by place, because readers of places get them without
+another check. Until then, and for good if a byte is damaged, they are read by value, which verifies
+every batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _StoppedError(Exception):
 
 
 class Verification:
-    """Verifies one log's segments, one at a time, in the order in which they are asked for."""
+    """Verifies one log's segments, one at a time, in the order of requests."""
 
     def __init__(self, contents: Contents, rebuilds: IndexRebuilds) -> None:
         self._contents = contents
@@ -47,9 +47,9 @@ class Verification:
         self._thread: ThreadPoolExecutor | None = None
 
     def is_good(self, segment: Segment) -> bool:
-        """Whether every byte of a segment may be read without another look.
+        """Whether every byte of a segment may be read without another check.
 
-        If that is not known yet, the segment is verified in the background.
+        If this is unknown, the segment is verified in the background.
         """
         if self._contents.quarantine.is_in(segment.number):
             return False
@@ -63,11 +63,11 @@ class Verification:
         return bool(self._wanted)
 
     def is_sealed(self, segment: Segment) -> bool:
-        """Whether nothing is appended to a segment any more."""
+        """Whether a segment gets no more appends."""
         return segment is not self._contents.segments[-1]
 
     def when_withdrawn(self, call: Callable[[Segment], None]) -> None:
-        """Call this with each segment that is rewritten or freed, or found damaged."""
+        """Set a function to call with each segment that is rewritten, freed or found damaged."""
         self._contents.on_withdrawn = call
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Verifying a log, without changing it.
+"""Verifies a log, without changing it.
 
 Every byte of every segment is verified, and every index row against its entry. The log may be in
 use; data written meanwhile is not verified.
@@ -37,8 +37,8 @@ class SegmentReport(NamedTuple):
 
     Attributes:
         size: bytes of the log file; 0 if it is missing.
-        entries: the number of good entries.
-        damages: the damaged pieces, with the lost offsets where the segment alone shows them.
+        entries: the number of valid entries.
+        damages: the damaged pieces, with the lost offsets if the segment alone shows them.
         torn: bytes of unfinished writes at the end; the next start cuts them off.
         index_fault: the fault of the index file, which can always be rebuilt.
     """
@@ -117,7 +117,7 @@ def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport
 
 
 def _first_id(header: FileHeader) -> int | None:
-    """The ids in an appended segment ascend."""
+    """The `next_id` for `scan`: only the ids of an appended segment ascend."""
     return 0 if header.kind == APPENDED else None
 
 

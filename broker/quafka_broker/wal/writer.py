@@ -1,13 +1,13 @@
 """The one writer of the log.
 
-Group commit: the writer takes all waiting appends, gives them ids and offsets, writes them with one
+Group commit: the writer takes all waiting appends, assigns ids and offsets, writes them with one
 call and syncs once. Appends that arrive meanwhile form the next group. So the first append never
 waits for others, and with more producers, more appends share a sync.
 
-The event loop writes short groups itself: a write into the page cache takes some 10 µs, and
-handing it to a thread several times that. A thread syncs, writes long groups, and does all else
-that waits for the disk. Writes are left to the thread for a while after one has taken long (the
-kernel holds up writers when too much is unsynced).
+The event loop itself writes short groups: a write to the page cache takes some 10 µs, and passing
+it to a thread several times that. A thread syncs, writes long groups, and does all other work that
+waits for the disk. After a slow write, writes are left to the thread for a while (the kernel blocks
+writers when too much is unsynced).
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from quafka_telemetry.metrics import Histogram
 log = logging.getLogger("quafka.broker.wal")
 
 MAX_APPENDS = 512
-"""Appends that share a commit. The event loop gives them their ids in one turn."""
+"""The maximum number of appends per commit. The event loop assigns their ids in one turn."""
 
 _SHORT_BYTES = 64 << 10
-"""A group of at most this size is written by the event loop."""
+"""The event loop writes groups of at most this size."""
 
 _SHORT_BUFFER = 1 << 10
-"""A group whose buffers have at most this size on average is written as one, too."""
+"""Buffers of at most this average size are joined for the write, as are those of short groups."""
 
 _LONG_SECONDS = 0.004
 _WARY_SECONDS = 2.0
-"""A write of the event loop that took longer leaves the next writes to the thread, so long."""
+"""After a slower write of the event loop, the thread does the writes for this long."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class WriterStats:
-    """Plain counters since the start. `largest`: the most appends that shared a commit."""
+    """Plain counters since the start. `largest`: the maximum number of appends in one commit."""
 
     groups: int = 0
     appends: int = 0
@@ -78,15 +78,15 @@ class Writer:
         fsync: FsyncPolicy,
         segment_bytes: int,
     ) -> None:
-        """The last of the contents' segments is the active one; all of it is durable."""
+        """The contents' last segment is the active one; all of it is durable."""
         self._disk = disk
         self._contents = contents
         self._reserve = reserve
         self._fsync = fsync
         self._segment_bytes = self._group_bytes = segment_bytes
-        # State of the active segment: the end of its last whole entry, the position up to which it
-        # is known fsynced, and whether a sync is needed. Jobs of the thread change it, and the loop
-        # while there is no such job.
+        # State of the active segment: the end of its last complete entry, the position up to which
+        # it is known to be fsynced, and whether a sync is needed. Jobs of the thread change it, and
+        # the loop while there is no such job.
         self._written = self._durable = self._active.end
         self._unsynced = False
         self.queue = AppendQueue()
@@ -95,7 +95,7 @@ class Writer:
         self.refusing: str | None = None
         """Why the last write failed; None if it did not."""
         self.failure: str | None = None
-        """Why there will be no more writes; None while there may be."""
+        """Why there are no more writes; None while there may be."""
         self.stats = WriterStats()
         self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
@@ -139,7 +139,7 @@ class Writer:
         """Sync the active segment and its index; returns its number and durable position.
 
         Raises:
-            OSError: the log has failed, or does so now.
+            OSError: the log has failed, or fails now.
         """
 
         def sync() -> tuple[int, int]:
@@ -150,15 +150,15 @@ class Writer:
         return await self._syncing(sync)
 
     async def make_log_durable(self) -> None:
-        """Sync the written part of the log, but not the index: appends hardly wait for it.
+        """Sync the written part of the log, but not the index, so that appends hardly wait for it.
 
         Raises:
-            OSError: the log has failed, or does so now.
+            OSError: the log has failed, or fails now.
         """
         await self._syncing(self._sync)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run a blocking job while nothing is appended."""
+        """Run a blocking job while there are no appends."""
         self._others_jobs += 1
         try:
             return await self._thread.run(job)
@@ -175,7 +175,7 @@ class Writer:
             raise
 
     async def seal(self) -> None:
-        """Begin a new segment, unless the active one is empty: a sealed one can be rewritten.
+        """Begin a new segment, unless the active one is empty: sealed ones can be rewritten.
 
         Raises:
             OSError: the segment is still the active one, or the log has failed.
@@ -217,7 +217,7 @@ class Writer:
     async def _let_others_run(self) -> None:
         """Wait for the answers of the last group, whose callers often have the next append.
 
-        Without a sync, a commit may not have waited at all.
+        Without a sync, a commit may not have yielded at all.
         """
         answers = self.queue.answers
         if not self._fsync.every_commit:
@@ -226,7 +226,7 @@ class Writer:
             await self.queue.turn()
 
     def _ended(self, task: asyncio.Future[None]) -> None:
-        """Only a bug ends the writer early; then no append may go on waiting for it."""
+        """Refuse appends if a bug has ended the writer: none may keep waiting for it."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("the log's writer failed", exc_info=error)
@@ -261,7 +261,7 @@ class Writer:
 
     @property
     def _end(self) -> int:
-        """Where the next group begins in the active segment."""
+        """The position of the next group in the active segment."""
         return self._active.end
 
     def _new_group(self) -> CommitGroup:
@@ -271,12 +271,12 @@ class Writer:
         )
 
     def _commit(self, group: CommitGroup) -> None:
-        """Called with each group when it has been written."""
+        """Complete a group that has been written."""
         self._publish(group)
 
     async def _fill(self, group: CommitGroup) -> None:
-        """Add the waiting appends. Others run between the steps of one with many members: only the
-        writer changes where records go."""
+        """Add the waiting appends, yielding between the steps of one with many members, since only
+        the writer changes positions."""
         waiting = self.queue.waiting
         while waiting and group.size < self._group_bytes and len(group.appends) < MAX_APPENDS:
             append = waiting.popleft()
@@ -287,9 +287,9 @@ class Writer:
                         await self.queue.turn()
 
     async def _hold_reserve(self) -> None:
-        """The reserve is in use: producers wait until it can be held again.
+        """Hold the reserve again after its use; producers wait for this.
 
-        Not for urgent appends only: holding the reserve again would take away their room.
+        Not if only urgent appends wait, whose room it would take.
         """
         if all(append.urgent for append in self.queue.waiting):
             return
@@ -297,7 +297,7 @@ class Writer:
             self.queue.refuse([], "the disk is full", but_urgent=True)
 
     async def _write(self, group: CommitGroup) -> None:
-        """Write a group, and sync it if it must be. Raises OSError; `_take_back` undoes it."""
+        """Write a group, and sync it if required. Raises OSError; `_take_back` undoes it."""
         began, waits = time.perf_counter(), _waits()
         is_short = group.size <= _SHORT_BYTES and began >= self._wary_until
         if not is_short or self._others_jobs:
@@ -352,10 +352,10 @@ class Writer:
         self._durable = self._written
 
     def _publish(self, group: CommitGroup) -> None:
-        """The group is in the log: show it to readers, and answer its appends.
+        """Make a group that is in the log visible to readers, and answer its appends.
 
-        First all state is brought in order: a caller that is answered may look at any of it. Parked
-        fetches are woken last: no consumer is answered before the producers of its records.
+        First all state is updated: an answered caller may look at any of it. Parked fetches are
+        woken last: no consumer is answered before the producers of its records.
         """
         queue = self.queue
         self._active.add_rows(group.rows)
@@ -394,10 +394,10 @@ class Writer:
     # --- failure ----------------------------------------------------------------------------
 
     async def _take_back(self, error: OSError) -> None:
-        """Truncate what a failed write left, durably. If that is impossible, the log has failed.
+        """Durably truncate the remains of a failed write. If that fails, the log has failed.
 
-        After a failed sync the log has failed in any case. The truncation then only makes it
-        unlikely that the next start finds batches that were never acknowledged.
+        After a failed sync the log has always failed. The truncation then only makes it unlikely
+        that the next start finds batches that were never acknowledged.
         """
         if isinstance(error, SyncError):
             self._fail(error)
@@ -435,11 +435,11 @@ class Writer:
         log.critical("%s; reads go on", self.failure)
 
     def _doubt(self, appends: Sequence[Append]) -> None:
-        """The log failed while it wrote these appends: they may or may not be on the disk."""
+        """Answer appends whose write failed with the log: they may or may not be on the disk."""
         self.queue.fail(appends, InDoubtError, self.failure or "")
 
     async def _sync_later(self, interval: float) -> None:
-        """`wal.fsync=interval:...`: sync the writes of the last `interval` seconds."""
+        """For `wal.fsync=interval:...`: sync the writes of the last `interval` seconds."""
         await asyncio.sleep(interval)
         self._late_sync = None
         await self._sync_or_fail()
@@ -456,5 +456,5 @@ class Writer:
 
 
 def _waits() -> int:
-    """How often this thread has waited; it does not while others use its processor."""
+    """How often this thread has waited voluntarily, not for a processor in use by others."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -1,7 +1,7 @@
 """Produce (key 0).
 
-Versions 0 to 2, of clients before 0.11, carry message sets. Clients need version 0 to be
-advertised even where it is not accepted (KAFKA-18659).
+Versions 0 to 2, of clients before 0.11, carry message sets. Clients need version 0 to be advertised
+even if it is not accepted (KAFKA-18659).
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class DescribeGroupLagRequest(Request, key=20550, versions="0", flexible="0+"):
 class GroupLagPartition(Struct):
     """The lag of a group in a partition; -1: unknown.
 
-    `lag` counts records; `behind_ms` is the age of the first unconsumed record; `catch_up_ms` the
-    time to consume all of them at the present pace.
+    `lag` counts records; `behind_ms` is the age of the first unconsumed record; `catch_up_ms` is
+    the time to consume all of them at the present rate.
     """
 
     partition_index: int = int32()
@@ -79,7 +79,7 @@ class DescribeGatewayRequest(Request, key=20551, versions="0-6", flexible="0+"):
 
 
 class GatewayServer(Struct):
-    """What has the records of some topics: a Redis, or log folders of a Kafka.
+    """The store of some topics' records: a Redis server, or log folders of Kafka.
 
     `problem`: empty if it can be read; `kind`: "redis" or "kafka".
     """
@@ -94,13 +94,13 @@ class GatewayServer(Struct):
 class GatewayBroker(Struct):
     """A broker from the gateway's view; -1: unknown.
 
-    `away_ms`: how long ops have not reached it; `op_us`: the duration of an op just now; `rtt_us`:
-    the smoothed round-trip time of the mesh; `problem`: the reason why the broker cannot work.
-    `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
+    `away_ms`: how long it has been unreachable for ops; `op_us`: the duration of an op just now;
+    `rtt_us`: the smoothed round-trip time of the mesh; `problem`: the reason why the broker cannot
+    work. `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
     `oldest_transaction_ms`: the age of its oldest open transaction; `overdue_transaction_ms`: how
-    long the most overdue one has passed its timeout. `unfinished_transactions`: those that other
-    brokers have not ended yet; `unfinished_transaction_ms`: how long ago the first of them has
-    ended at this one.
+    long the most overdue one has exceeded its timeout. `unfinished_transactions`: those that other
+    brokers have not ended yet; `unfinished_transaction_ms`: how long ago the first of them ended at
+    this one.
     """
 
     address: str = string()
@@ -162,7 +162,7 @@ class PartitionCompaction(Struct):
 
     `dirty_bytes` are those that the next pass may compact; `due`: whether it includes the
     partition; `last_ms`: when the last pass ended, -1: none since the broker's start;
-    `bytes_before`, `bytes_after`: what that pass has examined, and has left.
+    `bytes_before`, `bytes_after`: the bytes that this pass has examined and kept.
     """
 
     partition_index: int = int32()
@@ -175,7 +175,7 @@ class PartitionCompaction(Struct):
 
 
 class DescribeCompactionResponse(Response, key=20552, versions="0", flexible="0+"):
-    """No partitions: the topic is not compacted."""
+    """Without partitions: the topic is not compacted."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -223,8 +223,8 @@ class AlterOrgRequest(Request, key=20554, versions="0", flexible="0+"):
     """Create an org, or change one.
 
     `org`: its name or its id. `create`: it must not exist; `org_id` 0 takes a free id. Otherwise it
-    must exist, and `new_name` and `state` are as before where they are empty. `limits` are set and
-    `removed_limits` removed; other limits stay.
+    must exist, and empty `new_name` and `state` change nothing. `limits` are set and
+    `removed_limits` removed; other limits are unchanged.
     """
 
     org: str = string()
@@ -237,7 +237,7 @@ class AlterOrgRequest(Request, key=20554, versions="0", flexible="0+"):
 
 
 class AlterOrgResponse(Response, key=20554, versions="0", flexible="0+"):
-    """The org as it is now, if there is no error."""
+    """The org after the change, if there is no error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,6 +1,6 @@
 """SASL: SaslHandshake (key 17), SaslAuthenticate (36).
 
-After SaslHandshake 0 the tokens travel without a Kafka header; from version 1 they are
+After SaslHandshake 0 the tokens are sent without a Kafka header; from version 1 they are
 SaslAuthenticate requests (KIP-152).
 """
 

@@ -1,8 +1,7 @@
 """One consumer group of the classic protocol: the requests of its members. Pure.
 
-rebalance.py has the states that the requests meet. Static members (KIP-345) keep their place while
-they are absent, until their session ends; a member that joins with the same instance id takes the
-place over.
+rebalance.py has the states. Static members (KIP-345) keep their place while they are absent, until
+their session ends; a member that joins with the same instance id takes the place over.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class ClassicGroup(RebalancingGroup):
         return len(self.members) + len(self._all.pending) >= self.limits.max_size
 
     def _join_known(self, op: JoinGroup, now: float, reply: JoinReply) -> ErrorCode:
-        """The join of a member, or of a client that uses the member id it was given."""
+        """Serve the join of a member, or of a client that uses the member id it was given."""
         if op.member_id in self._all.pending:
             if op.instance_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -131,7 +130,7 @@ class ClassicGroup(RebalancingGroup):
         member = self.members[op.member_id]
         changed = member.protocols != {p.name: p.metadata for p in op.protocols}
         settled = self.state is State.COMPLETING or (
-            # A leader that joins again has seen a change that the group does not know of.
+            # A leader that joins again has seen a change that the group does not know.
             self.state is State.STABLE and member.id != self.leader
         )
         if settled and not changed:
@@ -159,7 +158,7 @@ class ClassicGroup(RebalancingGroup):
     # --- static members ---------------------------------------------------------------------
 
     def _replace_static(self, op: JoinGroup, now: float, reply: JoinReply) -> tuple[ErrorCode, str]:
-        """The join of a client that replaces the static member with the same instance id."""
+        """Serve the join of a client that replaces the static member with the same instance id."""
         old_id = self._all.static_id(op.instance_id)
         member = self.members[old_id]
         self._sessions.cancel(old_id)
@@ -220,7 +219,7 @@ class ClassicGroup(RebalancingGroup):
         return member.syncing is reply
 
     def _assign(self, assignments: Mapping[str, bytes], now: float) -> None:
-        """Make the leader's assignments durable, then hand them out."""
+        """Make the leader's assignments durable, then send them to the members."""
         if not self._all.has_room_to_assign(assignments, self.limits):
             self._not_assigned(ErrorCode.GROUP_MAX_SIZE_REACHED, now)
             return
@@ -308,7 +307,7 @@ class ClassicGroup(RebalancingGroup):
         return answers
 
     def topics_changed(self, _names: Collection[str], _now: float, /) -> None:
-        """See Group. The members find out by themselves."""
+        """See Group. The members find out themselves."""
 
     def expel(self, now: float) -> None:
         """See Group."""

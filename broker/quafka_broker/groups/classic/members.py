@@ -1,7 +1,7 @@
-"""The members of one group: their ids, the protocols that they support, and their memory.
+"""The members of one group: their ids, the protocols that they support, and their memory use.
 
-Static members (KIP-345) have an instance id, with which they keep their place; a member that joins
-with the same instance id takes the place over.
+Static members (KIP-345) keep their place by their instance id; a member that joins with the same
+instance id takes the place over.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Member:
     joining: JoinReply | None = None
     syncing: SyncReply | None = None
     awaited: bool = False
-    """Whether it has joined the new generation, and has not yet fetched its assignment."""
+    """Whether it has joined the new generation but has not yet fetched its assignment."""
     cost: int = 0
-    """The bytes that are counted for it; `Members` keeps this up to date."""
+    """The bytes counted for it; `Members` keeps this up to date."""
 
     def cost_now(self) -> int:
         """The bytes of its present state."""
@@ -56,9 +56,9 @@ def new_member_id(prefix: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class Members:
-    """All members of one group. `pending`: member ids that were given out and not used yet.
+    """All members of one group. `pending`: member ids that were issued and not used yet.
 
-    `held`: the bytes of all of them. Every change updates `usage`, the org's.
+    `held`: the bytes of all of them. Every change updates the org's `usage`.
     """
 
     usage: OrgUsage = field(default_factory=OrgUsage)
@@ -75,7 +75,7 @@ class Members:
         return self._static.get(instance_id, "")
 
     def check_member(self, member_id: str, instance_id: str) -> ErrorCode:
-        """The error of a request with these ids: whether they name a member."""
+        """The error of a request with these ids, unless they name a member."""
         if instance_id:
             known = self._static.get(instance_id)
             if known is None:
@@ -119,7 +119,7 @@ class Members:
         self._weigh(member)
 
     def release(self) -> None:
-        """Subtract all members from the org's usage: the group is dropped."""
+        """Subtract all members from the org's usage, since the group is dropped."""
         self._count(-len(self.by_id) - len(self.pending), -self.held)
 
     def _weigh(self, member: Member) -> None:
@@ -192,7 +192,7 @@ class Members:
         return any(self._supported[p.name] - (p.name in known) == others for p in op.protocols)
 
     def select(self) -> str:
-        """The protocol that most members prefer, of those that all support."""
+        """The protocol that most members prefer, of those that all members support."""
         common = {name for name, count in self._supported.items() if count == len(self.by_id)}
         votes = Counter(
             next(name for name in member.protocols if name in common)
@@ -210,7 +210,7 @@ class Members:
     # --- stored state -----------------------------------------------------------------------
 
     def stored(self, assignments: Mapping[str, bytes] | None) -> list[dict[str, Any]]:
-        """What a restart needs of each member; with these assignments, or (None) their own."""
+        """The state of each member for a restart, with these assignments or, if None, their own."""
         return [
             {
                 "id": member.id,
@@ -231,7 +231,7 @@ class Members:
         """Add the members of a stored state.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not a state that `stored` gave.
+            ValueError, KeyError, TypeError: it is not a result of `stored`.
         """
         for kept in stored:
             member = Member(

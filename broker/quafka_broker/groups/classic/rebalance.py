@@ -38,7 +38,7 @@ from quafka_proto.errors import ErrorCode
 Saved = Callable[[bool, float], None]
 """Called with whether a saved state is durable, and the time."""
 Save = Callable[["RebalancingGroup", dict[str, Any], Saved], None]
-"""Makes a state durable that `RebalancingGroup.stored` gave."""
+"""Makes a result of `RebalancingGroup.stored` durable."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class RebalancingGroup:
     _all: Members = field(init=False)
     _parked: int = 0  # joins
     _phase_ends: float = NEVER
-    _initial_left: float | None = None  # how much longer the initial delay may yet become
+    _initial_left: float | None = None  # how much longer the initial delay may still become
     _grew: bool = False
     _sessions: Deadlines[str] = field(default_factory=Deadlines[str])
 
@@ -75,11 +75,11 @@ class RebalancingGroup:
         return self._all.by_id
 
     def every_id(self) -> list[str]:
-        """The ids of all members, and those that were given out and not used yet."""
+        """The ids of all members, and those that were issued and not used yet."""
         return [*self.members, *self._all.pending]
 
     def has_pending_members(self) -> bool:
-        """Whether a member id was given out that may yet be used."""
+        """Whether a member id was issued that may still be used."""
         return bool(self._all.pending)
 
     # --- time -------------------------------------------------------------------------------
@@ -133,11 +133,11 @@ class RebalancingGroup:
     # --- rebalance --------------------------------------------------------------------------
 
     def rebalance(self, now: float) -> None:
-        """Have all members join again: the group was one of another kind."""
+        """Make all members join again: the group was of another kind."""
         self._rebalance(now)
 
     def _rebalance(self, now: float) -> None:
-        """Rebalance: the members have changed."""
+        """Rebalance, because the members have changed."""
         if self.state is State.PREPARING:
             self._complete_if_all_joined(now)
         else:
@@ -202,7 +202,7 @@ class RebalancingGroup:
     # --- parked replies ---------------------------------------------------------------------
 
     def _park_join(self, member: Member, now: float, reply: JoinReply) -> None:
-        # A member that asks twice has lost its connection: the first answer is not read.
+        # A member that repeats its request has lost its connection: the first answer is never read.
         self._answer_join(member, JoinGroupResp(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
         member.joining = reply
         self._parked += 1
@@ -227,7 +227,7 @@ class RebalancingGroup:
         )
 
     def abandon_join(self, member_id: str, reply: JoinReply, now: float) -> None:
-        """Drop a reply that no client waits for. The member stays until its session ends."""
+        """Drop a reply without a waiting client. The member stays until its session ends."""
         member = self.members.get(member_id)
         if member is not None and member.joining is reply:
             member.joining = None
@@ -243,14 +243,14 @@ class RebalancingGroup:
         return SyncGroupResp(0, member.assignment, self.protocol_type, self.protocol)
 
     def abandon_sync(self, member_id: str, reply: SyncReply, now: float) -> None:
-        """Drop a reply that no client waits for."""
+        """Drop a reply without a waiting client."""
         member = self.members.get(member_id)
         if member is not None and member.syncing is reply:
             member.syncing = None
             self._touch(member, now)
 
     def drain(self) -> None:
-        """Answer all parked requests: the coordinator stops, and clients find it again."""
+        """Answer all parked requests: the coordinator stops, and clients look for it again."""
         for member in self.members.values():
             self._answer_join(member, JoinGroupResp(ErrorCode.NOT_COORDINATOR, member.id))
             self._answer_sync(member, SyncGroupResp(ErrorCode.NOT_COORDINATOR))
@@ -276,7 +276,7 @@ class RebalancingGroup:
         self._answer_sync(member, SyncGroupResp(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def release(self) -> None:
-        """Release the org's usage: the group is dropped."""
+        """Release the org's usage, since the group is dropped."""
         self._all.release()
 
     # --- stored state -----------------------------------------------------------------------
@@ -284,7 +284,7 @@ class RebalancingGroup:
     def stored(
         self, state: State | None = None, assignments: Mapping[str, bytes] | None = None
     ) -> dict[str, Any]:
-        """The state that a restart needs: Stable with its assignments, or Empty."""
+        """The state for a restart: Stable with its assignments, or Empty."""
         return {
             "state": str(state or self.state),
             "generation": self.generation,
@@ -300,7 +300,7 @@ class RebalancingGroup:
         """Continue from a stored state, which includes the members; see `Group.restore`.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not a state that `stored` gave.
+            ValueError, KeyError, TypeError: it is not a result of `stored`.
         """
         self.state = State(stored["state"])
         self.generation = stored["generation"]

@@ -1,4 +1,4 @@
-"""The states of a group, their successors, and the errors that members get in each."""
+"""The states of a group, their successors, and the errors of members in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group of protocol type "consumer" is subscribed to, and what its members own."""
+"""The subscription of a group of protocol type "consumer", and the partitions of its members."""
 
 from __future__ import annotations
 

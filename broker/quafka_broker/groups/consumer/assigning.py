@@ -1,12 +1,12 @@
-"""Members, epochs and targets of a group whose server assigns the partitions. Pure.
+"""Members, epochs and targets of a group whose partitions the server assigns. Pure.
 
 The group's epoch rises with every change of members, subscriptions and topics. For each epoch, or
-the latest of several, a target is computed: the partitions that each member is to have.
+the latest of several, a target is computed: the partitions that each member is to get.
 
-A small group computes its target within the step that needs it. For others the caller does, in
-slices or in a thread: `begin_target`, `Computation.steps`, `install`.
+A small group computes its target within the step that needs it. For other groups the caller
+computes it, in slices or in a thread: `begin_target`, `Computation.steps`, `install`.
 
-What changes is collected as facts: a caller takes and stores them before it sends the answer.
+Changes are collected as facts: a caller takes and stores them before it sends the answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quafka_broker.groups.group import EMPTY, STABLE, GroupChange, Place
 
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 _NAMES_PER_PARTITION = 10
-"""So many names are as much work as a partition."""
+"""The number of names that is as much work as a partition."""
 
 
 class AssigningGroup:
@@ -37,10 +37,10 @@ class AssigningGroup:
 
     Attributes:
         settings: may be replaced at any time.
-        epoch: of the group; a new group has 1, as Kafka's, since 0 is the epoch of joining.
+        epoch: of the group; 1 for a new group, as in Kafka, since 0 is the epoch of joining.
         assignment_epoch: the epoch of the target.
         members: by id.
-        subscriptions: what the members are subscribed to, and the topics.
+        subscriptions: the subscriptions of the members, and their topics.
     """
 
     def __init__(self, name: str, settings: ConsumerGroupSettings = DEFAULTS) -> None:
@@ -56,7 +56,7 @@ class AssigningGroup:
         self._changes = Changes(self.members, self.subscriptions)
         self._computing: Computation | None = None
         self._assigned_at = -NEVER
-        self._stored_assignment_epoch = 1  # its targets are in the log, or in the next change
+        self._stored_assignment_epoch = 1  # whose targets are in the log, or in the next change
 
     # --- what it is -------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class AssigningGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members prefer, or else the group's own."""
+        """The assignor that most members prefer, otherwise the group's own."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.assignor in self.settings.assignors:
@@ -80,7 +80,7 @@ class AssigningGroup:
         return max(votes, key=lambda name: votes[name]) if votes else self.settings.assignors[0]
 
     def knows(self, regex: str) -> bool:
-        """Whether the group knows what matches a pattern."""
+        """Whether the group knows the names that match a pattern."""
         return not regex or regex in self.subscriptions.matches
 
     def owners(self) -> dict[Place, str]:
@@ -128,7 +128,7 @@ class AssigningGroup:
         return min(self._sessions.earliest, self.target_due_at)
 
     def tick(self, now: float) -> None:
-        """Remove the members whose session has ended, or who gave partitions up too late."""
+        """Remove members whose session has ended, or which gave up partitions too late."""
         while (member_id := self._sessions.pop(now)) is not None:
             member = self.members[member_id]
             due = min(member.expires, member.revoke_by)
@@ -149,7 +149,7 @@ class AssigningGroup:
     # --- topics -----------------------------------------------------------------------------
 
     def learn(self, known: Known) -> None:
-        """Take over what is known of topics: a change of a subscribed one raises the epoch."""
+        """Take over metadata of topics: a change of a subscribed one raises the epoch."""
         if self.subscriptions.learn(known):
             self._raise_epoch()
 
@@ -169,7 +169,7 @@ class AssigningGroup:
 
     @property
     def target_due_at(self) -> float:
-        """When a target should be computed; NEVER if none is needed, or one is on its way."""
+        """When a target should be computed; NEVER if none is needed, or one is being computed."""
         if self.epoch == self.assignment_epoch or not self.members or self._computing is not None:
             return NEVER
         return self._assigned_at + self.settings.assignment_interval
@@ -182,12 +182,12 @@ class AssigningGroup:
         return self._computing
 
     def abandon(self, computation: Computation, now: float) -> None:
-        """Give up a computation that failed; the next one is due after the interval."""
+        """Give up a failed computation; the next one is due after the interval."""
         assert self._computing is computation
         self._computing, self._assigned_at = None, now
 
     def install(self, computation: Computation, now: float) -> Generator[None, None, GroupChange]:
-        """Make a computed target the group's; yields after short steps, returns what to store.
+        """Make a computed target the group's, in short steps; returns the change to store.
 
         The target is in force from the first step on. Heartbeats may be served between the steps.
         """
@@ -215,7 +215,7 @@ class AssigningGroup:
         return specs, dict(self.subscriptions.topics_by_id)
 
     def _assign_if_small(self, now: float) -> None:
-        """Compute the target at once if that is short."""
+        """Compute the target at once if that is fast."""
         if self.epoch == self.assignment_epoch or self._computing is not None or not self.members:
             return
         subscriptions, small = self.subscriptions, self.settings.small
@@ -228,7 +228,7 @@ class AssigningGroup:
 
     def _put(self, computation: Computation, now: float) -> None:
         for spec, target in computation.changed:
-            # A static member's successor has its target.
+            # A static member's successor inherits its target.
             member = self.members.get(spec.id) or self.members.get(
                 self._instances.get(spec.instance_id, "")
             )
@@ -243,15 +243,15 @@ class AssigningGroup:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is something to store."""
+        """Whether there are changes to store."""
         return bool(self._changes)
 
     def take_change(self) -> GroupChange:
-        """What is to be stored before the last answers are sent. Store changes in their order."""
+        """The change to store before the last answers are sent. Store changes in their order."""
         return self._changes.take(self._own_fact())
 
     def not_stored(self, change: GroupChange) -> None:
-        """The log does not have a change: the next one has all of it."""
+        """Put back a change that the log does not have: the next one includes it."""
         self._changes.put_back(change)
 
     def _own_fact(self) -> dict[str, Any]:
@@ -260,11 +260,11 @@ class AssigningGroup:
     def restore(self, own: Mapping[str, Any], stored: Mapping[str, bytes], now: float) -> None:
         """Continue from stored facts, in a new group. Every member has a whole session.
 
-        Damage may have taken facts. A member whose partitions another one has too, at a later
-        epoch, is removed; it will join again.
+        Facts may be lost to damage. If two members have a partition, the one with the earlier epoch
+        is removed; it will join again.
 
         Raises:
-            ValueError, KeyError, TypeError: they are not facts that this version knows.
+            ValueError, KeyError, TypeError: this version does not know these facts.
         """
         self.epoch, self.assignment_epoch = own["epoch"], own["assignment_epoch"]
         self._stored_assignment_epoch = self.assignment_epoch
@@ -278,8 +278,8 @@ class AssigningGroup:
             topics, matches = facts.to_topics(stored[facts.TOPICS])
             self.subscriptions.restore(topics, matches)
         if latest > self.assignment_epoch:
-            # The log has not all of the target that it moved to: another one is needed. Until then
-            # nobody's epoch goes back.
+            # The log does not have all of the target that it moved to: another one is needed. Until
+            # then no member's epoch goes back.
             self.assignment_epoch = self._stored_assignment_epoch = latest
             self.epoch = max(self.epoch, latest + 1)
             self._changes.mark_own()

@@ -1,4 +1,4 @@
-"""A heartbeat of a member, and its answer: ConsumerGroupHeartbeat without its bytes (KIP-848)."""
+"""A member's heartbeat and its answer: ConsumerGroupHeartbeat (KIP-848) without its encoding."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Beat:
     """A heartbeat. None and -1: unchanged since the member's last one.
 
     Attributes:
-        rebalance_timeout_ms: how long the member may take to give partitions up.
+        rebalance_timeout_ms: how long the member may take to give up partitions.
         topic_regex: the topics of this pattern, in RE2's syntax; "" for none.
         assignor: the server's assignor that the member prefers.
-        owned: the partitions that the member has.
+        owned: the partitions that the member reports to have.
         regex_topics: the names of the topics that match `topic_regex` and that the member may see;
             None if the group knows the pattern (`ConsumerGroup.knows`).
     """
@@ -63,5 +63,5 @@ class RefusedError(Exception):
         self.message = message
 
     def answer(self) -> BeatAnswer:
-        """The answer that has this error."""
+        """The answer with this error."""
         return BeatAnswer(self.error, self.message)

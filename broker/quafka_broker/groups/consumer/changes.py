@@ -1,4 +1,4 @@
-"""What of a group the log does not have yet. Pure."""
+"""The changes of a group that are not in the log yet. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quafka_broker.groups.group import GroupChange
 
 
 class Changes:
-    """Collects the facts that change, until the caller takes them for the log."""
+    """Collects changed facts until the caller takes them for the log."""
 
     def __init__(self, members: Mapping[str, Member], subscriptions: Subscriptions) -> None:
         self._members = members
@@ -26,22 +26,22 @@ class Changes:
         return self._own or bool(self._changed) or bool(self._gone)
 
     def mark_own(self) -> None:
-        """The epochs have changed."""
+        """Note that the epochs have changed."""
         self._own = True
 
     def mark_topics(self) -> None:
-        """What is known of topics has changed."""
+        """Note that the metadata of topics has changed."""
         self.mark(TOPICS)
 
     def mark(self, member_id: str) -> None:
-        """A member has changed."""
+        """Note a changed member."""
         self._gone.pop(member_id, None)
         self._changed[member_id] = None
         if self._packed is not None:
             self._packed.pop(member_id, None)
 
     def mark_gone(self, member_id: str) -> None:
-        """A member is no longer there."""
+        """Note a removed member."""
         self._changed.pop(member_id, None)
         self._gone[member_id] = None
         if self._packed is not None:
@@ -61,7 +61,7 @@ class Changes:
     def take_in_steps(self) -> Generator[None, None, dict[str, bytes]]:
         """The members that have changed; yields after each.
 
-        Other changes may be taken meanwhile, and stored first. So what they have is left out here.
+        Other changes may be taken meanwhile, and stored first. So their members are left out here.
         """
         assert self._packed is None, "changes are being taken already"
         packed: dict[str, bytes] = {}
@@ -75,7 +75,7 @@ class Changes:
         return packed
 
     def put_back(self, change: GroupChange) -> None:
-        """The log does not have a change that was taken: it is part of the next one."""
+        """Put back a change that was taken but is not in the log: it is part of the next one."""
         self._own = self._own or change.own is not None
         for each in (*change.members, *change.gone):
             if self._is_there(each):

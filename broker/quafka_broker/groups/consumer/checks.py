@@ -19,7 +19,7 @@ def _invalid(message: str) -> RefusedError:
 
 
 def check_request(beat: Beat, assignors: Sequence[str], max_topics: int) -> None:
-    """Check what every group refuses. The limit of topics is ours: a pattern may have more.
+    """Check for errors that do not depend on the group. The limit of topics is Quafka's.
 
     Raises:
         RefusedError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
@@ -77,8 +77,8 @@ def check_pattern(pattern: str) -> None:
 def check_epoch(member: Member, beat: Beat) -> None:
     """Check the epoch of a member that is in the group.
 
-    A member that sends its previous epoch, and has no partitions that it does not have now, has
-    lost the answer with its new one. One that sends 0 has dropped its partitions and joins again.
+    A member that sends its previous epoch, and owns only partitions that it still has, has lost the
+    answer with its new epoch. One that sends 0 has dropped its partitions and joins again.
 
     Raises:
         RefusedError: FENCED_MEMBER_EPOCH.
@@ -123,7 +123,7 @@ def fenced_instance(beat: Beat, owner: str) -> RefusedError:
 
 
 def unreleased_instance(beat: Beat, owner: str) -> RefusedError:
-    """The error of a static member whose instance id another member has not left."""
+    """The error of a static member whose instance id another member still uses."""
     return RefusedError(
         ErrorCode.UNRELEASED_INSTANCE_ID,
         f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the "
@@ -132,7 +132,7 @@ def unreleased_instance(beat: Beat, owner: str) -> RefusedError:
 
 
 def full_group(most: int) -> RefusedError:
-    """The error of a member that joins a group that has no room."""
+    """The error of a member that joins a full group."""
     return RefusedError(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         f"The consumer group has reached its maximum capacity of {most} members.",

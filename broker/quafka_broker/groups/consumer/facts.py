@@ -11,9 +11,9 @@ takes the default of those that are missing.
     topics: [1, [[name, id, partitions, [[rack, …], …]], …], [[regex, [name, …]], …],
         [name, …], [[regex, bitmap], …]]
 
-The names that each pattern matches were lists of their own first. Since there may be hundreds of
-patterns that match thousands of names, they are Roaring bitmaps (RoaringFormatSpec) over the list
-of names, in which "" is nobody's name.
+At first, the names that each pattern matches were separate lists. Since hundreds of patterns may
+match thousands of names, they are now Roaring bitmaps (RoaringFormatSpec) over the list of names,
+in which "" is a free place.
 
 The group's own fact is {"epoch": …, "assignment_epoch": …}.
 """
@@ -33,7 +33,7 @@ from quafka_broker.groups.consumer.topics import Held, TopicMetadata, packer
 msgpack: Any = untyped_msgpack
 
 TOPICS = ""
-"""The fact of the topics is among those of the members, by this id, which no member has."""
+"""The id of the topics' fact among the members' facts; no member has it."""
 _VERSION = 1
 _MEMBER_ITEMS = 16
 _ID_BYTES = 16
@@ -69,7 +69,7 @@ def to_member(member_id: str, fact: bytes) -> Member:
     """The member of a fact.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not a fact that this version knows.
+        ValueError, KeyError, TypeError: this version does not know the fact.
     """
     items = _unpacked(fact)
     if len(items) < _MEMBER_ITEMS:
@@ -163,7 +163,7 @@ def to_topics(fact: bytes) -> tuple[dict[str, TopicMetadata], dict[str, frozense
     """The topics by name, and the names by pattern.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not a fact that this version knows.
+        ValueError, KeyError, TypeError: this version does not know the fact.
     """
     _, rows, listed, *more = _unpacked(fact)
     names = list(map(_text, more[0])) if more else []

@@ -1,6 +1,6 @@
 """The state machine of one consumer group (KIP-848). Pure.
 
-Each member moves to the epoch of the target (assigning.py) in its own heartbeats, one step each
+Each member moves to the epoch of the target (assigning.py) by its own heartbeats, one step each
 (reconciliation.py).
 
 | state | |
@@ -83,8 +83,8 @@ class ConsumerGroup(AssigningGroup):
         if beat.topic_regex and beat.regex_topics is None and not self.knows(beat.topic_regex):
             check_pattern(beat.topic_regex)
         member = self._find_or_make(beat)
-        # A member that sends its previous epoch has lost an answer: it does not know what it is to
-        # give up, so what it reports is no sign that it did.
+        # A member that sends its previous epoch has lost an answer: it does not know which
+        # partitions to give up, so its report does not show that it did.
         lost_answer = beat.member_epoch not in (member.epoch, JOIN)
         owned = None if lost_answer else beat.owned
         changed = self._update(member, beat)
@@ -97,7 +97,7 @@ class ConsumerGroup(AssigningGroup):
         epoch, before = member.epoch, member.assigned
         self._advance(member, owned, now)
         if member.epoch != epoch:
-            member.previous_epoch = beat.member_epoch  # that it is sure to know
+            member.previous_epoch = beat.member_epoch  # that it certainly knows
         self._touch(member, now)
         is_full = (
             beat.rebalance_timeout_ms != -1
@@ -113,7 +113,7 @@ class ConsumerGroup(AssigningGroup):
         )
 
     def _find_or_make(self, beat: Beat) -> Member:
-        """The member of a heartbeat.
+        """Find or make the member of a heartbeat.
 
         Raises:
             RefusedError: it is not in the group, or it is fenced, or the group is full.
@@ -153,7 +153,7 @@ class ConsumerGroup(AssigningGroup):
         return member
 
     def _replace(self, left: Member, member_id: str) -> Member:
-        """Put a member in the place of a static one that has left: it has the same partitions."""
+        """Put a member in the place of a static one that has left; it gets the same partitions."""
         self._ownership.release(left.assigned, left.revoking)
         del self.members[left.id]
         self._sessions.cancel(left.id)
@@ -171,7 +171,7 @@ class ConsumerGroup(AssigningGroup):
         return left
 
     def _update(self, member: Member, beat: Beat) -> bool:
-        """Take over what a heartbeat says of its member; whether its subscription changes."""
+        """Update a member from its heartbeat; returns whether its subscription changes."""
         before, instance_id = member.description, member.instance_id
         subscription = member.subscription
         member.take_over(beat)
@@ -204,9 +204,9 @@ class ConsumerGroup(AssigningGroup):
     def join_classic(
         self, beat: Beat, side: ClassicSide, now: float, known: Known = _NOTHING
     ) -> BeatAnswer:
-        """Serve a JoinGroup as the heartbeat that says the same of its member.
+        """Serve a JoinGroup as the equivalent heartbeat.
 
-        A static member may take the place of one that uses the other protocol and has not left.
+        A static member may replace one that uses the other protocol and has not left.
         """
         owner = self.members.get(self._instances.get(beat.instance_id or "", ""))
         if owner is not None and owner.id != beat.member_id:
@@ -220,7 +220,7 @@ class ConsumerGroup(AssigningGroup):
         return answer
 
     def must_rejoin(self, member: Member) -> bool:
-        """Whether a member of the classic protocol has to join again to get on."""
+        """Whether a member of the classic protocol must join again to advance."""
         if member.epoch < self.epoch or member.progress is Progress.UNREVOKED:
             return True
         return member.progress is Progress.UNRELEASED and any(
@@ -230,9 +230,9 @@ class ConsumerGroup(AssigningGroup):
         )
 
     def beat_classic(self, member: Member, now: float) -> bool:
-        """Extend the session of a member of the classic protocol; whether it must join again.
+        """Extend the session of a classic member; returns whether it must join again.
 
-        It must do so within its rebalance timeout.
+        If so, it must join within its rebalance timeout.
         """
         rejoins = self.must_rejoin(member)
         if not rejoins:
@@ -296,7 +296,8 @@ class ConsumerGroup(AssigningGroup):
     ) -> ErrorCode:
         """The error of a commit by this member, or with epoch -1 from outside the group.
 
-        A member may commit with an earlier epoch what it has had since then (KIP-1251).
+        With an earlier epoch, a member may commit for partitions that it has had since then
+        (KIP-1251).
         """
         if epoch < 0 and not self.members:
             return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it sent, and what it has."""
+"""A member of a consumer group: its last heartbeat and its partitions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.org_usage import member_cost
 
 _PARTITION_COST = 300
-"""Bytes of a partition: in the member, in its target, and in the map of owners."""
+"""Bytes of a partition in the member, in its target, and in the map of owners."""
 
 
 class Progress(IntEnum):
-    """How far a member is on the way to its target. The numbers are on disk."""
+    """A member's progress towards its target. The numbers are on disk."""
 
     STABLE = 0
     UNREVOKED = 1
-    """It has been asked to give partitions up, and has not said that it did."""
+    """It has been asked to give up partitions, and has not confirmed it."""
     UNRELEASED = 2
-    """It waits for partitions that other members have not given up."""
+    """It waits for partitions that other members have not given up yet."""
 
 
 def names_cost(names: Collection[str]) -> int:
@@ -32,7 +32,7 @@ def names_cost(names: Collection[str]) -> int:
 
 @dataclass(slots=True)
 class ClassicSide:
-    """What is known of a member that uses the classic protocol.
+    """The data of a member that uses the classic protocol.
 
     Attributes:
         session: its session timeout in seconds.
@@ -51,13 +51,13 @@ class Member:
         names: the topics that it is subscribed to by name.
         regex: its pattern, or "".
         epoch: -2 while a static member has left for now.
-        previous_epoch: the one that it sent when it got `epoch`.
+        previous_epoch: the epoch that it sent when it got `epoch`.
         assigned: the partitions that it may read.
-        revoking: the partitions that it has been asked to give up; it has them still.
-        target: the partitions that it is to have in the end.
+        revoking: the partitions that it has been asked to give up but still has.
+        target: the partitions that it is to have at the end.
         recheck: its topics have changed: the assignment may be wrong at its own epoch.
         expires: when its session ends.
-        revoke_by: until when it may have the partitions of `revoking`.
+        revoke_by: the deadline to give up the partitions of `revoking`.
     """
 
     id: str
@@ -86,7 +86,7 @@ class Member:
         return self.epoch == LEAVE_FOR_NOW
 
     def is_at(self, assignment_epoch: int) -> bool:
-        """Whether it has its target of this epoch."""
+        """Whether it has reached its target of this epoch."""
         return self.epoch == assignment_epoch and self.progress is Progress.STABLE
 
     @property
@@ -96,7 +96,7 @@ class Member:
 
     @property
     def description(self) -> tuple[object, ...]:
-        """All that its heartbeats say of it."""
+        """The data that its heartbeats carry."""
         return (
             self.instance_id,
             self.rack,
@@ -109,7 +109,7 @@ class Member:
         )
 
     def take_over(self, beat: Beat) -> None:
-        """Take over what a heartbeat says."""
+        """Update the member from a heartbeat."""
         self.instance_id = self.instance_id if beat.instance_id is None else beat.instance_id
         self.rack = self.rack if beat.rack_id is None else beat.rack_id
         self.client_id, self.client_host = beat.client_id, beat.client_host
@@ -122,7 +122,7 @@ class Member:
 
     @property
     def has(self) -> Held:
-        """The partitions that it may read, and those that it has yet to give up."""
+        """The partitions that it may read, and those that it still has to give up."""
         topics = self.assigned.keys() | self.revoking.keys()
         return {each: self.assigned.get(each, {}) | self.revoking.get(each, {}) for each in topics}
 

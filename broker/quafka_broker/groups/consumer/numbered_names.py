@@ -1,4 +1,4 @@
-"""Names with numbers, so that sets of them are bitmaps. Pure."""
+"""Numbers names, so that sets of them are bitmaps. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator
 from pyroaring import BitMap
 
 _COST = 200
-"""Bytes of a name with its number, besides its characters."""
+"""Bytes of a name with its number, without its characters."""
 
 
 class NumberedNames:
-    """The names of all sets that were claimed and not released, each with its number of sets.
+    """The names of all sets that were claimed and not released, each with its count of sets.
 
-    The number of a name that is in no set is given to another one.
+    The number of a name that is no longer in any set is reused.
     """
 
     def __init__(self) -> None:
         self.listed: list[str] = []
-        """Names by their numbers; "" is a number that no name has."""
+        """Names by their numbers; "" marks a free number."""
         self._numbers: dict[str, int] = {}
         self._claims: list[int] = []
         self._free: list[int] = []
@@ -51,7 +51,7 @@ class NumberedNames:
         return BitMap(found)
 
     def release(self, numbers: BitMap) -> list[str]:
-        """Remove a set that was claimed; returns the names that are in no other one."""
+        """Remove a claimed set; returns the names that are in no other set."""
         claims = self._claims
         gone: list[str] = []
         for number in numbers:

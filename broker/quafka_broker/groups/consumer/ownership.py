@@ -1,4 +1,4 @@
-"""Which member has which partition: no partition ever has two. Pure."""
+"""The owners of partitions: no partition ever has two. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quafka_broker.groups.consumer.topics import Held, each
 
 
 class Ownership:
-    """The members of partitions. A member has what it may read and what it has yet to give up."""
+    """The owners of partitions. A member owns those that it may read or still has to give up."""
 
     def __init__(self) -> None:
         self._owners: dict[bytes, dict[int, str]] = {}
@@ -23,11 +23,11 @@ class Ownership:
         return partition not in self._owners.get(topic_id, ())
 
     def taken(self, topic_id: bytes) -> Collection[int]:
-        """The partitions of a topic that members have."""
+        """The partitions of a topic that have an owner."""
         return self._owners.get(topic_id, ())
 
     def release(self, assigned: Held, revoking: Held) -> None:
-        """Free what a member had."""
+        """Free the partitions of a member."""
         for held in (assigned, revoking):
             for topic_id, partitions in held.items():
                 owners = self._owners[topic_id]
@@ -37,7 +37,7 @@ class Ownership:
                     del self._owners[topic_id]
 
     def claim(self, member: Member) -> None:
-        """Record what a member has now; all of it must be free."""
+        """Record the partitions of a member, all of which must be free."""
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
                 mine = dict.fromkeys(partitions, member.id)
@@ -47,7 +47,7 @@ class Ownership:
                     owners.update(mine)
 
     def overlaps(self, member: Member) -> list[str]:
-        """The members that have partitions of a member that claims them, too."""
+        """The owners of partitions that this member also claims."""
         found = {
             self.owner(*at) for held in (member.assigned, member.revoking) for at in each(held)
         }

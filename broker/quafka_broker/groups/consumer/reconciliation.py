@@ -1,8 +1,9 @@
 """The next step of a member towards its target. Pure.
 
-A member first gives up what it must, then moves to the epoch of the target and gets what is free.
-A partition is free when no member has it or has yet to give it up. So a member that gives up
-nothing delays only those who wait for its partitions, and never lets two members have one.
+A member first gives up the partitions that it must, then moves to the epoch of the target and gets
+the free ones. A partition is free when no member has it or still has to give it up. So a member
+that gives up nothing delays only the members that wait for its partitions, and no partition ever
+has two members.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ def advance(
     owned: Partitions | None,
     taken: Callable[[bytes], Collection[int]],
 ) -> bool:
-    """Take the member's next step; whether it changes.
+    """Take the member's next step; returns whether the member changes.
 
-    `epoch` is that of the target, `owned` what the member reports to have, None without a report.
-    `taken` returns the partitions of a topic that members have.
+    `epoch` is that of the target; `owned`: the partitions that the member reports, None without a
+    report. `taken` returns the partitions of a topic that members have.
     """
     still_revoking = bool(member.revoking) and (owned is None or overlap(owned, member.revoking))
     if still_revoking and not member.recheck:
@@ -41,7 +42,7 @@ def advance(
 
 
 def _split(assigned: Held, target: Target) -> tuple[Held, Held]:
-    """The partitions that stay, and those that do not."""
+    """The partitions that the member keeps, and those that it gives up."""
     kept: Held = {}
     lost: Held = {}
     for topic_id, epochs in assigned.items():

@@ -12,13 +12,13 @@ class ConsumerGroupSettings:
     """Settings of one group. Times are in seconds unless they end in `_ms`.
 
     Attributes:
-        session_timeout, heartbeat_interval_ms: what members are answered and measured by.
-        max_size: most members.
-        assignors: those that members may prefer; the first is the group's own.
-        assignment_interval: least time between two targets of a group that is not small.
-        small: a group with at most so many members and partitions gets its target at once, within
-            the step that needs it: that takes less than a millisecond.
-        max_topics: most topics that a member may be subscribed to by name.
+        session_timeout, heartbeat_interval_ms: the members' session timeout and heartbeat interval.
+        max_size: the maximum number of members.
+        assignors: the assignors that members may prefer; the first is the group's own.
+        assignment_interval: the minimum time between two targets of a group that is not small.
+        small: a group with at most this many members and partitions gets its target within the step
+            that needs it, which takes less than a millisecond.
+        max_topics: the maximum number of topics that a member may be subscribed to by name.
     """
 
     session_timeout: float = 45.0
@@ -31,4 +31,4 @@ class ConsumerGroupSettings:
 
 
 DEFAULTS = ConsumerGroupSettings()
-"""Kafka's."""
+"""Kafka's assignors."""

@@ -1,7 +1,7 @@
-"""What the members of a group are subscribed to, and what is known of these topics. Pure.
+"""The subscriptions of a group's members, and the metadata of their topics. Pure.
 
-Each name and each pattern is counted, not searched for: a group may have thousands of names, and
-hundreds of patterns that match most of them. What a pattern matches is a bitmap over numbered names
+Names and patterns are counted, not searched for: a group may have thousands of names, and hundreds
+of patterns that match most of them. The matches of a pattern are a bitmap over numbered names
 (numbered_names.py).
 """
 
@@ -16,7 +16,7 @@ from quafka_broker.groups.consumer.numbered_names import NumberedNames
 from quafka_broker.groups.consumer.topics import Known, TopicMetadata
 
 _NAME_COST, _ID_COST = 90, 110
-"""Bytes of a name in a set, and of a topic's id in another."""
+"""Bytes of a name in one set, and of a topic's id in another."""
 
 
 class Subscriptions:
@@ -24,8 +24,8 @@ class Subscriptions:
 
     Attributes:
         topics: the subscribed topics that exist, by name.
-        topics_by_id: the same, by id.
-        matches: what matches each pattern, as a caller resolved it, by the numbers of `matched`.
+        topics_by_id: the same topics, by id.
+        matches: the matches of each pattern as resolved by a caller, by the numbers of `matched`.
         matched: the names that match a pattern.
         has_changed: whether topics or matches have changed since a caller cleared it.
     """
@@ -48,7 +48,7 @@ class Subscriptions:
     # --- members ----------------------------------------------------------------------------
 
     def add(self, names: frozenset[str], regex: str) -> frozenset[str]:
-        """Count one more member; returns the names, one object for all members with equal ones."""
+        """Count another member; returns the names, one object for all members with equal names."""
         names, count = self._sets.get(names, (names, 0))
         self._sets[names] = (names, count + 1)
         if not count:
@@ -59,7 +59,7 @@ class Subscriptions:
         return names
 
     def remove(self, names: frozenset[str], regex: str) -> None:
-        """Count one member less. Topics that nobody is subscribed to are forgotten."""
+        """Count one member less. Topics without a subscriber are forgotten."""
         kept, count = self._sets[names]
         if count > 1:
             self._sets[names] = (kept, count - 1)
@@ -99,17 +99,17 @@ class Subscriptions:
         return set(self._names).union(self.matched)
 
     def wants(self, name: str) -> bool:
-        """Whether a member is subscribed to the topic of this name."""
+        """Whether any member is subscribed to the topic of this name."""
         return name in self._names or name in self.matched
 
     @property
     def listed(self) -> int:
-        """The names of all different subscriptions: the work of looking at all of them."""
+        """The number of names in all distinct subscriptions, which measures the work of a scan."""
         return self._listed + sum(map(len, self.matches.values()))
 
     @property
     def cost(self) -> int:
-        """The bytes of subscriptions. Members with equal ones share them."""
+        """The bytes of the subscriptions. Members with equal ones share them."""
         listed = (_NAME_COST + _ID_COST) * self._listed + 200 * len(self.topics)
         patterns = sum(_ID_COST * len(found) for found in self.matches.values())
         return listed + patterns + self.matched.cost
@@ -117,7 +117,7 @@ class Subscriptions:
     # --- topics -----------------------------------------------------------------------------
 
     def learn(self, known: Known) -> bool:
-        """Take over what is known of topics; whether a subscribed one has changed."""
+        """Take over metadata of topics; returns whether a subscribed one has changed."""
         changed = False
         for name, topic in known.items():
             before = self.topics.get(name)
@@ -133,7 +133,7 @@ class Subscriptions:
         return changed
 
     def resolve(self, regex: str, names: frozenset[str]) -> bool:
-        """Set what matches a pattern of a member; whether that changes."""
+        """Set the matches of a member's pattern; returns whether they change."""
         if regex not in self._regexes:
             return False
         before = self.matches.get(regex)
@@ -147,7 +147,7 @@ class Subscriptions:
         return True
 
     def ids(self, names: frozenset[str], regex: str) -> frozenset[bytes]:
-        """The ids of the topics of a member's subscription, of those that exist."""
+        """The ids of the existing topics of a member's subscription."""
         by_regex = self._ids.setdefault(names, {})
         found = by_regex.get(regex)
         if found is None:
@@ -176,7 +176,7 @@ class Subscriptions:
         self.has_changed = False
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Drop topics that somebody was subscribed to, unless others are."""
+        """Drop topics of a removed subscription, unless they have other subscribers."""
         gone = [
             topic
             for name in names

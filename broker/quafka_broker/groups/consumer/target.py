@@ -1,9 +1,9 @@
-"""The computation of a target: from members with subscriptions to what each is to have. Pure.
+"""Computes the target of each member from all subscriptions. Pure.
 
-It works on a copy of what it needs, made in its first steps, so the group may go on meanwhile: what
-changes before it is copied is part of the target, and raises the group's epoch, so that another
-target follows. The steps may run in slices of the event loop. Used by all groups whose server
-assigns partitions.
+The computation works on a copy, made in its first steps, so the group may continue meanwhile.
+Changes before they are copied are part of the target; they also raise the group's epoch, so that
+another target follows. The steps may run in slices of the event loop. Used by all groups whose
+partitions the server assigns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Computation:
     """One computation of a target.
 
     Attributes:
-        epoch: the group's epoch for which it is made.
+        epoch: the group's epoch for which the target is computed.
         changed: the result: the members whose target changes, each with its new one.
     """
 

@@ -1,4 +1,4 @@
-"""Topics and partitions, as the members of a group and its assignors know them."""
+"""Topics and partitions as seen by the members of a group and its assignors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 msgpack: Any = untyped_msgpack
 packer: Any = msgpack.Packer()
-"""One for all facts, for one event loop: each has a buffer of 256 KiB."""
+"""One packer for all facts, for one event loop: each packer has a buffer of 256 KiB."""
 
 Partitions = Mapping[bytes, Collection[int]]
 """Partitions by topic id (16 bytes)."""
 Held = dict[bytes, dict[int, int]]
 """Partitions by topic id, each with the group's epoch at which its member got it (KIP-1251)."""
 Target = dict[bytes, frozenset[int]]
-"""The partitions that one member is to have, by topic id. No set is empty."""
+"""The target partitions of one member, by topic id. No set is empty."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class TopicMetadata:
     """A topic.
 
     Attributes:
-        id: 16 bytes; a topic that is created again has another.
-        partitions: how many there are.
-        racks: the racks of each partition's replicas; () if they are unknown.
+        id: 16 bytes; a topic that is created again has another id.
+        partitions: the number of partitions.
+        racks: the racks of each partition's replicas; () if unknown.
     """
 
     id: bytes
@@ -45,7 +45,7 @@ class TopicMetadata:
 
 
 Known = Mapping[str, TopicMetadata | None]
-"""What a caller knows of topics, by name. None: there is no such topic. Others are unchanged."""
+"""A caller's metadata of topics, by name. None: there is no such topic. Missing: unchanged."""
 
 
 def count(partitions: Partitions | Held) -> int:
@@ -79,7 +79,7 @@ def overlap(partitions: Partitions, held: Partitions | Held) -> bool:
 
 
 def same(one: Partitions, other: Partitions) -> bool:
-    """Whether these are the same partitions, whatever their epochs."""
+    """Whether these are the same partitions, regardless of epochs."""
     if one is other:
         return True
     return one.keys() == other.keys() and all(

@@ -1,7 +1,8 @@
-"""The state machine of one share group (KIP-932): its members, and what each reads. Pure.
+"""The state machine of one share group (KIP-932): its members and their partitions. Pure.
 
-It has the epochs, targets and facts of a consumer group. But a partition may have several members,
-so a member gets its whole target at once: nobody has to give a partition up first.
+A share group has the epochs, targets and facts of a consumer group. But a partition may have
+several members, so a member gets its whole target at once: no other member has to give up a
+partition first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _NOTHING: Known = {}
 
 
 class _Shared(Ownership):
-    """Partitions that any number of members have."""
+    """Partitions that any number of members may have."""
 
     def release(self, assigned: Held, revoking: Held) -> None:
         """See Ownership."""
@@ -111,7 +112,7 @@ class ShareGroup(ConsumerGroup):
 
 
 def _check(beat: Beat) -> None:
-    """Check what can be checked without the group.
+    """Check for errors that do not depend on the group.
 
     Raises:
         RefusedError: INVALID_REQUEST.

@@ -1,1 +1,1 @@
-"""Topics of Apache Kafka's own log folders, served read only and in place."""
+"""Serves topics of Apache Kafka's log folders, read only and in place."""

@@ -1,4 +1,4 @@
-"""What the event loop knows of one partition's folder."""
+"""The event loop's state of one partition's folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quafka_broker.partitions.partition import PartitionId
 
 
 class NothingFrom(NamedTuple):
-    """No batch of a view begins at or after this offset; `committed`: below the last stable one.
+    """No batch of a view begins at or after this offset; `committed`: below the last stable offset.
 
-    Compaction can remove the last records of a partition. A reader at their offset waits.
+    Compaction can remove the last records of a partition; a reader at their offset waits.
     """
 
     view: LogView
@@ -28,13 +28,13 @@ class Followed:
     """One partition. Changed by the event loop only.
 
     Attributes:
-        folder: None: no replica is in the adopted folders. Kafka may move it to another one.
+        folder: None: no replica is in the adopted folders. Kafka may move it to another folder.
         log: None until the partition is first used.
-        has_moved: whether the log is open in a folder where the partition was before.
-        view: the bounds that the event loop goes by.
+        has_moved: whether the log is open in a former folder of the partition.
+        view: the bounds that the event loop uses.
         refreshed_at: loop time of the last look at the folder.
-        failure: why the folder could not be read then; empty if it could.
-        asked: ends with the look at the folder that is due or under way.
+        failure: why the folder could not be read then; empty if it could be.
+        asked: a future that ends with the next or current look at the folder.
     """
 
     id: PartitionId

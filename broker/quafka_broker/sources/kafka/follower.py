@@ -1,8 +1,8 @@
-"""Follows Kafka's folders: opens partitions on first use, and looks for what Kafka has changed.
+"""Follows Kafka's folders: opens partitions on first use, and looks for Kafka's changes.
 
-A partition is looked at when a client asks for its bounds, and periodically while fetches are
-parked for it. Looks take at most a twentieth of one thread's time, however many partitions are
-waited for: with more partitions they become rarer.
+A partition is looked at when a client needs its bounds, and periodically while fetches are parked
+for it. Looks take at most a twentieth of one thread's time: with more partitions to watch they
+become rarer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNREADABLE = (KafkaLogError, KeyError, Malformed, OSError)
 """KeyError: Kafka has removed the partition from these folders."""
 
 _Look = tuple[Followed, LogView | str]
-"""A partition's view, or why it has none."""
+"""A partition's view, or the reason why it has none."""
 
 
 class Follower:
@@ -44,7 +44,7 @@ class Follower:
     def __init__(
         self, folders: KafkaFolders, waiters: Waiters, withdrawn: Callable[[Followed], None]
     ) -> None:
-        """`withdrawn` is called with a partition of which records are no longer there."""
+        """`withdrawn` is called with a partition that has lost records."""
         self.threads = ThreadPoolExecutor(4, thread_name_prefix="kafka-read")
         self._openers = ThreadPoolExecutor(2, thread_name_prefix="kafka-open")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
@@ -66,7 +66,7 @@ class Follower:
     # --- questions --------------------------------------------------------------------------
 
     def unready(self, each: Followed, offset: int) -> ErrorCode | asyncio.Future[None] | None:
-        """See `PartitionSource.unready`. An offset below the known end needs no fresh bounds."""
+        """See `PartitionSource.unready`. Offsets below the known end need no fresh bounds."""
         if each.folder is None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if each.asked is not None and each.view is None:
@@ -78,7 +78,7 @@ class Follower:
         return None if within or age <= _FRESH_SECONDS else self._ask(each)
 
     async def look_again(self, each: Followed) -> None:
-        """Look at the folder now: the view is out of date."""
+        """Look at the folder now, since the view is outdated."""
         await asyncio.wait((self._ask(each),), timeout=ASK_SECONDS)
 
     def watch(self, each: Followed) -> None:
@@ -102,7 +102,7 @@ class Follower:
             self._opening[each] = asyncio.create_task(self._open(each))
 
     async def _open(self, each: Followed) -> None:
-        """Open a partition; one that Kafka has not synced is verified, which may take long."""
+        """Open a partition; bytes that Kafka has not synced are verified, which may take long."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(
@@ -118,7 +118,7 @@ class Follower:
         self._settle(each, found.view)
 
     def moved(self, each: Followed, folder: Path | None) -> None:
-        """The partition is in another folder now. None: it is in none."""
+        """Note that the partition is in another folder, or (None) in no folder."""
         each.folder = folder
         each.has_moved = each.log is not None and folder is not None
         each.refreshed_at = float("-inf")
@@ -128,7 +128,7 @@ class Follower:
     # --- looks ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look at partitions when it is due. Runs until it is cancelled."""
+        """Look at partitions when they are due, until cancelled."""
         loop = asyncio.get_running_loop()
         rounds_from = loop.time()
         while True:
@@ -154,7 +154,7 @@ class Follower:
             pass
 
     async def _look_at(self, due: Collection[Followed]) -> float:
-        """Look at these partitions. Returns the CPU time of the thread, in seconds."""
+        """Look at these partitions; returns the CPU time of the thread, in seconds."""
         opened: list[tuple[Followed, PartitionLog]] = []
         slices = Slices(_PER_SLICE)
         for each in due:
@@ -173,7 +173,7 @@ class Follower:
     def _refresh(
         self, opened: Sequence[tuple[Followed, PartitionLog]]
     ) -> tuple[list[_Look], float]:
-        """In the thread: look at these folders. Returns the thread's CPU seconds, too."""
+        """Look at these folders, in the thread; also returns its CPU seconds."""
         began = time.thread_time()
         found: list[_Look] = []
         for each, opened_log in opened:
@@ -185,12 +185,12 @@ class Follower:
         return found, time.thread_time() - began
 
     async def refresh_topics(self) -> bool:
-        """Look for changed topics; whether there are any. Raises KafkaLogError."""
+        """Look for changed topics; returns whether there are any. Raises KafkaLogError."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._folders.refresh)
 
     def _settle(self, each: Followed, found: LogView | str) -> None:
-        """Take over the result of a look, and wake whoever waits for it."""
+        """Take over the result of a look, and wake its waiters."""
         before, asked = each.view, each.asked
         each.refreshed_at = asyncio.get_running_loop().time()
         each.asked = None
@@ -212,7 +212,7 @@ class Follower:
 
 
 def _lacks(view: LogView, before: LogView) -> bool:
-    """Whether records of an earlier view are gone: deleted, or taken back by a new leader."""
+    """Whether records of an earlier view are gone: deleted, or truncated by a new leader."""
     return (
         view.log_start > before.log_start
         or view.log_end < before.log_end

@@ -1,4 +1,4 @@
-"""One partition in a folder of Kafka's, as ops use it.
+"""One partition in a folder of Kafka, for ops.
 
 Records are returned as Kafka stored them: batches of format 2 byte for byte, older messages as
 batches. Offsets have gaps where Kafka has compacted. The high watermark is the end of the last
@@ -57,7 +57,7 @@ class KafkaPartition:
     # --- bounds -----------------------------------------------------------------------------
 
     def unready(self, offset: int = -1) -> Unready | None:
-        """A question until the folder has been looked at; KAFKA_STORAGE_ERROR if that failed."""
+        """A future until the folder has been looked at; KAFKA_STORAGE_ERROR if that failed."""
         return self._follower.unready(self._each, offset)
 
     def expect_growth(self) -> None:
@@ -89,7 +89,7 @@ class KafkaPartition:
         return 0 if view is None else view.size
 
     def end(self, committed: bool) -> int:
-        """Where reads end: below the high watermark if compaction has removed the last records."""
+        """The end of reads, below the high watermark if compaction has removed the last records."""
         end = self.last_stable_offset if committed else self.high_watermark
         nothing = self._each.nothing_from
         if nothing is not None and nothing.view is self._each.view:
@@ -104,15 +104,15 @@ class KafkaPartition:
 
     @property
     def leader_epoch(self) -> int:
-        """The last epoch in the folder; -1: written by a Kafka before epochs (0.11)."""
+        """The last epoch in the folder; -1 if Kafka had no epochs yet (before 0.11)."""
         epochs = self._view.epochs if self._each.view is not None else ()
         return epochs[-1].epoch if epochs else -1
 
     def check_epoch(self, current: int) -> ErrorCode:
-        """UNKNOWN_LEADER_EPOCH for an epoch that is newer than the folder.
+        """UNKNOWN_LEADER_EPOCH for an epoch newer than those in the folder.
 
-        Metadata gives no epochs for these topics, so clients use the epochs of records, and older
-        ones are no sign of an old leader.
+        Metadata has no epochs for these topics, so clients use the epochs of records, and an older
+        epoch does not mean an old leader.
         """
         known = self.leader_epoch
         newer = 0 <= known < current
@@ -125,7 +125,7 @@ class KafkaPartition:
         return epochs[at].epoch if at >= 0 else -1
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where an epoch ends, as `leader-epoch-checkpoint` has it; answered as Kafka does."""
+        """The end of an epoch by `leader-epoch-checkpoint`, as in Kafka."""
         view = self._view
         if not view.epochs or not 0 <= epoch <= view.epochs[-1].epoch:
             return UNDEFINED
@@ -151,7 +151,7 @@ class KafkaPartition:
         return max(1, int(found)), 1
 
     async def read(self, offset: int, room: Room, reading: Reading) -> Found:
-        """Whole batches. A segment that Kafka has just removed is looked for once more."""
+        """Read whole batches; a segment that Kafka has just removed is looked for once more."""
         times = reading.times
         if times is not None:
             times.began = times.indexed = time.time_ns()
@@ -170,7 +170,7 @@ class KafkaPartition:
         return _stamp(await self._retried(lambda log: log.offset_at(timestamp)))
 
     async def latest(self) -> Stamp | None:
-        """The record with the greatest timestamp."""
+        """The record with the highest timestamp."""
         return _stamp(await self._retried(PartitionLog.newest))
 
     async def timestamp_of(self, offset: int, *, exact: bool) -> int | None:
@@ -188,12 +188,12 @@ class KafkaPartition:
         return self._each.view
 
     async def _retried(self, job: Callable[[PartitionLog], T]) -> T:
-        """Run a job that reads in a thread; again after a look if the folder has changed.
+        """Run a reading job in a thread; after a look, repeat it if the folder has changed.
 
         Raises:
             CorruptError: a batch is damaged.
             StorageError: the files cannot be read.
-            OffsetGoneError: the offset is out of range by now.
+            OffsetGoneError: the offset is now out of range.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -215,7 +215,7 @@ class KafkaPartition:
         writes: list[WriteTimes] | None,
         request: ProduceRequest | None = None,
     ) -> asyncio.Future[list[int]] | Batch:
-        """Refused: only Kafka may write into its folders."""
+        """Refuse the batch: only Kafka may write to its folders."""
         message = f"topic {self._each.topic!r} is read only: it is served from Kafka's log folder"
         raise RefusedError(ErrorCode.POLICY_VIOLATION, message)
 
@@ -232,7 +232,7 @@ def _read(offset: int, room: Room, end: int, committed: bool, log: PartitionLog)
 
 
 def _batches(offset: int, room: Room, end: int, log: PartitionLog) -> list[PlacedBatch]:
-    """Batches within the room, read in pieces: the event loop runs between them."""
+    """Read batches within the room, in pieces, so that the event loop runs in between."""
     found: list[PlacedBatch] = []
     size, at = 0, offset
     while len(found) < room.batches and (size < room.bytes or not found):
@@ -243,7 +243,7 @@ def _batches(offset: int, room: Room, end: int, log: PartitionLog) -> list[Place
                 raise
             break
         more = sum(len(batch.data) for batch in piece)
-        # A piece has one batch at least, however large.
+        # A piece has at least one batch, however large.
         if not piece or (size + more > room.bytes and (found or not room.at_least_one)):
             break
         found += piece

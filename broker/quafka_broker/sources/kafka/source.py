@@ -1,7 +1,7 @@
-"""Adopts the topics of Kafka's log folders, and follows what Kafka does with them.
+"""Adopts the topics of Kafka's log folders, and follows Kafka's changes.
 
-Kafka's topics keep their names, ids, partitions and configs. They are in the registry as long as
-the broker runs; the log has nothing of them except the offsets that groups commit.
+Kafka's topics keep their names, ids, partitions and configs. They are in the registry while the
+broker runs; the log has only the offsets that groups commit.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _PER_SLICE = 200
 
 
 class Figures(NamedTuple):
-    """What is served of Kafka's folders.
+    """Counts of the topics and partitions served from Kafka's folders.
 
     Attributes:
         open: partitions that have been used.
         unreadable: partitions and checkpoints that cannot be read now.
-        problem: why one of them, or the topics, cannot be read; empty: nothing is wrong.
+        problem: why one of them, or the topics, cannot be read; empty if all can be.
     """
 
     topics: int
@@ -85,15 +85,15 @@ class KafkaSource:
         self._tasks: set[asyncio.Task[None]] = set()
         self._skipped: set[str] = set()
         self._logged: set[tuple[str, str]] = set()
-        self._problem = ""  # why the topics could not be read last
+        self._problem = ""  # why the last read of the topics failed
 
     # --- life -------------------------------------------------------------------------------
 
     def adopt(self, most_partitions: int) -> None:
-        """Add the topics to the registry, which has read the log.
+        """Add the topics to the registry, after its replay.
 
         Raises:
-            AdoptionError: a topic is in the log, too, or the org would have too many partitions.
+            AdoptionError: a topic is also in the log, or the org would have too many partitions.
         """
         topics = self._topics()
         self._log_problems()
@@ -115,7 +115,7 @@ class KafkaSource:
         log.info("serving %s of %s", counted, ", ".join(map(str, self.folders.folders)))
 
     async def run(self) -> None:
-        """Follow the folders. Runs until it is cancelled."""
+        """Follow the folders until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run())
             group.create_task(self._follow_topics())
@@ -127,7 +127,7 @@ class KafkaSource:
         await asyncio.to_thread(self._follower.close)
 
     def figures(self) -> Figures:
-        """What is served, and how much of it cannot be read."""
+        """The served topics and partitions, and how many cannot be read."""
         used = [each for each in self._partitions.values() if each.view is not None or each.failure]
         failed = [each for each in used if each.failure]
         problem = self._problem
@@ -142,7 +142,7 @@ class KafkaSource:
     # --- partitions -------------------------------------------------------------------------
 
     def unchangeable(self, topic: Topic) -> str:
-        """The topic is Kafka's."""
+        """The reason: the topic belongs to Kafka."""
         return f"topic {topic.name!r} is read only: it is served from Kafka's log folder"
 
     def partition(self, topic: Topic, number: int) -> KafkaPartition:
@@ -183,7 +183,7 @@ class KafkaSource:
                 await self._follow_moves()
 
     async def _take_over(self, topics: Sequence[Topic]) -> None:
-        """Bring the registry in line with Kafka's topics."""
+        """Update the registry to Kafka's topics."""
         present = {topic.name: topic for topic in topics}
         for before in self._adopted():
             if before.name not in present or present[before.name].uuid != before.uuid:
@@ -195,10 +195,10 @@ class KafkaSource:
                 self._put(topic, known)
             elif topic.name not in self._skipped:
                 self._skipped.add(topic.name)
-                log.warning("Kafka's new topic %r is not served: the log has one", topic.name)
+                log.warning("Kafka's new topic %r is not served: the name is taken", topic.name)
 
     async def _follow_moves(self) -> None:
-        """Take in which folders the partitions that are in use are in."""
+        """Update the folders of the partitions in use."""
         slices = Slices(_PER_SLICE)
         for each in list(self._partitions.values()):
             folder = self._folder(each.topic, each.number)
@@ -207,7 +207,7 @@ class KafkaSource:
             await slices.done()
 
     def _log_problems(self) -> None:
-        """Log what cannot be served now, once each."""
+        """Log each present problem once."""
         news = [each for each in self.folders.problems.items() if each not in self._logged]
         self._logged = set(self.folders.problems.items())
         for place, reason in news[:_NAMED]:
@@ -243,7 +243,7 @@ class KafkaSource:
             yield
 
     def _withdrawn(self, each: Followed) -> None:
-        """Records are gone: gateways must not serve them from memory any longer."""
+        """Withdraw lost records: gateways must no longer serve them from memory."""
         topic = self._registry.by_name(self.org, each.topic)
         if topic is not None:
             task = asyncio.create_task(self._announce(topic, each.number))
@@ -256,7 +256,7 @@ class KafkaSource:
 
 
 async def open_folders(paths: Sequence[Path]) -> KafkaFolders:
-    """Read what is in these log folders, or in those of a `server.properties`.
+    """Read these log folders, or those of a `server.properties`.
 
     Raises:
         AdoptionError: they are not log folders of one Kafka broker, or are damaged.
@@ -280,7 +280,7 @@ def _topic(org: int, cluster_id: str, each: KafkaTopic) -> Topic:
 
 
 def _known(configs: dict[str, str]) -> dict[str, str]:
-    """The configs that this version knows; others are of later versions of Kafka."""
+    """The configs that this version knows; later versions of Kafka have others."""
     found: dict[str, str] = {}
     for name, value in configs.items():
         try:

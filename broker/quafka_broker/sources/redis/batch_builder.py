@@ -1,7 +1,7 @@
 """Builds one record batch of format 2, record by record; offsets may have gaps.
 
-Written for the loop over all entries of a read, which decides how fast a stream is read: varints
-come from tables, and nothing is encoded twice.
+Optimized for the loop over all entries of a read, which determines how fast a stream is read:
+varints come from tables, and nothing is encoded twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quafka_proto.primitives import write_varint
 from quafka_proto.records import BATCH_HEADER_SIZE, BatchHeader, assemble
 
 MAX_SPAN = (1 << 31) - 1
-"""The greatest offset delta of a record, and of a batch's end."""
+"""The highest offset delta of a record, and of a batch's end."""
 
 
 def _varint(value: int) -> bytes:
@@ -74,7 +74,7 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[Header],
     ) -> bytes:
-        """A record as `append` takes it next."""
+        """Encode a record for the next `append`."""
         if not self.count:
             self._base_time = timestamp
             if not 0 <= offset - self.base <= MAX_SPAN:
@@ -90,7 +90,7 @@ class BatchBuilder:
         return b"".join((varint(size), head, length, value, tail))
 
     def append(self, record: bytes, offset: int, timestamp: int) -> None:
-        """Append what `record` has returned for this offset and timestamp."""
+        """Append the result of `record` for this offset and timestamp."""
         self._pieces.append(record)
         self.size += len(record)
         self.count += 1

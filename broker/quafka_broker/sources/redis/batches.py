@@ -1,9 +1,9 @@
 """Encodes entries into record batches.
 
-A batch has a gap wherever ids have one, as Kafka's have after compaction. The first batch begins at
-the offset of the fetch, and each other one at the end of the batch before, as far as offset deltas
-reach: batches of consecutive reads are adjacent, as the gateways' cache wants them. The records of
-a read do not depend on where earlier reads ended; the frames of the batches do.
+Gaps between ids become gaps in batches, as in Kafka after compaction. The first batch begins at the
+offset of the fetch, and each other one at the end of the previous batch, as far as offset deltas
+reach: batches of consecutive reads are adjacent, as the gateways' cache requires. The records of a
+read do not depend on where earlier reads ended; the frames of the batches do.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from quafka_broker.sources.redis.fields import Format, read_fields, read_plain
 from quafka_proto.records import empty_batch
 
 BATCH_BYTES = 512 << 10
-"""A batch ends before it is larger, unless it is one record."""
+"""The maximum size of a batch, unless it has only one record."""
 Entry = tuple[bytes, Sequence[bytes]]
-"""An entry as Redis answers: its id, and its alternating names and values."""
+"""An entry in Redis's answer: its id, and its alternating names and values."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Encoded:
     Attributes:
         end: the offset after the last record.
         offsets: the offset of each record.
-        unmapped: the entry after the last record, if it has no offset.
+        unmapped: the entry after the last record, if that entry has no offset.
     """
 
     batches: list[bytes] = field(default_factory=list[bytes])
@@ -47,9 +47,9 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """How the entries of a topic become records.
+    """Encodes the entries of a topic as records.
 
-    `entry_time`: records have the times of their entry ids, whatever their fields say.
+    `entry_time`: records have the times of their entry ids, regardless of their fields.
     """
 
     offsets: OffsetMap
@@ -68,10 +68,10 @@ class Encoder:
     ) -> Encoded:
         """The first entries from offset `start` on, as at most `most` batches of `limit` bytes.
 
-        With `at_least_one`, the first record is returned however large.
+        With `at_least_one`, the first record is returned regardless of its size.
 
         Raises:
-            ValueError: an entry has no id, is below `start`, or not after the one before.
+            ValueError: an entry has no id, is below `start`, or does not follow the previous one.
         """
         found = Encoded()
         times, offsets = self._ids(entries, start, found)
@@ -105,7 +105,7 @@ class Encoder:
     def _ids(
         self, entries: Sequence[Entry], start: int, found: Encoded
     ) -> tuple[list[int], list[int]]:
-        """The milliseconds and offsets of the entries; up to one that has no offset.
+        """The milliseconds and offsets of the entries up to the first without an offset.
 
         Raises:
             ValueError: see `encode`.
@@ -133,7 +133,7 @@ class Encoder:
         return times, offsets
 
     def _mapped(self, times: list[int], sequences: list[int], found: Encoded) -> list[int]:
-        """The offsets up to the first entry that has none."""
+        """The offsets up to the first entry without one."""
         offsets: list[int] = []
         for entry in map(EntryId, times, sequences):
             try:
@@ -145,9 +145,9 @@ class Encoder:
 
 
 def filler(start: int, end: int, leader_epoch: int, most: int) -> list[bytes]:
-    """Batches without records over the offsets [start, end), at most this many.
+    """Make at most this many batches without records over the offsets [start, end).
 
-    They lead a consumer to the high watermark where the last entries were deleted: otherwise its
+    They take a consumer to the high watermark if the last entries were deleted: otherwise its
     position would stay below the end for ever.
     """
     found: list[bytes] = []

@@ -1,9 +1,9 @@
-"""Connections to Redis whose answers are bounded: a hostile server may send bytes without end.
+"""Connections to Redis with bounded answers: a hostile server may send bytes without end.
 
 hiredis allocates a list when it has read its length, so a dozen bytes could cost gigabytes. A list
-needs four bytes for each of its elements: one that is too long for the answer is refused before
-hiredis sees it. To tell a list's header from the same bytes in a value, an answer is parsed from
-its beginning; that is done only for answers that have such bytes at all.
+needs four bytes for each of its elements: a list that is too long for the answer is refused before
+hiredis sees it. To distinguish a list's header from the same bytes in a value, an answer is parsed
+from its beginning; this is done only for answers with such bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST_ELEMENT = 4
 
 
 class AnswerTooLargeError(exceptions.RedisError):
-    """An answer is longer than it may be. Its connection is closed."""
+    """An answer is too long. Its connection is closed."""
 
 
 class Headers:
@@ -34,7 +34,7 @@ class Headers:
         self._partial = b""
 
     def feed(self, data: bytes) -> None:
-        """Read on.
+        """Read the next chunk.
 
         Raises:
             AnswerTooLargeError: a list is longer.
@@ -58,7 +58,7 @@ class Headers:
 
 
 class BoundedStream:
-    """A StreamReader that gives at most `left` more bytes, and no list that could not end there."""
+    """A StreamReader that returns at most `left` more bytes, and no list too long for them."""
 
     def __init__(self, stream: Any, answer_bytes: int) -> None:
         self._stream = stream
@@ -68,12 +68,12 @@ class BoundedStream:
         self.left = 0
 
     def begin(self) -> None:
-        """The next bytes begin an answer."""
+        """Begin an answer at the next bytes."""
         self._chunks.clear()
         self._headers = None
 
     async def read(self, size: int) -> bytes:
-        """The next bytes. Raises AnswerTooLargeError, ValueError."""
+        """Read the next bytes. Raises AnswerTooLargeError, ValueError."""
         data: bytes = await self._stream.read(size)
         self.left -= len(data)
         if self.left < 0:
@@ -95,7 +95,7 @@ class BoundedStream:
 
 
 def _may_have_long_list(data: bytes) -> bool:
-    """Whether the header of a list with 1,000,000 elements or more is there, or bytes like it.
+    """Whether the bytes have, or seem to have, the header of a list of 1,000,000 elements or more.
 
     One pattern for all kinds of lists would take five times as long.
     """
@@ -105,7 +105,7 @@ def _may_have_long_list(data: bytes) -> bool:
 class OpenConnections:
     """The connections of a client. None stays open after `close`, whatever is under way.
 
-    A pool that is closed forgets those that are being opened, and if its close is cancelled, all.
+    A closed pool forgets connections that are being opened and, if its close is cancelled, all.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class OpenConnections:
         self._closed = False
 
     def add(self, connection: Any) -> None:
-        """Add a connection that is open. Raises redis.ConnectionError: the client is closed."""
+        """Add an open connection. Raises redis.ConnectionError: the client is closed."""
         self._connections.add(connection)
         if self._closed:
             self.close()
@@ -153,7 +153,7 @@ class _Bounded:
 
 
 def connection_class(tls: bool, answer_bytes: int, opened: OpenConnections) -> type:
-    """redis-py's class of connections, with bounded answers; `opened` has those that are open."""
+    """redis-py's class of connections, with bounded answers; `opened` collects open ones."""
     base = SSLConnection if tls else Connection
     return type(
         "BoundedConnection", (_Bounded, base), {"answer_bytes": answer_bytes, "opened": opened}

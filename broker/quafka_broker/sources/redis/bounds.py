@@ -1,19 +1,19 @@
-"""The bounds of a stream, as Redis answers them, and the bounds of a partition that follow. Pure.
+"""The bounds of a stream in Redis's answers, and those of its partition. Pure.
 
 | bound | definition |
 | --- | --- |
-| high watermark | the offset after the last id that was ever added, also if that entry is deleted |
-| log start | the least offset from which a read misses no entry that Redis removed |
+| high watermark | the offset after the last id that was ever added, even if that entry is deleted |
+| log start | the lowest offset from which a read misses no entry that Redis removed |
 
-The log start is 0 while nothing was removed, and otherwise the first entry's offset; or an earlier
-end of the stream, if Redis's counters show that all removed entries are below it. So a consumer
-that has read everything, and waits, is not out of range when the entries that it has read are
+The log start is 0 while nothing was removed. Otherwise it is the first entry's offset, or an
+earlier end of the stream if Redis's counters show that all removed entries are below it. So a
+waiting consumer that has read everything is not out of range when the entries that it has read are
 trimmed before the next one arrives.
 
-The high watermark never falls only because Redis has lost its last entries (a failover to a replica
-that lags, a restart without AOF): the next ids are later than the lost ones as a rule. If an entry
-arrives below it all the same, the high watermark falls to the true end, and a consumer above that
-must truncate.
+The high watermark does not fall merely because Redis has lost its last entries (a failover to a
+lagging replica, a restart without AOF): the next ids are usually later than the lost ones. If an
+entry nevertheless arrives below it, the high watermark falls to the true end, and a consumer above
+that must truncate.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _COUNTED_OFFSETS = 1 << 14
 
 
 class StreamBounds(NamedTuple):
-    """What Redis knows of a stream; see scripts.BOUNDS.
+    """The bounds of a stream in Redis; see scripts.BOUNDS.
 
     Attributes:
         first: the first entry; None in an empty stream.
         last: the last id that was ever added.
         length: the number of entries.
-        added: the number of entries ever added; -1 where the server does not count (Redis 6).
-        deleted: the greatest id that was deleted from the middle.
+        added: the number of entries ever added; -1 if the server does not count (Redis 6).
+        deleted: the highest id that was deleted from the middle.
     """
 
     first: EntryId | None
@@ -50,10 +50,10 @@ class StreamBounds(NamedTuple):
 
     @classmethod
     def parse(cls, answer: Sequence[bytes | int]) -> StreamBounds:
-        """The script's answer for one stream.
+        """Parse the script's answer for one stream.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the answer has another form.
         """
         if len(answer) != len(cls._fields):
             raise ValueError(f"{len(answer)} bounds of a stream")
@@ -79,7 +79,7 @@ class _Mark(NamedTuple):
 
 
 class _CountedRead(NamedTuple):
-    """The offsets of entries that follow each other; `below` were ever added below the first."""
+    """The offsets of successive entries; `below` entries were ever added below the first."""
 
     offsets: array[int]
     below: int
@@ -103,7 +103,7 @@ class PartitionBounds:
         self.truncations = 0
 
     def learn(self, stream: StreamBounds) -> None:
-        """Take over what Redis answered. Answers must come in the order of the commands."""
+        """Take over an answer of Redis. Answers must arrive in the order of the commands."""
         end = 0 if stream.last == ZERO else self._offsets.offset_after(stream.last)
         before = self._stream
         if before is not None and (stream.added < before.added or end < self.end):
@@ -120,19 +120,19 @@ class PartitionBounds:
         self.log_start = self._start(stream)
 
     def is_ahead_of(self, stream: StreamBounds) -> bool:
-        """Whether more is known than this answer says: it is older, or Redis has lost entries."""
+        """Whether later entries are known: the answer is older, or Redis has lost entries."""
         known = self._stream
         end = 0 if stream.last == ZERO else self._offsets.offset_after(stream.last)
         return known is not None and (end < self.end or stream.added < known.added)
 
     def reach(self, end: int) -> None:
-        """An entry was added or read right below `end`, after the last answer."""
+        """Note an entry that was added or read right below `end`, after the last answer."""
         if self.high_watermark >= 0 and end > self.end:
             self.end = end
             self.high_watermark = max(self.high_watermark, end)
 
     def _forget(self, stream: StreamBounds) -> None:
-        """Entries were lost, or the stream was made anew: earlier counts are void."""
+        """Discard earlier counts: entries were lost, or the stream was created anew."""
         self._marks.clear()
         self._reads.clear()
         if not stream.length and stream.added >= 0:
@@ -165,13 +165,13 @@ class PartitionBounds:
     # --- counting ---------------------------------------------------------------------------
 
     def count_read(self, start: int, offsets: Sequence[int]) -> None:
-        """Entries were read: all from `start` on, at these offsets."""
+        """Note a read of all entries from `start` on, at these offsets."""
         below = self._count_below(start)
         if below is not None and 0 < len(offsets) <= _COUNTED_OFFSETS:
             self._reads.append(_CountedRead(array("q", offsets), below, offsets[-1] + 1))
 
     def records_from(self, offset: int) -> int | None:
-        """The number of entries from this offset on; None if Redis's counters do not give it."""
+        """The number of entries from this offset on; None if Redis's counters do not show it."""
         stream = self._stream
         if stream is None:
             return None
@@ -185,7 +185,7 @@ class PartitionBounds:
         return max(0, stream.added - below)
 
     def _count_below(self, offset: int) -> int | None:
-        """The number of entries ever added below an offset, if it is known."""
+        """The number of entries ever added below an offset, if known."""
         stream = self._stream
         if stream is None or stream.added < 0:
             return None

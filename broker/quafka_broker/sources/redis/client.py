@@ -1,4 +1,4 @@
-"""redis-py, as links use it: raw answers, no repeated commands, deadlines."""
+"""redis-py for links: raw answers, no repeated commands, deadlines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answer = Any
 
 
 class ClientLimits(NamedTuple):
-    """What a server may cost.
+    """The limits of a server's resources.
 
     Attributes:
         seconds: the longest wait for an answer.
@@ -48,7 +48,7 @@ class Access:
 
 
 class Client:
-    """A few connections to one address. A command that fails is not sent again."""
+    """A few connections to one address. Failed commands are not repeated."""
 
     def __init__(
         self, address: str, access: Access, limits: ClientLimits, connections: int
@@ -77,11 +77,11 @@ class Client:
         self._redis.response_callbacks.clear()
 
     async def call(self, *command: Part) -> Answer:
-        """The answer to a command. Raises what redis-py raises."""
+        """Send a command; returns the answer. Raises redis-py's errors."""
         return await self._redis.execute_command(*command)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Answer]:
-        """The answers to commands that are sent together; exceptions stand for error replies."""
+        """Send commands together; returns the answers, with exceptions for error replies."""
         pipe = self._redis.pipeline(transaction=False)
         pipe.response_callbacks.clear()
         for command in commands:
@@ -94,5 +94,5 @@ class Client:
             await self._redis.aclose(close_connection_pool=True)
 
     def drop(self) -> None:
-        """Close at once what `close` has left, and open nothing any more."""
+        """Close at once all connections that `close` has left, and open no more."""
         self._opened.close()

@@ -1,4 +1,4 @@
-"""The open connections to one address of a server, and what is asked there first."""
+"""The open connections to one address of a server, and the first requests there."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ async def greet(clients: Clients, address: str) -> Connected:
 
 
 async def load_script(clients: Clients, script: bytes) -> None:
-    """Have the server keep a script; EVALSHA then runs it."""
+    """Load a script into the server; EVALSHA then runs it."""
     try:
         loaded = await clients.readers.call("SCRIPT", "LOAD", scripts.FLAGS[script] + script)
     except exceptions.NoPermissionError:
         raise
-    except exceptions.ResponseError:  # Redis 6 knows no flags
+    except exceptions.ResponseError:  # Redis 6 has no flags
         loaded = await clients.readers.call("SCRIPT", "LOAD", script)
     clients.scripts[script] = loaded.decode()
 
 
 async def _optional(client: Client, *command: str) -> Answer:
-    """An answer that access rules may forbid: then None."""
+    """An answer, or None if access rules forbid the command."""
     try:
         return await client.call(*command)
     except exceptions.NoPermissionError:

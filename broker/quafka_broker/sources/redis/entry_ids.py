@@ -1,8 +1,8 @@
-"""Entry ids of a stream and offsets of a partition.
+"""Maps entry ids of a stream to offsets of a partition.
 
     offset = (milliseconds << sequence bits) | sequence
 
-With 10 bits, as in Korvet, a millisecond has 1,024 offsets. Offsets ascend as ids do, and either
+With 10 bits, as in Korvet, a millisecond has 1,024 offsets. Offsets ascend like ids, and each
 follows from the other without a table, so a fetch may begin at any offset and after any restart.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 _DIGITS = 20
 _OFFSET_BITS = 63
 OFFSETS = 1 << _OFFSET_BITS
-"""All offsets are below."""
+"""The upper bound of all offsets."""
 
 SEQUENCE_BITS = 10
 
@@ -27,15 +27,15 @@ class EntryId(NamedTuple):
 
     @property
     def text(self) -> bytes:
-        """The id as Redis writes it."""
+        """The id in Redis's form."""
         return b"%d-%d" % self
 
     @classmethod
     def parse(cls, text: bytes) -> EntryId:
-        """The id in Redis's answer.
+        """Parse an id in an answer of Redis.
 
         Raises:
-            ValueError: it is no id.
+            ValueError: not an id.
         """
         ms, _, sequence = text.partition(b"-")
         if ms.isdigit() and sequence.isdigit() and len(ms) <= _DIGITS >= len(sequence):
@@ -44,7 +44,7 @@ class EntryId(NamedTuple):
 
 
 ZERO = EntryId(0, 0)
-"""Below every entry: the last id of a stream that never had one."""
+"""Below every entry: the last id of a stream that never had an entry."""
 
 
 class UnmappedIdError(ValueError):
@@ -66,7 +66,7 @@ class OffsetMap:
         """The offset of an entry.
 
         Raises:
-            UnmappedIdError: it has none.
+            UnmappedIdError: the entry has none.
         """
         ms, sequence = entry
         if sequence >> self.bits or ms >> (_OFFSET_BITS - self.bits):
@@ -77,20 +77,20 @@ class OffsetMap:
         return (ms << self.bits) | sequence
 
     def offset_after(self, entry: EntryId) -> int:
-        """The offset after an entry; after the last of its millisecond where it has no offset."""
+        """The offset after an entry or, if the entry has no offset, after its millisecond."""
         ms = min(entry.ms, (1 << (_OFFSET_BITS - self.bits)) - 1)
         after = ((ms << self.bits) | min(entry.sequence, self.per_ms - 1)) + 1
         return min(after, (1 << _OFFSET_BITS) - 1)
 
     def id_at(self, offset: int) -> EntryId:
-        """The id that has this offset, of an entry that may not exist."""
+        """The id with this offset, of an entry that may not exist."""
         return EntryId(offset >> self.bits, offset & (self.per_ms - 1))
 
     def first_id_from(self, offset: int) -> EntryId:
-        """The least id that must not be skipped by a read from `offset` on.
+        """The lowest id that a read from `offset` on must not skip.
 
-        At the first offset of a millisecond, that includes the entries without an offset at the
-        end of the millisecond before: the read fails instead of skipping them.
+        At the first offset of a millisecond, this includes the entries without an offset at the end
+        of the previous millisecond: the read fails instead of skipping them.
         """
         found = self.id_at(offset)
         if found.sequence or not found.ms:
@@ -98,5 +98,5 @@ class OffsetMap:
         return EntryId(found.ms - 1, self.per_ms)
 
     def first_offset_of(self, ms: int) -> int:
-        """The least offset of a millisecond, or of the last millisecond that has any."""
+        """The lowest offset of a millisecond, or of the last millisecond with offsets."""
         return min(max(ms, 0), (1 << (_OFFSET_BITS - self.bits)) - 1) << self.bits

@@ -1,7 +1,7 @@
-"""Redis's errors, as errors of a partition's records.
+"""Maps Redis's errors to errors of a partition's records.
 
-Each costs the topics of its server a retriable error. The reason names the kind of failure and
-never holds what Redis or the network said: that could contain a secret, or another's data.
+Each gives the topics of its server a retriable error. The reason names the kind of failure and
+never includes text from Redis or the network, which could contain a secret or another user's data.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ UNEXPECTED = (
     exceptions.RedisError, OSError, ValueError, TypeError, AttributeError, LookupError,
     RecursionError, MemoryError,
 )  # fmt: skip
-"""What the client raises, and the reading of answers that Redis would not send."""
+"""Errors of the client, and of parsing answers that Redis would not send."""
 
 
 def failure_of(error: BaseException) -> StorageError:
-    """The failure behind an exception of the client, or of the reading of its answers."""
+    """The failure behind an exception of the client, or of parsing its answers."""
     if isinstance(error, StorageError):
         return error
     for kind, reason in _REFUSED:
@@ -76,7 +76,7 @@ def failure_of(error: BaseException) -> StorageError:
 
 
 def refusal_of(text: str) -> StorageError:
-    """The failure that an error reply stands for."""
+    """The failure behind an error reply."""
     start = text[:200]
     if "NOAUTH" in start:
         return UnavailableError("Redis asks for a password")

@@ -1,4 +1,4 @@
-"""Failures of a Redis server, as the broker's loop knows them; errors.py makes them."""
+"""Failures of a Redis server, for the broker's loop; errors.py creates them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from quafka_broker.partitions.errors import StorageError
 
 
 class UnavailableError(StorageError):
-    """The server cannot be reached, or cannot serve: a new connection may help."""
+    """The server cannot be reached, or cannot serve; a new connection may help."""
 
 
 class RefusedByRedisError(StorageError):
@@ -14,4 +14,4 @@ class RefusedByRedisError(StorageError):
 
 
 class ReadOnlyRedisError(RefusedByRedisError):
-    """The server is a replica. Another address may be the master's by now."""
+    """The server is a replica. Another address may now be the master."""

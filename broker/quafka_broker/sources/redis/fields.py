@@ -6,12 +6,12 @@
 | `value` | the value |
 | `header.NAME`, `nullheader.NAME` | a header; a header whose value is null |
 | `timestamp` | the timestamp, if it is a number of milliseconds; without it, that of the entry id |
-| others, beside `value` | a header of the field's name each |
-| others, without `value` | together the value: a JSON object |
+| others, together with `value` | a header with the field's name each |
+| others, without `value` | together, the value: a JSON object |
 
-`format=json` takes all other fields and `value` into the JSON object; `format=raw` takes all fields
-into the value, as the array of bulk strings that Redis sends (RESP 2). Fields may repeat and hold
-any bytes. The same entry gives the same record always.
+`format=json` puts all other fields and `value` into the JSON object; `format=raw` puts all fields
+into the value, as the array of bulk strings that Redis sends (RESP 2). Fields may repeat and have
+any bytes. The same entry always yields the same record.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _HEADER, _NULL_HEADER = b"header.", b"nullheader."
 _MILLISECONDS = re.compile(rb"[0-9]{1,18}")
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 MOST_HEADERS = 1_000
-"""Headers of a record that is written: a script passes all fields of an entry on its stack."""
+"""The maximum number of headers to write: a script has all fields of an entry on its stack."""
 
 
 class Format(StrEnum):
-    """How fields become a value."""
+    """How fields are converted to a value."""
 
     AUTO = "auto"
     JSON = "json"
@@ -49,7 +49,7 @@ PlainFields = tuple[bytes | None, bytes, tuple[()], int | None]
 
 
 class Fields(NamedTuple):
-    """What a record has beside its offset. `timestamp`: None where no field gives it."""
+    """The contents of a record without its offset. `timestamp`: None without a field for it."""
 
     key: bytes | None
     value: bytes | None
@@ -58,7 +58,7 @@ class Fields(NamedTuple):
 
 
 def read_plain(flat: Sequence[bytes]) -> PlainFields | None:
-    """What `read_fields` returns, sooner, for the fields of most entries; None for others."""
+    """A faster `read_fields` for the fields of most entries; None for others."""
     if len(flat) == 2:
         return (None, flat[1], (), None) if flat[0] == VALUE else None
     if len(flat) == 6 and flat[0] == _KEY and flat[2] == VALUE and flat[4] == _TIMESTAMP:
@@ -71,7 +71,7 @@ def read_plain(flat: Sequence[bytes]) -> PlainFields | None:
 
 
 def read_fields(flat: Sequence[bytes], format: Format) -> Fields:  # noqa: A002
-    """The record of an entry's names and values, which alternate in `flat`."""
+    """Read a record from an entry's names and values, which alternate in `flat`."""
     if format is Format.RAW:
         return Fields(None, _as_resp(flat), (), None)
     key = value = timestamp = None
@@ -99,10 +99,10 @@ def read_fields(flat: Sequence[bytes], format: Format) -> Fields:  # noqa: A002
 
 
 def write_fields(record: Record, *, timestamp: bool = True) -> list[bytes]:
-    """The names and values of the entry that `read_fields` reads as this record.
+    """Write the names and values of an entry that `read_fields` reads as this record.
 
     Without `timestamp`, the record's time is that of its entry id. An entry needs a field, so a
-    record without key, value and headers has its timestamp in any case.
+    record without key, value and headers always has its timestamp.
 
     Raises:
         ValueError: the record has too many headers.

@@ -1,8 +1,8 @@
 """The connections to one Redis server. All coroutines run in the worker's loop.
 
-Reads share a few connections, appends have one of their own, which keeps their order, and one more
-connection blocks in XREAD for all streams that somebody waits for. No command is repeated: after a
-lost answer only the caller knows whether that is safe.
+Reads share a few connections, appends have their own, which keeps their order, and another
+connection blocks in XREAD for all watched streams. No command is repeated: after a lost answer only
+the caller knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _WAIT_MS = 2_000
 _READ_ROUNDS = 4
 _MOST_ENTRIES = 20_000
 _GROWTH = 8
-"""A read that ends early asks for at most this many times the entries of its last command."""
+"""A read that ends early requests at most this multiple of the entries of its last command."""
 _CLOSE_SECONDS = 2.0
 _SHRINK = 16
-"""A read whose answer was too large asks for this part of its entries."""
+"""A read whose answer was too large requests this fraction of its entries."""
 _SHORT_ANSWER = 1 << 16
-"""Bytes of the longest answer to an append: it holds an id."""
+"""Bytes of the longest answer to an append, which has an id."""
 _UNBLOCK_TRIES, _UNBLOCK_SECONDS = 50, 0.001
 
 T = TypeVar("T")
 
 
 class Link:
-    """Connects to one server at a time: the master among the addresses, if one says so."""
+    """Connects to one server at a time: the master among the addresses, if one reports to be it."""
 
     def __init__(
         self, server: Server, secrets: Path | None, ca_file: Path | None, limits: ClientLimits
@@ -110,7 +110,7 @@ class Link:
         )
 
     async def close(self) -> None:
-        """Close all connections, after the calls that were cancelled have ended."""
+        """Close all connections, after cancelled calls have ended."""
         if self._calls:
             await asyncio.wait(self._calls, timeout=_CLOSE_SECONDS)
         await self._disconnect()
@@ -128,13 +128,13 @@ class Link:
     # --- bounds -----------------------------------------------------------------------------
 
     async def bounds(self, streams: Sequence[bytes]) -> list[StreamBounds | StorageError]:
-        """The bounds of each stream, or its own failure. Raises StorageError."""
+        """The bounds of each stream, or its failure. Raises StorageError."""
         return await self._guarded(_bounds(self._connected(), streams))
 
     # --- reading ----------------------------------------------------------------------------
 
     async def read(self, request: ReadRequest) -> ReadAnswer:
-        """Entries from an offset on. Raises StorageError."""
+        """Read entries from an offset on. Raises StorageError."""
         return await self._guarded(_read(self._connected(), request))
 
     async def entry_at(self, stream: bytes, start: bytes, *, last: bool) -> Entry | None:
@@ -146,9 +146,9 @@ class Link:
     # --- waiting ----------------------------------------------------------------------------
 
     async def watch(self, streams: Mapping[bytes, EntryId]) -> dict[bytes, Growth]:
-        """The first entry after the id, for streams that have one; empty after a second.
+        """Wait for the first entry after the id, for streams that have one; empty after a second.
 
-        The streams' bounds instead, if the entries are too large.
+        Returns the streams' bounds instead if the entries are too large.
 
         `unblock` ends the wait. Raises StorageError.
         """
@@ -160,7 +160,7 @@ class Link:
             self._watching = False
 
     async def unblock(self) -> None:
-        """End the wait of `watch`, because it must wait for other streams, too."""
+        """End the wait of `watch`, which must then wait for other streams, too."""
         clients = self._clients
         if clients is None or clients.watcher_id < 0:
             return
@@ -175,14 +175,14 @@ class Link:
     # --- appending --------------------------------------------------------------------------
 
     async def append(self, batches: Sequence[AppendRequest]) -> list[Appended | StorageError]:
-        """Append batches in their order; what happened to each. Raises StorageError.
+        """Append batches in their order; returns the result of each. Raises StorageError.
 
         InDoubtError: the answer was lost, so all of them may be in Redis.
         """
         return await self._guarded(_append(self._connected(), batches), in_doubt=True)
 
     async def _guarded(self, call: Coroutine[Any, Any, T], *, in_doubt: bool = False) -> T:
-        """Run a call with a deadline; its failures become StorageError.
+        """Run a call with a deadline, translating its failures to StorageError.
 
         With `in_doubt`, a failure after which Redis may have run the command becomes InDoubtError.
         """
@@ -244,7 +244,7 @@ async def _read(clients: Clients, request: ReadRequest) -> ReadAnswer:
         try:
             found, later = await _range_and_bounds(clients, request.stream, start, asked)
         except AnswerTooLargeError:
-            break  # the next entries are much larger than those before
+            break  # the next entries are much larger than the previous ones
         if later.first is None or later.first > start:
             break  # entries between this command and the last one may have been trimmed
         bounds = later
@@ -264,9 +264,9 @@ async def _read(clients: Clients, request: ReadRequest) -> ReadAnswer:
 async def _range_and_bounds(
     clients: Clients, stream: bytes, start: EntryId, count: int
 ) -> tuple[list[Entry], StreamBounds]:
-    """Entries, and later bounds, which show whether trimming has left a gap in the entries.
+    """Read entries and then bounds, which show whether trimming has left a gap in the entries.
 
-    Without MULTI, which a full Redis refuses.
+    Does not use MULTI, which a full Redis refuses.
     """
     entries, bounds = await clients.readers.pipeline(
         [
@@ -291,13 +291,13 @@ def _size(entries: Sequence[Entry]) -> int:
 
 
 def _next_count(asked: int, count: int, size: int, limit: int) -> int:
-    """The entries to ask for next, after `count` entries of `size` bytes in all."""
+    """The number of entries to request next, after `count` entries with a total of `size` bytes."""
     wanted = (limit - size) * count // max(size, 1) + 1
     return max(1, min(wanted, asked * _GROWTH, _MOST_ENTRIES))
 
 
 def _after(text: bytes) -> EntryId:
-    """The least id above this one."""
+    """The lowest id above this one."""
     ms, sequence = EntryId.parse(text)
     return EntryId(ms, sequence + 1) if sequence + 1 < 1 << 64 else EntryId(ms + 1, 0)
 
@@ -309,7 +309,7 @@ async def _watch(clients: Clients, streams: Mapping[bytes, EntryId]) -> dict[byt
         answer = await clients.watcher.call(
             "XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids
         )
-    except AnswerTooLargeError:  # it holds an entry of each stream that has grown
+    except AnswerTooLargeError:  # it has an entry of each stream that has grown
         return dict(zip(streams, await _bounds(clients, list(streams)), strict=True))
     grown = {stream: EntryId.parse(entries[0][0]) for stream, entries in answer or ()}
     if not all(entry > streams[stream] for stream, entry in grown.items()):
@@ -325,7 +325,7 @@ async def _append(
 ) -> list[Appended | StorageError]:
     answers = await _send_appends(clients, batches)
     unknown = [n for n, each in enumerate(answers) if isinstance(each, exceptions.NoScriptError)]
-    if unknown:  # none of these has run, and scripts are forgotten all at once
+    if unknown:  # none of these has run: scripts are forgotten all at once
         await load_script(clients, scripts.APPEND)
         again = await _send_appends(clients, [batches[n] for n in unknown])
         for n, answer in zip(unknown, again, strict=True):

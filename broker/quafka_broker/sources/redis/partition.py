@@ -25,18 +25,18 @@ from quafka_proto.records import BATCH_HEADER_SIZE, LEAST_RECORD, BatchHeader
 log = logging.getLogger("quafka.broker.redis")
 
 _FRESH_SECONDS = 0.05
-"""Age up to which bounds answer a question about them."""
+"""The maximum age of bounds that answer a request for bounds."""
 _WATCHED_SECONDS = 1.0
-"""The same for the bounds of a watched stream, which tells of all entries but not of trimming."""
+"""The maximum age for a watched stream, which reports all entries but not trimming."""
 _PROBLEM_SECONDS = 1.0
-"""Pause before a stream is asked for again that has refused: it may hold another type."""
+"""The pause before a new request to a stream that has refused one: it may have another type."""
 _LARGEST_READ = 2 << 20
 _FIRST_ENTRIES = 8
 _MARGIN = 1.05
 
 
 class RedisPartition:
-    """One partition; see `PartitionSource`, which it is."""
+    """One partition; implements `PartitionSource`."""
 
     deletes_records = False
 
@@ -69,13 +69,13 @@ class RedisPartition:
     def unready(self, offset: int = -1) -> asyncio.Future[None] | None:
         """None if the bounds are fresh enough for a read at this offset.
 
-        While the server is down a question is open until the next attempt, so that fetches park
+        While the server is down a request is open until the next attempt, so that fetches park
         instead of being repeated as fast as clients can.
         """
         bounds = self._bounds
         if self.server.is_up and bounds.high_watermark >= 0 and self._question is None:
             if bounds.log_start <= offset < bounds.high_watermark:
-                return None  # the read checks the bounds itself
+                return None  # the read itself checks the bounds
             age = asyncio.get_running_loop().time() - self._learned_at
             if age < _FRESH_SECONDS:
                 return None
@@ -111,13 +111,13 @@ class RedisPartition:
         self._waiters.wake((self.id,))
 
     def grew(self, entry: EntryId) -> None:
-        """See `StreamReader`. The fetch that wakes reads all there is, and the bounds."""
+        """See `StreamReader`. The woken fetch reads all entries, and the bounds."""
         self._written(self._config.encoder.offsets.offset_after(entry))
 
     def _take(self, stream: StreamBounds, asked: int) -> None:
-        """Take bounds that are newer than those that are known."""
+        """Take over bounds that are newer than the known ones."""
         if asked < self._moment and self._bounds.is_ahead_of(stream):
-            return  # another answer overtook this one; growth is news in any case
+            return  # another answer overtook this one; growth is always news
         self._moment = self.server.moment
         self._learned_at = asyncio.get_running_loop().time()
         self._ask_again_at = 0.0
@@ -130,7 +130,7 @@ class RedisPartition:
             )  # fmt: skip
 
     def _reach(self, end: int) -> None:
-        """Entries below `end` are known; bounds that were asked for before may lack them."""
+        """Note that entries below `end` are known; bounds of earlier requests may lack them."""
         self._moment = self.server.moment
         self._bounds.reach(end)
 
@@ -172,7 +172,7 @@ class RedisPartition:
 
     @property
     def size(self) -> int:
-        """Not known without walking the stream."""
+        """Unknown without walking the stream."""
         return 0
 
     def end(self, committed: bool) -> int:
@@ -180,7 +180,7 @@ class RedisPartition:
         return self._bounds.high_watermark
 
     async def records_from(self, offset: int) -> int | None:
-        """The number of entries, where Redis's counters give it."""
+        """The number of entries, if Redis's counters show it."""
         return self._bounds.records_from(offset)
 
     # --- leader epochs ----------------------------------------------------------------------
@@ -195,7 +195,7 @@ class RedisPartition:
         return self._epochs.check(current)
 
     def epoch_at(self, offset: int) -> int:
-        """The current epoch: Redis keeps none. Raises OffsetGoneError."""
+        """The current epoch, since Redis has none. Raises OffsetGoneError."""
         if offset < self.log_start:
             raise OffsetGoneError(f"offset {offset} is below the log start {self.log_start}")
         return self._epochs.current
@@ -209,13 +209,13 @@ class RedisPartition:
     # --- reading ----------------------------------------------------------------------------
 
     def readable(self, offset: int, enough: int, most: int, committed: bool) -> tuple[int, int]:
-        """An estimate from Redis's counters and the size of the entries that were read."""
+        """An estimate from Redis's counters and the size of the entries read so far."""
         records = self._bounds.records_at_most(offset)
         size = int(records * (self._entry_size or LEAST_RECORD)) + BATCH_HEADER_SIZE
         return min(size, enough), 1
 
     async def read(self, offset: int, room: Room, reading: Reading) -> Found:
-        """Batches from the first entry at or after the offset."""
+        """Read batches from the first entry at or after the offset."""
         end = self.high_watermark
         if offset >= end:
             return Found([])
@@ -247,7 +247,7 @@ class RedisPartition:
             raise CorruptError(str(encoded.unmapped))
         if not answer.is_empty:
             return Found([])  # the first entry is larger than the room
-        # Entries that came after the read are above the high watermark of before it.
+        # Entries added after the read are above the high watermark from before it.
         end = min(end, self.high_watermark)
         most = min(room.batches, max(limit // BATCH_HEADER_SIZE, int(room.at_least_one)))
         return Found(list(filler(offset, end, self._epochs.current, most)))
@@ -258,7 +258,7 @@ class RedisPartition:
         return int(limit / self._entry_size * _MARGIN) + 1
 
     async def first_from(self, timestamp: int) -> Stamp | None:
-        """The first entry whose id is of this time or later."""
+        """The first entry whose id has this time or a later one."""
         offsets = self._config.encoder.offsets
         start = offsets.id_at(max(self.log_start, offsets.first_offset_of(timestamp)))
         return self._stamp(await self.server.entry_at(self.stream, start))
@@ -300,6 +300,6 @@ class RedisPartition:
         return self._writer.append(batch)
 
     def _written(self, end: int) -> None:
-        """Entries were added right below `end`."""
+        """Note entries that were added right below `end`."""
         self._reach(end)
         self._waiters.wake((self.id,))

@@ -1,4 +1,4 @@
-"""What the broker's loop and the connections to Redis say to each other."""
+"""The messages between the broker's loop and the connections to Redis."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from quafka_proto.message import Buffer
 from quafka_proto.record_codec import iter_records
 
 PRODUCERS = 5_000
-"""Idempotent producers that one of a stream's two hashes remembers."""
+"""The number of idempotent producers that each of a stream's two hashes remembers."""
 
 
 Growth = EntryId | StreamBounds | StorageError
-"""What a watched stream has: an entry that is new, other bounds, or a failure."""
+"""The news of a watched stream: a new entry, new bounds, or a failure."""
 
 
 class Connected(NamedTuple):
-    """The server behind a link. `role` and `version` are empty where Redis does not give them."""
+    """The server behind a link. `role` and `version` are empty if Redis does not report them."""
 
     address: str
     role: str
@@ -34,8 +34,8 @@ class ReadRequest(NamedTuple):
     """A read of a stream.
 
     Attributes:
-        entries: the number of entries to ask for first.
-        most: the greatest number of batches.
+        entries: the number of entries to request first.
+        most: the maximum number of batches.
     """
 
     stream: bytes
@@ -49,7 +49,7 @@ class ReadRequest(NamedTuple):
 
 
 class ReadAnswer(NamedTuple):
-    """What a read found, and the bounds of the stream after it.
+    """The result of a read, and the bounds of the stream after it.
 
     Attributes:
         entry_size: the mean size of the entries in bytes; 0 without any.
@@ -113,7 +113,7 @@ class ProducedBatch:
 
 
 class Appended(NamedTuple):
-    """What the script did with a batch; see scripts.APPEND."""
+    """The script's result for a batch; see scripts.APPEND."""
 
     outcome: str
     detail: str

@@ -1,4 +1,4 @@
-"""The scripts that run inside Redis, where several commands must see, or make, one state."""
+"""The scripts that run inside Redis, where several commands must be atomic."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ end
 return found
 """
 """The bounds of the streams KEYS: for each, first id, last id that was ever added, length, entries
-ever added (-1: the server does not count) and greatest deleted id; or one error. In place of XINFO
-itself, whose answer holds two whole entries."""
+ever added (-1: the server does not count) and highest deleted id; or one error. Used instead of
+XINFO, whose answer has two whole entries."""
 
 APPEND = b"""
 local stream, recent, before = KEYS[1], KEYS[2], KEYS[3]
@@ -95,18 +95,18 @@ if producer ~= '' then
 end
 return {'added', id}
 """
-"""Adds one record batch to the stream KEYS[1], and remembers it beside the stream in the same step.
+"""Adds a record batch to the stream KEYS[1], and remembers it next to the stream in the same step.
 
 KEYS[2] and KEYS[3] are hashes of idempotent producers: their epoch and their last five batches, as
 "epoch first:last:id ...". When the first hash is full it replaces the second, so at most twice the
 limit of producers are kept, and those that were silent for longest are dropped.
 
 ARGV: offsets of a millisecond; producer ("": none), epoch, first and last sequence; producers kept
-in a hash; their life in ms; then for each record the number of its fields and values, and those.
-Entries get consecutive offsets, in the current millisecond or after the last entry.
+in a hash; their lifetime in ms; then, for each record, the number of its fields and values, and
+these. Entries get consecutive offsets, in the current millisecond or after the last entry.
 
 Returns what happened and a detail: added, repeated (the first id); epoch, sequence (the expected
 one), unknown (the producer is not known, and this is not its first batch)."""
 
 FLAGS = {BOUNDS: b"#!lua flags=no-writes\n", APPEND: b""}
-"""First lines for Redis 7 and later: a script that only reads runs in a full Redis, too."""
+"""First lines for Redis 7 and later: a read-only script also runs in a full Redis."""

@@ -1,9 +1,9 @@
-"""One Redis server, as the broker's loop sees it: whether it is up, and who waits for what.
+"""One Redis server for the broker's loop: its state, and the waiting requests.
 
 Work is bounded: a few reads are under way and a few hundred wait, appends wait in a queue of
-bounded size, and one task each asks for bounds, watches streams and appends. While the server is
-down, reads and appends fail at once, questions wait for the next attempt, and attempts follow each
-other with a growing, jittered pause.
+bounded size, and one task each requests bounds, watches streams and appends. While the server is
+down, reads and appends fail at once, requests for bounds wait for the next attempt, and pauses
+between attempts grow, with jitter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _RECONNECT_SECONDS = 2.0
 """The shortest time between two searches for the master among several addresses."""
 _REFUSED_SECONDS = 0.2
-"""Pause before streams are watched again whose watch Redis has refused."""
+"""The pause before streams whose watch Redis has refused are watched again."""
 _STREAMS_A_QUESTION = 500
 _READS_WAITING = 256
 _READS_AT_ONCE = 4
@@ -49,13 +49,13 @@ T = TypeVar("T")
 
 
 class StreamReader(Protocol):
-    """A partition, as its server knows it."""
+    """A partition as seen by its server."""
 
     stream: bytes
 
     @property
     def last(self) -> EntryId:
-        """The greatest id that may be known to those who wait."""
+        """The highest id that waiting fetches may know."""
         ...
 
     @property
@@ -64,16 +64,16 @@ class StreamReader(Protocol):
         ...
 
     def grew(self, entry: EntryId) -> None:
-        """The stream has this entry, which is new."""
+        """Note a new entry of the stream."""
         ...
 
     def learn(self, answer: StreamBounds | StorageError, asked: int) -> None:
-        """Take the answer to a question that was asked at that moment of `RedisServer.moment`."""
+        """Take the answer to a request that was sent at that value of `RedisServer.moment`."""
         ...
 
 
 class _QueuedAppend:
-    """A batch in the queue, and who waits for its outcome."""
+    """A batch in the queue, and the future of its outcome."""
 
     __slots__ = ("batch", "outcome")
 
@@ -82,7 +82,7 @@ class _QueuedAppend:
         self.outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
     def settle(self, outcome: Appended | StorageError) -> None:
-        """Give the outcome to whoever still waits."""
+        """Pass the outcome to the caller, if it still waits."""
         if self.outcome.done():
             return
         if isinstance(outcome, StorageError):
@@ -97,9 +97,9 @@ class RedisServer:
 
     Attributes:
         name: for logs and metrics.
-        problem: why the server is down; "" while it is up or was never tried.
+        problem: why the server is down; "" while it is up or has not been tried.
         connected: the server behind the connections, if they are open.
-        moment: counts the answers; orders questions and answers.
+        moment: counts the answers; orders requests and answers.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class RedisServer:
     # --- connecting -------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """Be connected. Raises UnavailableError, at once while an attempt has failed shortly."""
+        """Connect, unless connected. Raises UnavailableError, at once after a recent failure."""
         if self.connected is not None:
             return
         loop = asyncio.get_running_loop()
@@ -169,13 +169,13 @@ class RedisServer:
         log.info("%s: connected to %s", self.name, about)
 
     def _failed(self, error: StorageError) -> None:
-        """The server failed: try again after a pause."""
+        """Note a failure of the server, which is tried again after a pause."""
         self.figures.count_failure(str(error))
         if not isinstance(error, UnavailableError | InDoubtError):
             return
         now = asyncio.get_running_loop().time()
         if now < self._retry_at:
-            return  # an answer to a command of before the last failure
+            return  # an answer to a command from before the last failure
         if self.problem != str(error):
             log.warning("%s: %s", self.name, error)
         self.connected = None
@@ -185,7 +185,7 @@ class RedisServer:
         self._failures += 1
 
     def look_for_master(self) -> None:
-        """Connect anew: the server is a replica, and another may be the master by now."""
+        """Connect anew: the server is a replica, and another may now be the master."""
         if asyncio.get_running_loop().time() > self._connected_at + _RECONNECT_SECONDS:
             self.connected = None
 
@@ -210,13 +210,13 @@ class RedisServer:
             await asyncio.sleep(left)
 
     def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have a task do this work, unless one does already."""
+        """Do this work in a task, unless one does already."""
         task = self._tasks.get(name)
         if not self._closed and (task is None or task.done()):
             self._tasks[name] = asyncio.get_running_loop().create_task(work())
 
     async def look(self) -> str:
-        """Ask for nothing; returns the problem, or "" if the server answers."""
+        """Check the connection; returns the problem, or "" if the server answers."""
         try:
             await self._call(partial(_bounds, ()))
         except StorageError as e:
@@ -225,7 +225,7 @@ class RedisServer:
 
     @property
     def detail(self) -> str:
-        """Version and role, as far as the server gives them."""
+        """Version and role, as far as the server reports them."""
         if self.connected is None:
             return ""
         return ", ".join(filter(None, (self.connected.version, self.connected.role)))
@@ -233,7 +233,7 @@ class RedisServer:
     # --- questions --------------------------------------------------------------------------
 
     def ask(self, reader: StreamReader) -> None:
-        """Have a partition learn its bounds; it learns a failure if there is none."""
+        """Get the bounds of a partition, which learns them or a failure."""
         self._questions[reader] = None
         self._run("ask", self._ask)
 
@@ -257,7 +257,7 @@ class RedisServer:
     # --- waiting ----------------------------------------------------------------------------
 
     def watch(self, reader: StreamReader) -> None:
-        """Have a partition learn its bounds when it grows, while somebody waits for that."""
+        """Report a partition's growth to it while fetches wait for it."""
         if reader in self._watched:
             return
         self._watched[reader] = None
@@ -269,7 +269,7 @@ class RedisServer:
             self._run("unblock", self._unblock)
 
     def watches(self, reader: StreamReader) -> bool:
-        """Whether the partition learns of its growth."""
+        """Whether the partition's growth is reported to it."""
         return self.is_up and reader in self._watched
 
     async def _unblock(self) -> None:
@@ -303,8 +303,8 @@ class RedisServer:
                     reader.learn(growth, asked)
 
     async def _watch_refused(self) -> None:
-        """Ask for all bounds, which shows what is wrong; sound streams are then watched again."""
-        if self.is_up:  # one stream of another type, say, makes Redis refuse to wait for any
+        """Request all bounds, which shows the fault; sound streams are then watched again."""
+        if self.is_up:  # for example, one stream of another type makes Redis refuse to wait for any
             await asyncio.sleep(_REFUSED_SECONDS)
         readers = list(self._watched)
         self._watched.clear()
@@ -314,7 +314,7 @@ class RedisServer:
     # --- reading ----------------------------------------------------------------------------
 
     async def read(self, request: ReadRequest) -> ReadAnswer:
-        """Entries of a stream. Raises StorageError."""
+        """Read entries of a stream. Raises StorageError."""
         answer = await self._one_read(lambda link: link.read(request))
         self.figures.reads += 1
         self.figures.entries_read += len(answer.encoded.offsets)
@@ -381,7 +381,7 @@ class RedisServer:
         return taken
 
     def _refuse(self, taken: Sequence[_QueuedAppend], error: StorageError) -> None:
-        """End these batches, and those behind them: they must not overtake a repetition."""
+        """Fail these batches and those behind them, which must not overtake a repetition."""
         kind = InDoubtError if isinstance(error, InDoubtError) else StorageError
         for queued in taken:
             queued.settle(kind(str(error)))

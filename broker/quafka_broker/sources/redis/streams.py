@@ -26,7 +26,7 @@ NEEDS_EXTRA = "the broker was installed without the extra quafka[redis]"
 
 
 class RedisSettings(NamedTuple):
-    """The broker's settings about Redis.
+    """The broker's settings for Redis.
 
     Attributes:
         allowed: see url.parse_allowed.
@@ -76,11 +76,11 @@ class RedisStreams:
         return self._epochs.current
 
     def unchangeable(self, topic: Topic) -> str:
-        """Nothing prevents changes. A deleted topic leaves its streams as they are."""
+        """Nothing prevents changes. A deleted topic leaves its streams unchanged."""
         return ""
 
     def check(self, org: int, partitions: int, configs: Mapping[str, str]) -> None:
-        """Check the configs of a topic that is to be created or changed, if they name a source.
+        """Check the configs of a topic to create or change, if they name a source.
 
         Raises:
             BadSourceError: the broker cannot serve such a topic; without any secret.
@@ -101,7 +101,7 @@ class RedisStreams:
 
     @property
     def servers(self) -> list[tuple[int, RedisServer]]:
-        """The servers of all topics that were used since the start, with their orgs."""
+        """The servers of all topics used since the start, with their orgs."""
         return [(org, server) for (org, _), server in self._servers.items()]
 
     def servers_of(self, topics: Iterable[Topic]) -> dict[RedisServer, int]:
@@ -118,7 +118,7 @@ class RedisStreams:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions that were used since the start."""
+        """The number of partitions used since the start."""
         return len(self._partitions)
 
     def partition(self, topic: Topic, number: int) -> RedisPartition:
@@ -174,7 +174,7 @@ class RedisStreams:
         return found
 
     def _check_room(self, org: int, server: Server) -> None:
-        """Raises BadSourceError if the org uses as many other servers as it may."""
+        """Raise BadSourceError if the org uses the maximum number of other servers."""
         most = self._settings.servers_per_org
         if self._others(org, server) >= most:
             self._prune()
@@ -192,7 +192,7 @@ class RedisStreams:
         )
 
     def _link(self, server: Server, org: int) -> ServerLink:
-        """Connections to a server, unless the settings forbid them. Raises UnavailableError."""
+        """Make a link to a server, unless the settings forbid it. Raises UnavailableError."""
         settings = self._settings
         try:
             check_allowed(server, org, settings.allowed)

@@ -2,9 +2,9 @@
 
     redis://host:port[,host:port]/db?stream=NAME
 
-Several addresses are those of one replicated server: whichever is the master is used. A topic
-config is shown to everybody who may describe the topic, so it holds no secret: `auth` names a file
-or a variable of the broker.
+Several addresses belong to one replicated server, whose master is used. A topic config is visible
+to all users that may describe the topic, so it has no secret: `auth` names a file or a variable of
+the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ALLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One Redis server: what connections to it are shared by.
+    """One Redis server: topics with equal values share its connections.
 
     Attributes:
         addresses: "host:port" each.
@@ -62,11 +62,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class RedisSource:
-    """Where the partitions of a topic come from.
+    """The source of a topic's partitions.
 
     Attributes:
         stream: the name of the stream, with {p} for the partition's number.
-        bits: of an offset, those of the sequence.
+        bits: the number of an offset's bits for the sequence.
         replicas: the number of replicas that must confirm a produce.
     """
 
@@ -81,7 +81,7 @@ class RedisSource:
         return self.stream.replace(_NUMBER, str(partition)).encode()
 
     def check_partitions(self, partitions: int) -> None:
-        """Raises BadSourceError unless each partition has a stream of its own."""
+        """Raise BadSourceError unless each partition has its own stream."""
         if partitions > 1 and _NUMBER not in self.stream:
             raise BadSourceError(
                 f"{partitions} partitions of one stream: write stream={self.stream}:{_NUMBER}, "
@@ -99,7 +99,7 @@ def parse_source(text: str) -> RedisSource:
     """The source that a topic config names.
 
     Raises:
-        BadSourceError: the first thing that is wrong.
+        BadSourceError: the first error.
     """
     try:
         url = urlsplit(text)
@@ -208,7 +208,7 @@ def _auth(text: str) -> str:
 
 
 def check_allowed(server: Server, org: int, allowed: Iterable[str]) -> None:
-    """Raises BadSourceError unless the broker may connect to all of a server's addresses."""
+    """Raise BadSourceError unless the broker may connect to all of a server's addresses."""
     entries = set(allowed)
     for address in server.addresses:
         if address not in entries and f"{org}@{address}" not in entries:
@@ -221,7 +221,7 @@ def check_allowed(server: Server, org: int, allowed: Iterable[str]) -> None:
 def read_auth(
     reference: str, folder: Path | None, variables: Mapping[str, str] = os.environ
 ) -> tuple[str | None, str | None]:
-    """User and password of a reference, from "user:password" or "password".
+    """Read user and password of a reference, from "user:password" or "password".
 
     Raises:
         BadSourceError: there is no such file or variable.

@@ -1,7 +1,7 @@
-"""A thread with an event loop of its own for the connections to Redis.
+"""A thread with its own event loop for the connections to Redis.
 
-Parsing large answers and encoding records takes milliseconds of Python; the broker's own loop does
-not wait for it.
+Parsing large answers and encoding records takes milliseconds of Python, which must not delay the
+broker's own loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Worker:
             self._loop.close()
 
     async def close(self) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancel running coroutines, and end the thread."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -52,7 +52,7 @@ class Worker:
 
 async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:  # those that are cancelled already are closing their connections
+    if others:  # cancelled ones are closing their connections
         await asyncio.wait(others, timeout=_CLOSE_SECONDS)
     for task in others:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Writing record batches to one stream."""
+"""Writes record batches to one stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAILED_PRODUCERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """What a topic's configs say of its streams.
+    """A topic's configs for its streams.
 
     Attributes:
         cluster: distinguishes our producer ids from those of other clusters in the same stream.
@@ -47,7 +47,7 @@ class StreamWriter:
         config: StreamConfig,
         written: Callable[[int], None],
     ) -> None:
-        """`written` is called with the end of each batch that was added."""
+        """`written` is called with the end of each added batch."""
         self._stream = stream
         self._server = server
         self._config = config
@@ -55,9 +55,9 @@ class StreamWriter:
         self._failed_sequences: dict[int, tuple[int, int]] = {}
 
     def append(self, batch: tuple[BatchHeader, memoryview]) -> asyncio.Future[list[int]]:
-        """Queue a batch for the stream; the future gives its offset.
+        """Queue a batch for the stream; returns a future of its offset.
 
-        The future raises StorageError; SequenceError or RefusedError, if Redis finds them out.
+        The future raises StorageError, or SequenceError or RefusedError if Redis detects them.
         """
         header, records = batch
         self._check(header)
@@ -130,7 +130,7 @@ class StreamWriter:
         done: asyncio.Future[Appended],
         result: asyncio.Future[list[int]],
     ) -> None:
-        """Turn the outcome of an append into the batch's offset, or the error."""
+        """Convert the outcome of an append to the batch's offset or an error."""
         error = done.exception()
         if error is None:
             outcome = done.result()

@@ -319,7 +319,7 @@ async def test_other_topics_are_refused(tmp_path: Path) -> None:
     for path in (kafka / "orders-0",):
         path.mkdir(exist_ok=True)
         (path / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
-    with pytest.raises(ImportRefusedError, match="exists here, and is another one"):
+    with pytest.raises(ImportRefusedError, match=r"a different topic .* exists here"):
         await import_topics(KafkaFolders([kafka]), data, patterns=["orders"])
     assert not (data / "importing").exists()
     held = DataFolder(data)

@@ -1,4 +1,4 @@
-"""The server's assignors: members with their subscriptions become a target. Pure.
+"""The server's assignors, which compute a target from members with subscriptions. Pure.
 
 An assignor is a generator that yields after short steps, so that a caller may run it in slices of
 the event loop, or in a thread: it reads nothing but its arguments. Groups of consumers use

@@ -1,4 +1,4 @@
-"""Partitions given to members one by one, and the target that comes of it. Pure."""
+"""Gives partitions to members one by one, and makes the target from that. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP = 64
 
 @dataclass(slots=True)
 class Placement:
-    """Who gets which partition, so far.
+    """The partitions given to members so far.
 
     Attributes:
         owner: the member that has a partition.
@@ -31,7 +31,7 @@ class Placement:
     def keep(
         self, members: Sequence[MemberSpec], topics: Mapping[bytes, TopicMetadata]
     ) -> Generator[None, None, None]:
-        """Give the members what they have, as far as it exists and they are subscribed to it."""
+        """Give the members their partitions that still exist and belong to their subscriptions."""
         for member in members:
             kept = 0
             for topic_id, numbers in member.target.items():
@@ -72,7 +72,7 @@ class Placement:
 
 
 def racks_are_known(members: Iterable[MemberSpec], topics: Iterable[TopicMetadata]) -> bool:
-    """Whether racks can matter: those of some members and some partitions are known."""
+    """Whether racks can matter: they are known for some members and some partitions."""
     return any(member.rack for member in members) and any(topic.racks for topic in topics)
 
 
@@ -89,9 +89,10 @@ def hand_out(
     *,
     by_rack: bool,
 ) -> Generator[None, None, None]:
-    """Give free partitions to members in turn, each as many as it wants; first those of its rack.
+    """Give free partitions to members in turn, as many as each wants; first those of its rack.
 
-    The sum of `wants` is the number of partitions. Turns spread each topic over the members.
+    The sum of `wants` is the number of partitions. Taking turns spreads each topic over the
+    members.
     """
     rest = free
     if by_rack:
@@ -115,7 +116,7 @@ def _hand_out_near(
     wants: dict[str, int],
     members: Sequence[MemberSpec],
 ) -> Generator[None, None, list[tuple[TopicMetadata, int]]]:
-    """Give partitions to members in their racks; returns those that found none.
+    """Give partitions to members in their racks; returns the remaining ones.
 
     Partitions with the fewest racks choose first.
     """

@@ -1,10 +1,10 @@
 """The assignor `range`: every member gets a range of each topic's partitions. Pure.
 
-Topics with the same subscribers have them in the same order. So those with as many partitions are
-co-partitioned: a member gets the same numbers of each. Kafka orders members by instance id or else
-by member id, so that a new member shifts the ranges of many. Here members keep the order of the
-ranges that they have; a new one goes where there is a gap, or to the end. Of several new members,
-the one whose rack has most of a gap's replicas gets it, where racks are known.
+Topics with the same subscribers have them in the same order. So those with equally many partitions
+are co-partitioned: a member gets the same partition numbers of each. Kafka orders members by
+instance id or else by member id, so that a new member shifts the ranges of many. Here members keep
+the order of their present ranges; a new one fills a gap, or goes to the end. Where racks are known,
+a gap goes to the new member whose rack has most of its replicas.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _ranges(partitions: int, members: int) -> list[range]:
 
 
 def _in_order(pool: Pool) -> list[MemberSpec]:
-    """The subscribers in the order of their ranges in the pool's longest topic, others in gaps."""
+    """The subscribers in the order of their ranges in the longest topic, new ones in gaps."""
     known = {topic_id for member in pool.subscribers for topic_id in member.target}
     topics = [topic for topic in pool.topics if topic.id in known]
     if not topics:
@@ -73,7 +73,7 @@ def _in_order(pool: Pool) -> list[MemberSpec]:
 
 
 def _gaps(topic: TopicMetadata, members: Sequence[MemberSpec]) -> list[range]:
-    """The ranges of a topic that nobody has, none longer than the longest that a member has."""
+    """The ranges of a topic without a member, none longer than the longest range of a member."""
     taken = {number for member in members for number in member.target[topic.id]}
     longest = max((len(member.target[topic.id]) for member in members), default=topic.partitions)
     found: list[range] = []
@@ -91,7 +91,7 @@ def _gaps(topic: TopicMetadata, members: Sequence[MemberSpec]) -> list[range]:
 def _nearest(
     members: list[MemberSpec], gaps: list[range], topic: TopicMetadata
 ) -> list[MemberSpec]:
-    """The members in the order of the gaps: those first that are near most of the gap."""
+    """The members in the order of the gaps: for each gap, the member that is near most of it."""
     if not gaps or not racks_are_known(members, [topic]):
         return members
     left = list(members)

@@ -1,9 +1,9 @@
 """The assignor `simple` of share groups (KIP-932): a partition may have several members. Pure.
 
 Every partition has a member, and every member a partition, wherever subscriptions allow. First each
-partition goes to one member, as `uniform` has it. Then members that have none share partitions, so
-that those of a topic have equally many members, as far as that is possible. Members keep what they
-have, unless that is uneven.
+partition goes to one member, as with `uniform`. Then members without a partition share partitions,
+so that those of a topic have equally many members, as far as possible. Members keep their
+partitions, unless that is uneven.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _share(
     sharers: dict[Place, int],
     targets: dict[str, Target],
 ) -> Generator[None, None, None]:
-    """Give each of the members one of the places, those with fewest members first."""
+    """Give each of the members one of the places, starting with those that have fewest members."""
     everybody = sum(sharers[place] for place in places) + len(members)
     least, more = divmod(everybody, len(places))
     homeless: list[MemberSpec] = []
@@ -69,7 +69,7 @@ def _share(
 def _kept(
     member: MemberSpec, sharers: dict[Place, int], most: int, topics: set[bytes]
 ) -> Place | None:
-    """The partition that a member shares already and may go on to share."""
+    """The partition that a member already shares and may keep."""
     for topic_id, numbers in member.target.items():
         if topic_id not in topics:
             continue

@@ -1,4 +1,4 @@
-"""What an assignor knows, and what it returns."""
+"""The input and the result of an assignor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MemberSpec:
     Attributes:
         instance_id: of a static member, or "".
         rack: its rack, or "".
-        topics: the ids of the topics that it is subscribed to, of those that exist.
+        topics: the ids of the existing topics that it is subscribed to.
         target: its present target.
     """
 
@@ -30,11 +30,11 @@ Assignor = Callable[
     [Sequence[MemberSpec], Mapping[bytes, TopicMetadata]],
     Generator[None, None, dict[str, Target]],
 ]
-"""Makes the target of every member, by its id, from the members and the topics by their ids."""
+"""Computes the target of every member, by its id, from the members and the topics by their ids."""
 
 
 def by_subscription(members: Sequence[MemberSpec]) -> dict[frozenset[bytes], list[MemberSpec]]:
-    """The members by what they are subscribed to, in their order."""
+    """The members by their subscriptions, in their order."""
     groups: dict[frozenset[bytes], list[MemberSpec]] = {}
     for member in members:
         groups.setdefault(member.topics, []).append(member)

@@ -1,13 +1,13 @@
-"""The assignor `uniform`: members get equally many partitions, and keep what they have. Pure.
+"""The assignor `uniform`: members get equally many partitions, and keep theirs. Pure.
 
-Members with equal subscriptions get numbers of partitions that differ by at most one. With
-different subscriptions, no partition could go to another subscriber of its topic that has at least
-two fewer. A partition moves only where that needs it. Free partitions go first to members in a
-rack of their replicas, where racks are known; racks alone move nothing.
+With equal subscriptions, the members' numbers of partitions differ by at most one. With different
+subscriptions, no subscriber of a partition's topic has at least two partitions fewer than the
+partition's member. A partition moves only if this requires it. Where racks are known, free
+partitions go first to members in a rack of their replicas; racks alone never move a partition.
 
-Topics with the same subscribers are one pool. Each pool is levelled by itself, the loads from other
-pools being given, until no pool changes. Every change makes the sum of the squared loads smaller,
-so this ends.
+Topics with the same subscribers are one pool. Each pool is levelled separately, with fixed loads
+from other pools, until no pool changes. Every change reduces the sum of the squared loads, so this
+ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def place(
 
 
 def _level(placement: Placement, pool: Pool, *, by_rack: bool) -> Generator[None, None, bool]:
-    """Give out a pool's partitions as evenly as the other loads allow; whether any moved."""
+    """Distribute a pool's partitions as evenly as other loads allow; returns whether any moved."""
     held: dict[str, list[tuple[TopicMetadata, int]]] = {m.id: [] for m in pool.subscribers}
     free: list[tuple[TopicMetadata, int]] = []
     for topic in pool.topics:
@@ -93,10 +93,10 @@ def _to_give_up(
 def _fair_counts(
     placement: Placement, pool: Pool, held: dict[str, int]
 ) -> Generator[None, None, dict[str, int]]:
-    """How many partitions of the pool each subscriber should have.
+    """The number of partitions of the pool that each subscriber should have.
 
-    Others' partitions are given, like the bottom of a vessel into which the pool's are poured. Of
-    subscribers that are equally entitled to one more, those that have it keep it.
+    Partitions of other pools are fixed, like the bottom of a vessel into which the pool's are
+    poured. Of subscribers that are equally entitled to one more, those that have it keep it.
     """
     bottoms = {
         member.id: placement.load[member.id] - held[member.id] for member in pool.subscribers
@@ -115,7 +115,7 @@ def _fair_counts(
 
 
 def _pour(bottoms: list[int], amount: int) -> tuple[int, int]:
-    """The level of `amount` poured on sorted bottoms, and what is left for one more each."""
+    """The level of `amount` poured on sorted bottoms, and the remainder to give out one by one."""
     total = 0
     for at, bottom in enumerate(bottoms, 1):
         total += bottom
