@@ -1,27 +1,25 @@
 """What kafka-python does not report to a copy job, and that the copier notices it.
 
-Both are the same with Apache Kafka 4.3, whose answers are the same (docs/transactions.md).
+It is the same with Apache Kafka 4.3, whose answers are the same (docs/transactions.md).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
-from kafka.errors import InvalidProducerEpochError, UnknownMemberIdError
+from kafka import KafkaProducer
+from kafka.errors import InvalidProducerEpochError
 
-from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from quafka_proto.schema.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
 from tests.support.cluster import Cluster
-from tests.support.copier import commit_by_kafka_python, member_of_kafka_python
+from tests.support.copier import commit_by_kafka_python
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.transactions import read
@@ -74,44 +72,3 @@ def test_a_commit_of_what_a_timeout_has_aborted(group_cluster: Cluster) -> None:
     ):
         commit_by_kafka_python(producer, [sent])
     assert read(group_cluster.bootstrap, topic, "read_uncommitted", 1) == []
-
-
-def test_a_member_that_was_expelled(
-    group_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client joins again by itself; until then, offsets would be those of nobody."""
-    topic = group = "kafka-python-expelled"
-    noticed = threading.Event()
-    with RawClient(group_cluster.address) as client:
-        create_topic(client, topic, 1)
-        consumer = KafkaConsumer(
-            topic,
-            bootstrap_servers=group_cluster.bootstrap,
-            group_id=group,
-            session_timeout_ms=3_000,
-            heartbeat_interval_ms=100,
-        )
-        coordinator: Any = consumer._coordinator
-        forget = coordinator.reset_generation
-
-        def reset_generation(*arguments: Any, **named: Any) -> None:
-            with coordinator._lock:  # so that it does not join again before the look
-                forget(*arguments, **named)
-                with suppress(UnknownMemberIdError):
-                    member_of_kafka_python(consumer)
-                    return
-            noticed.set()
-
-        try:
-            deadline = time.monotonic() + _SECONDS
-            while not consumer.assignment() and time.monotonic() < deadline:
-                consumer.poll(100)
-            monkeypatch.setattr(coordinator, "reset_generation", reset_generation)
-            while not noticed.is_set():
-                assert time.monotonic() < deadline + _SECONDS
-                leaver = MemberIdentity(member_id=consumer.group_metadata().member_id)
-                request = LeaveGroupRequest(group_id=group, members=[leaver])
-                assert not client.call(request, LeaveGroupResponse, 3).error_code
-                consumer.poll(500)  # it beats only while it has no reason to rejoin, or is polled
-        finally:
-            consumer.close(autocommit=False)
