@@ -2,6 +2,8 @@
 
     python -m tests.support.quic_flood HOST PORT RATE SECONDS
 
+It ends after so many seconds, or with the end of its standard input.
+
 Every datagram has a connection id of its own. One in `_HELLO_EVERY` is a real ClientHello, which
 anybody can make; the others look like Initials and cannot be opened. Prints, at the end, how many
 datagrams left in how many seconds, and how many bytes came back for the bytes sent.
@@ -13,6 +15,7 @@ import itertools
 import json
 import os
 import random
+import select
 import socket
 import sys
 import time
@@ -69,6 +72,12 @@ def _received(sock: socket.socket) -> int:
             return total
 
 
+def _is_over() -> bool:
+    """Whether the standard input has ended. Nothing is ever written to it."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
+
+
 def flood(address: tuple[str, int], rate: float, seconds: float) -> dict[str, float]:
     """Send; blocks. Says `ready` on stdout when the first datagram is about to leave."""
     sockets, datagrams = senders(), _datagrams()
@@ -76,7 +85,7 @@ def flood(address: tuple[str, int], rate: float, seconds: float) -> dict[str, fl
     print("ready", flush=True)
     began = time.monotonic()
     sent = sent_bytes = received = 0
-    while (now := time.monotonic() - began) < seconds:
+    while (now := time.monotonic() - began) < seconds and not _is_over():
         while sent < now * rate:
             data = next(datagrams)
             with suppress(OSError):  # a refusal of an earlier one
@@ -88,7 +97,7 @@ def flood(address: tuple[str, int], rate: float, seconds: float) -> dict[str, fl
     received += sum(map(_received, sockets))
     for sock in sockets:
         sock.close()
-    return {"sent": sent, "seconds": seconds, "sent_bytes": sent_bytes, "received_bytes": received}
+    return {"sent": sent, "seconds": now, "sent_bytes": sent_bytes, "received_bytes": received}
 
 
 if __name__ == "__main__":

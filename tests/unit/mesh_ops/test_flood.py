@@ -22,7 +22,7 @@ from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello, garbage
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 
-RATE, SECONDS = 2_000, 2.5
+RATE, SECONDS, PATIENCE = 2_000, 100, 30.0
 OURS = new_identity()
 
 
@@ -48,7 +48,7 @@ class Served:
         )
         await client.start()
         try:
-            assert await client.wait_connected(5)
+            assert await client.wait_connected(PATIENCE)
             yield client
         finally:
             await client.close()
@@ -72,32 +72,26 @@ def stranger(address: str = "127.0.0.1") -> Iterator[socket.socket]:
 
 async def test_gateways_connect_and_work_during_a_flood() -> None:
     """Once, such a flood locked out every gateway for as long as it lasted."""
-    loop = asyncio.get_running_loop()
     async with served() as s, s.gateway() as existing:
         arguments = ("127.0.0.1", str(s.port), str(RATE), str(SECONDS))
         flood = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.support.quic_flood", *arguments, stdout=PIPE
+            sys.executable, "-m", "tests.support.quic_flood", *arguments, stdin=PIPE, stdout=PIPE
         )
+        assert flood.stdin is not None
         assert flood.stdout is not None
         await flood.stdout.readline()
-        end = loop.time() + SECONDS
-        await asyncio.sleep(0.2)  # the flood holds every slot for unproven senders
-        connected: list[float] = []
-        slow = 0
-        while loop.time() < end - 0.5:
-            began = loop.time()
+        async with asyncio.timeout(PATIENCE):
+            while not s.server.first_packets().get("retried"):
+                await asyncio.sleep(0.01)  # until the flood holds every slot for unproven senders
+        for _ in range(3):
             async with s.gateway() as another:
-                connected.append(loop.time() - began)
-                assert await another.call(DescribeTopics(), org_id=1, deadline=2)
-            began = loop.time()
-            await existing.call(fetch_of(100_000), org_id=1, deadline=5)
-            slow += loop.time() - began > 2.0
+                assert await another.call(DescribeTopics(), org_id=1, deadline=PATIENCE)
+            await existing.call(fetch_of(100_000), org_id=1, deadline=PATIENCE)
+        assert flood.returncode is None
+        flood.stdin.close()
         said: dict[str, Any] = json.loads(await flood.stdout.read())
         await flood.wait()
         outcomes = s.server.first_packets()
-        assert len(connected) >= 2
-        assert sorted(connected)[len(connected) // 2] < 2.0  # 0.2 s on an idle machine
-        assert not slow
         assert existing.counters().reconnects == 0
         assert outcomes["retried"] > said["sent"] / 4
         assert said["received_bytes"] < said["sent_bytes"] / 4
