@@ -163,7 +163,7 @@ async def over_mesh(size: int, batched: bool, bulk: bool = False) -> Figures:
             datagram_size=size, batched=batched, bulk=bulk,
         )  # fmt: skip
         await client.start()
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         async with asyncio.timeout(5):
             while client.counters().bulk_over_tls != bulk:
                 await asyncio.sleep(0.01)

@@ -196,8 +196,8 @@ def test_a_repeated_poll_ends_with_its_right(cluster: Cluster, admin: RawClient)
             assert _fetched(alice, "repeated", wait_ms=150) == (0, [])
         assert _delete(admin, "repeated") == 1
         began = time.monotonic()
-        assert _fetched(alice, "repeated", wait_ms=5_000) == (DENIED, [])
-        assert time.monotonic() - began < 3
+        assert _fetched(alice, "repeated", wait_ms=20_000) == (DENIED, [])
+        assert time.monotonic() - began < 15
         assert _create(admin, _rule(Operation.READ, "repeated")) == [0]
         for _ in range(3):
             assert _fetched(alice, "repeated", wait_ms=150) == (0, [])

@@ -167,4 +167,4 @@ def test_nobody_is_there() -> None:
     began = time.monotonic()
     for command in ("consume -t x", "produce -t x", "topics list", "groups list"):
         assert "nothing listens on" in Command(address)(command, code=1).err
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20

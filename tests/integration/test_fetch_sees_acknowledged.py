@@ -10,7 +10,7 @@ from tests.support.kafka_calls import create_topic, fetch, produce, values
 from tests.support.raw_client import RawClient
 
 _TIMES = 150
-_BOUND = 0.2 + 0.3
+_BOUND = 0.2 + 2.0  # and what a busy machine takes
 """Seconds: `watermarks.MAX_AGE_SECONDS`, and what a busy machine adds."""
 
 

@@ -90,7 +90,7 @@ def test_fetch_at_the_end_waits_and_returns_empty(client: RawClient, topic: str)
     produce(client, topic, b"a")
     began = time.monotonic()
     data = fetch(client, topic, 1, max_wait_ms=300)
-    assert 0.25 < time.monotonic() - began < 2
+    assert 0.25 < time.monotonic() - began < 10
     assert (data.error_code, values(data)) == (0, [])
 
 
@@ -103,7 +103,7 @@ def test_append_wakes_a_parked_fetch(
         began = time.monotonic()
         produce(producer, topic, b"wake")
     _, answer = client.receive(FetchResponse, VERSION["fetch"])
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15
     assert values(answer.responses[0].partitions[0]) == [b"wake"]
 
 

@@ -32,7 +32,7 @@ def used(shared_cluster: Cluster) -> Cluster:
         create_topic(client, "wide", partitions=3)
         produce(client, "t", b"a", b"b")
         assert values(fetch(client, "t", 0)) == [b"a", b"b"]
-        assert values(fetch(client, "t", 2, max_wait_ms=700)) == []
+        assert values(fetch(client, "t", 2, max_wait_ms=2_000)) == []
         fetch(client, "t", 99)
     return shared_cluster
 
@@ -68,9 +68,9 @@ def test_the_time_for_which_a_fetch_is_parked_is_no_latency(used: Cluster) -> No
         (Scrape(broker(used)), "quafka_broker_op", "fetch", "op"),
     ):
         name = {label: parked}
-        assert 0.6 < found(f"{took}_parked_seconds_total", **name) < 5
+        assert 1.9 < found(f"{took}_parked_seconds_total", **name) < 10
         # Together less than what one of them waited, or the wait would be in here.
-        assert found(f"{took}_duration_seconds_sum", **name) < 0.6
+        assert found(f"{took}_duration_seconds_sum", **name) < 1.9
 
 
 def test_what_a_gateway_holds_is_there(used: Cluster) -> None:

@@ -93,7 +93,7 @@ def test_a_real_client_names_its_org(cluster: Cluster) -> None:
 def test_users_of_a_suspended_org_are_out_within_a_second(cluster: Cluster) -> None:
     with _logged_in(cluster, "alice@acme") as acme, _logged_in(cluster, "alice") as own:
         _alter(cluster, state="suspended")
-        assert seconds_until_closed(acme) < 3.0  # on a busy machine
+        assert seconds_until_closed(acme) < 5.0  # on a busy machine
         assert metadata(own, "t").topics[0].error_code == 0
     with RawClient(cluster.address_of("CLIENTS")) as client:
         answer = log_in_plain(client, "alice@acme", PASSWORDS["alice@acme"])

@@ -159,7 +159,7 @@ def test_a_killed_redis_costs_no_record_that_it_kept(tmp_path: Path, server: Red
                 began = time.monotonic()
                 bystander.produce("other", b"x")
                 assert bystander.flush(10) == 0
-                assert time.monotonic() - began < 2
+                assert time.monotonic() - began < 8
                 time.sleep(0.3)
                 server.start()
         assert producer.flush(60) == 0

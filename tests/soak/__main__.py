@@ -159,7 +159,7 @@ class Soak:
             *link.address, self.ids[0], {self.ids[1].node_id}, Tracer(), batched=self.batched
         )
         await client.start()
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         jobs = [self._produce(n) for n in range(PRODUCERS)] + [self._read() for _ in range(READERS)]
         jobs += [self._poll() for _ in range(POLLERS)] + [
             self._small(),

@@ -120,7 +120,7 @@ async def test_an_append_wakes_a_parked_fetch() -> None:
         await asyncio.sleep(0.02)
         assert not parked.done()
         await put(state, topic, b"0", partition=1)
-        empty, found = await asyncio.wait_for(parked, 2)
+        empty, found = await asyncio.wait_for(parked, 30)
         assert (offsets(empty), offsets(found)) == ([], [0])
 
 
@@ -134,7 +134,7 @@ async def test_min_bytes_counts_over_all_partitions() -> None:
         await asyncio.sleep(0.02)
         assert not parked.done()
         await put(state, topic, b"0", partition=1)
-        answers = await asyncio.wait_for(parked, 2)
+        answers = await asyncio.wait_for(parked, 30)
         assert [offsets(answer) for answer in answers] == [[0], [0]]
 
 
@@ -154,7 +154,7 @@ async def test_deleting_the_topic_ends_a_parked_fetch() -> None:
         parked = asyncio.create_task(get(state, part(), wait=LONG))
         await asyncio.sleep(0)
         await state.topics.delete(topic)
-        (answer,) = await asyncio.wait_for(parked, 2)
+        (answer,) = await asyncio.wait_for(parked, 30)
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -167,7 +167,7 @@ async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothin
         gone.cancel()
         await asyncio.sleep(0)
         state.parked_fetches.drain()
-        (answer,) = await asyncio.wait_for(parked, 2)
+        (answer,) = await asyncio.wait_for(parked, 30)
         assert (answer.error_code, answer.records) == (0, [])
         assert len(state.parked_fetches) == 0
 
@@ -186,7 +186,7 @@ async def test_an_unreadable_batch_is_a_storage_error_of_its_partition() -> None
 
 async def test_an_op_without_partitions_is_answered_at_once() -> None:
     async with running_state(MemoryDisk()) as state:
-        assert await asyncio.wait_for(get(state, wait=LONG), 2) == []
+        assert await asyncio.wait_for(get(state, wait=LONG), 30) == []
 
 
 async def test_a_name_and_the_id_of_another_topic() -> None:
@@ -252,7 +252,7 @@ async def test_counted_bytes_are_not_counted_again(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.02)
         assert not parked.done()
         await put(state, topic, b"0")
-        answers = await asyncio.wait_for(parked, 2)
+        answers = await asyncio.wait_for(parked, 30)
         assert [len(answer.records) for answer in answers] == [7, 1]
         assert asked == [(0, 0), (0, 5), (1, 0), (0, 6)]
 
@@ -270,7 +270,7 @@ async def test_a_partition_counts_for_no_more_than_may_be_returned_of_it() -> No
         await asyncio.sleep(0.02)
         assert not parked.done()
         await put(state, topic, b"0", partition=1)
-        answers = await asyncio.wait_for(parked, 2)
+        answers = await asyncio.wait_for(parked, 30)
         assert [len(answer.records) for answer in answers] == [1, 1]
 
 
@@ -280,7 +280,7 @@ async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
         parked = asyncio.create_task(get(state, part(), part(), wait=LONG))
         await asyncio.sleep(0)
         await put(state, topic, b"0")
-        answers = await asyncio.wait_for(parked, 2)
+        answers = await asyncio.wait_for(parked, 30)
         assert [offsets(answer) for answer in answers] == [[0], [0]]
 
 
@@ -316,7 +316,7 @@ async def test_a_change_before_a_long_fetch_is_parked_is_noticed(
                     await (state.topics.delete(topic) if deletes else put(state, topic, b"0"))
 
         monkeypatch.setattr(fetch, "Slices", Late)
-        answers = await asyncio.wait_for(get(state, *map(part, range(300)), wait=LONG), 5)
+        answers = await asyncio.wait_for(get(state, *map(part, range(300)), wait=LONG), 30)
         if deletes:
             assert answers[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:

@@ -200,10 +200,10 @@ async def test_growth_wakes_a_parked_fetch(kafka: KafkaFolder) -> None:
         assert not waiting.done()
         with path.open("ab") as file:
             file.write(torn[300:])
-        assert values(await asyncio.wait_for(waiting, 2)) == [(1, b"b" * 500)]
+        assert values(await asyncio.wait_for(waiting, 30)) == [(1, b"b" * 500)]
         waiting = asyncio.create_task(get(state, 2))
         kafka.append("t", 0, kafka_batch(2, b"c"), segment=2)
-        assert values(await asyncio.wait_for(waiting, 2)) == [(2, b"c")]
+        assert values(await asyncio.wait_for(waiting, 30)) == [(2, b"c")]
         kafka.append("t", 0, kafka_batch(3, b"d"), segment=2)
         assert (await list_one(state, -1))[0] in (3, 4)
         await asyncio.sleep(0.15)
@@ -218,7 +218,7 @@ async def test_a_fetch_waits_for_its_min_bytes(kafka: KafkaFolder) -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done()
         kafka.append("t", 0, kafka_batch(1, b"b" * 200))
-        assert len((await asyncio.wait_for(waiting, 2)).records) == 2
+        assert len((await asyncio.wait_for(waiting, 30)).records) == 2
 
 
 async def test_retention_moves_the_log_start_and_gateways_are_informed(kafka: KafkaFolder) -> None:
@@ -269,7 +269,7 @@ async def test_topics_come_grow_and_go(kafka: KafkaFolder) -> None:
             shutil.rmtree(kafka.path / f"t-{partition}")
         await eventually(lambda: partitions("t") == 0)
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await asyncio.wait_for(waiting, 3)).error_code in gone
+        assert (await asyncio.wait_for(waiting, 30)).error_code in gone
         kafka.append("t", 0, kafka_batch(0, b"again"))
         kafka.name("t", b"2" * 16)
         await eventually(lambda: partitions("t") == 1)

@@ -47,7 +47,7 @@ async def test_a_partition_moves_to_another_folder(kafka: KafkaFolder, tmp_path:
         assert values(await get(state)) == [(0, b"a")]
         (kafka.path / "t-0").rename(kafka.path / "t-0.00ff-delete")
         other.append("t", 0, kafka_batch(1, b"b"))
-        answer = await asyncio.wait_for(waiting, 5)
+        answer = await asyncio.wait_for(waiting, 30)
         assert answer.error_code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
         await eventually(lambda: "t" in other_topics(state, other.path))
         async with asyncio.timeout(5):

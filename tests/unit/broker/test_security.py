@@ -209,7 +209,7 @@ async def test_a_last_page_without_anything_for_the_node_ends_its_copy() -> None
         state.security.watchers.grants = lambda _: grant
         first = await watch(state)
         assert (len(first.changes), first.more) == (1_000, True)
-        last = await asyncio.wait_for(watch(state, first, 60_000), 5)
+        last = await asyncio.wait_for(watch(state, first, 60_000), 30)
         assert (last.changes, last.more, last.restart) == ([], False, False)
 
 

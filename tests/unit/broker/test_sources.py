@@ -129,7 +129,7 @@ async def test_a_fetch_parks_until_the_source_is_ready() -> None:
         assert far.expected == 1
         assert state.parked_fetches.waits_for(far.id)
         kind.settle(far, None)
-        (answer,) = await asyncio.wait_for(waiting, 1)
+        (answer,) = await asyncio.wait_for(waiting, 30)
         assert (answer.error_code, answer.high_watermark, len(answer.records)) == (0, 2, 1)
         assert not state.parked_fetches.waits_for(far.id)
 
@@ -153,7 +153,7 @@ async def test_growth_of_another_partition_ends_the_wait_for_a_slow_source() -> 
         waiting = asyncio.create_task(get(state, "far", "near"))
         await asyncio.sleep(0.01)
         await state.log.append(state.log.partition(near.partition_id(0)), checked(b"x"))
-        _, ours = await asyncio.wait_for(waiting, 1)
+        _, ours = await asyncio.wait_for(waiting, 30)
         assert len(ours.records) == 1
 
 
@@ -176,7 +176,7 @@ async def test_a_source_that_fails_answers_with_its_error() -> None:
         waiting = asyncio.create_task(get(state, "far"))
         await asyncio.sleep(0.01)
         kind.settle(far, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        (answer,) = await asyncio.wait_for(waiting, 1)
+        (answer,) = await asyncio.wait_for(waiting, 30)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         kind.settle(far, None)
         far.failing = True
@@ -195,7 +195,7 @@ async def test_look_ups_wait_for_the_bounds() -> None:
         await asyncio.sleep(0.01)
         assert not asked.done()
         kind.settle(far, None)
-        found, epochs = await asyncio.wait_for(asked, 1)
+        found, epochs = await asyncio.wait_for(asked, 30)
         assert [each.offset for each in found.partitions] == [2, 0]
         assert epochs.partitions[0].end.end_offset == 2
         kind.settle(far, ErrorCode.KAFKA_STORAGE_ERROR)

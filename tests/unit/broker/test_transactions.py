@@ -516,7 +516,7 @@ async def test_a_read_committed_fetch_is_woken_by_the_end_of_a_transaction() -> 
         await asyncio.sleep(0.05)
         assert not waiting.done()
         assert not await sender.end()
-        (answer,) = (await asyncio.wait_for(waiting, 1)).partitions
+        (answer,) = (await asyncio.wait_for(waiting, 30)).partitions
         assert len(answer.records) == 2
         latest = ListOffsetsOps([ListOffsetsOp("t", 0, -1)], 1)
         await sender.write("t", 0, b"b")

@@ -147,7 +147,7 @@ async def test_ops_that_append_in_a_chain_leave_the_loop_its_turns() -> None:
 
     async with open_log(MemoryDisk(), LAX) as log:
         running = EagerTask(chain())
-        await asyncio.wait_for(asyncio.sleep(0.01), 5)
+        await asyncio.wait_for(asyncio.sleep(0.01), 30)
         ended = True
         await running
 
@@ -183,7 +183,7 @@ async def test_jobs_that_end_while_the_thread_is_closed_give_their_results() -> 
     jobs = [thread.run(partial(int, number)) for number in range(100)]
     thread.close()
     thread.close()
-    assert await asyncio.wait_for(asyncio.gather(*jobs), 5) == list(range(100))
+    assert await asyncio.wait_for(asyncio.gather(*jobs), 30) == list(range(100))
     assert _descriptors() == descriptors
 
 
@@ -195,7 +195,7 @@ async def test_a_caller_may_run_the_next_job_and_close_the_thread_within_its_ans
         thread.close()
         return found
 
-    assert await asyncio.wait_for(EagerTask(chain()), 5) == list(range(100))
+    assert await asyncio.wait_for(EagerTask(chain()), 30) == list(range(100))
 
 
 def test_a_thread_outlives_its_loop() -> None:

@@ -91,15 +91,15 @@ def test_hostile_patterns_are_bounded() -> None:
         for name in nested + parting
     ]
     directory = directory_with(*rules)
-    began = time.perf_counter()
+    began = time.thread_time()
     access = Authorizer(directory, 1).access(1, ALICE, "h")
-    assert time.perf_counter() - began < 5, "some 30 ms on an idle machine"
+    assert time.thread_time() - began < 5, "some 30 ms on an idle machine"
     read = right(Operation.READ, Resource.GROUP)
-    began = time.perf_counter()
+    began = time.thread_time()
     assert access.allows(read, "a" * 30_000)
     assert not access.allows(read, "b" * 30_000)
     assert access.allows(read, "b" * 900 + "c")
-    assert time.perf_counter() - began < 0.5, "less than a millisecond each"
+    assert time.thread_time() - began < 0.5, "less than a millisecond each"
 
 
 def test_a_remembered_decision_costs_little() -> None:
@@ -115,7 +115,7 @@ def test_a_remembered_decision_costs_little() -> None:
 
 def _seconds(call: object, times: int = 2_000) -> float:
     assert callable(call)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(times):
         call()
-    return (time.perf_counter() - began) / times
+    return (time.thread_time() - began) / times

@@ -63,7 +63,7 @@ async def test_idle_consumers_share_their_wait_and_none_answers_early() -> None:
 
         await asyncio.gather(*(poll(i * 0.001) for i in range(100)))
         assert min(took) > 0.19
-        assert max(took) < 2
+        assert max(took) < 10
         spread = max(begins) - min(begins)  # 0.1 s, but for a busy machine
         assert len(edge.broker.fetched) < 20 * max(1.0, spread / 0.1)
 

@@ -180,13 +180,13 @@ async def test_idle_fetches_share_one_op_and_cost_none(idle: Idle, session: bool
 @pytest.mark.parametrize("session", [True, False])
 async def test_an_append_answers_the_fetch_that_waits(idle: Idle, session: bool) -> None:
     consumer, now = Consumer(idle, 0, 1, session=session), asyncio.get_running_loop().time
-    await consumer.settle(idle.mesh, wait=300)
+    await consumer.settle(idle.mesh, wait=1_500)
     began = now()
-    consumer.begin(wait=300)
+    consumer.begin(wait=1_500)
     assert idle.reader.standing.waiting == 1
     await idle.produce(b"seen", 1)
     assert values_in(await consumer.receive()) > 0
-    assert now() - began < 0.25
+    assert now() - began < 1.4
 
 
 async def test_an_append_between_two_fetches_is_in_the_next(idle: Idle) -> None:

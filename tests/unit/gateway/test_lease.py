@@ -40,7 +40,7 @@ class Broker:
         """Answer the op in flight; returns the next one."""
         self._came.clear()
         self.answers.put_nowait(answer)
-        await asyncio.wait_for(self._came.wait(), 5)
+        await asyncio.wait_for(self._came.wait(), 30)
         return self.asked[-1]
 
 

@@ -139,7 +139,7 @@ async def mesh(
     )
     await client.start()
     try:
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         yield Mesh(client, server, broker, port, ours, theirs)
     finally:
         await client.close()

@@ -118,19 +118,19 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
     client = MeshClient("127.0.0.1", port, ours, {theirs.node_id}, Tracer())
     await client.start()
     try:
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         in_flight = asyncio.create_task(client.call(DescribeTopics(["park"]), org_id=1, deadline=9))
         await broker.parked.wait()
         revoke(file, ours.node_id)
         with pytest.raises(OutcomeUnknownError, match="taken off the allow-list"):
-            await asyncio.wait_for(in_flight, 2)
+            await asyncio.wait_for(in_flight, 30)
         assert broker.cancelled == ["park"]
         assert not server.sessions
         assert "closed node" in caplog.text
         with pytest.raises(PeerUnavailableError):
             await client.call(DescribeTopics(), org_id=1, deadline=0.3)
         allow(file, Entry(ours.node_id))
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         assert await client.call(DescribeTopics(), org_id=1, deadline=2)
     finally:
         await client.close()
@@ -156,7 +156,7 @@ async def test_rights_that_a_node_loses_end_its_running_ops_and_no_others(tmp_pa
         await until(lambda: sum(len(session.running) for session in server.sessions) == 2)
         allow(file, parse_entry(f"{ours.node_id} orgs=1"))
         with pytest.raises(OpFailedError) as refused:
-            await asyncio.wait_for(lost, 2)
+            await asyncio.wait_for(lost, 30)
         assert refused.value.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert broker.cancelled == ["park"]
         broker.release.set()
@@ -182,7 +182,7 @@ async def test_a_gateway_drops_a_broker_that_was_revoked() -> None:
     client = MeshClient("127.0.0.1", port, ours, allowed, Tracer())
     await client.start()
     try:
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(30)
         client.enforce()
         assert client.connected
         in_flight = asyncio.create_task(client.call(DescribeTopics(["park"]), org_id=1, deadline=9))

@@ -171,7 +171,7 @@ async def test_a_peer_that_goes_no_further_is_closed_at_the_deadline(begin: byte
     async with port(handshake_seconds=0.2) as p:
         reader, writer = await asyncio.open_connection("127.0.0.1", p.number)
         writer.write(begin)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()
@@ -182,7 +182,7 @@ async def test_a_stranger_gets_no_tls_handshake(begin: bytes) -> None:
     async with port() as p:
         reader, writer = await asyncio.open_connection("127.0.0.1", p.number)
         writer.write(begin)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()

@@ -149,7 +149,7 @@ async def test_a_cancelled_op_whose_handler_goes_on_is_answered_to_nobody() -> N
         (session,) = m.server.sessions
         await until(lambda: bool(session.running))
         call.cancel()
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
         await until(lambda: not session.running)
         assert await describe(m) == DescribeTopicsResp("cluster", [])
 
@@ -229,7 +229,7 @@ async def test_a_revocation_during_an_op(waits: bool) -> None:
         ours[node] = (Entry(node),)
         m.server.gatekeeper._grants = ours.__getitem__
         parked = describe(m, topics=["park"])
-        await asyncio.wait_for(m.broker.parked.wait(), 5)
+        await asyncio.wait_for(m.broker.parked.wait(), 30)
         with pytest.raises(OpFailedError) as failed:
             await m.client.call(Probe(), org_id=1, deadline=5)
         assert failed.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

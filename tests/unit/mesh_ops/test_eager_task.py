@@ -48,7 +48,7 @@ async def test_several_waiters_tasks_among_them() -> None:
     future.set_result(3)
     assert [task.done() for task in eager] == [True] * 3
     assert await ordinary == 3
-    assert await asyncio.wait_for(asyncio.shield(future), 1) == 3
+    assert await asyncio.wait_for(asyncio.shield(future), 30) == 3
 
 
 async def test_a_task_inside_the_step_of_another() -> None:

@@ -24,7 +24,7 @@ async def parked() -> AsyncIterator[Mesh]:
     """A pair with one op in flight and no other traffic."""
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=20))
-        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        await asyncio.wait_for(m.broker.parked.wait(), 30)
         await asyncio.sleep(0.3)
         yield m
         call.cancel()

@@ -55,7 +55,7 @@ class Peer:
         self._client.data.clear()
         self._client.received.clear()
         self._client.send(0, b"".join(encode_request(self._last, code, org, "", "", 9000, sent)))
-        await asyncio.wait_for(self._client.data.wait(), 5)
+        await asyncio.wait_for(self._client.data.wait(), 30)
         ((_, payload),) = FrameReader().feed(bytes(self._client.received))
         answer = decode_response(payload)
         assert answer.request_id == self._last

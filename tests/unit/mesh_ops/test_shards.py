@@ -73,7 +73,7 @@ async def ask(client: MeshClient, topic: str = "t", seconds: float = 5) -> str:
 @asynccontextmanager
 async def parked(client: MeshClient, shard: Shard) -> AsyncIterator[asyncio.Task[str]]:
     task = asyncio.create_task(ask(client, "park"))
-    await asyncio.wait_for(shard.parked.wait(), 5)
+    await asyncio.wait_for(shard.parked.wait(), 30)
     yield task
 
 

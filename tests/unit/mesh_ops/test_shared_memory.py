@@ -120,7 +120,7 @@ async def test_either_side_may_do_without() -> None:
             )  # fmt: skip
             await client.start()
             try:
-                assert await client.wait_connected(5)
+                assert await client.wait_connected(30)
                 for _ in range(3):
                     assert await send(client, bytes(100_000)) == 100_000
                 counters = client.counters()
@@ -138,7 +138,7 @@ async def test_a_new_connection_has_memory_of_its_own() -> None:
             session.connection.close("a test")
         with pytest.raises(OutcomeUnknownError):
             await lost
-        assert await m.client.wait_connected(5)
+        assert await m.client.wait_connected(30)
         await in_memory(m)
         assert await send(m.client, bytes(200_000)) == 200_000
         memory = m.client._connector.session.memory  # type: ignore[union-attr]

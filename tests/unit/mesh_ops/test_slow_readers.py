@@ -123,8 +123,8 @@ async def test_a_closing_broker_does_not_wait_for_the_dead(
         raw_client(m.port, credentials(m.client_identity)) as client,
     ):
         client.send(0, encode_number(Tag.PING, 1))
-        await asyncio.wait_for(client.data.wait(), 2)
+        await asyncio.wait_for(client.data.wait(), 20)
         deaf(client)  # the GOAWAY will never be acknowledged
         began = time.monotonic()
         await m.server.close(drain=10)
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 0.2 <= time.monotonic() - began < 8

@@ -43,7 +43,7 @@ async def get(port: int, path: str, method: str = "GET") -> tuple[int, str, byte
 async def raw(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     await writer.wait_closed()
     return answer

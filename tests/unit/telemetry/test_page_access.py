@@ -48,7 +48,7 @@ async def get(
     )
     header = f"Authorization: {token}\r\n" if token else ""
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     assert (b"www-authenticate: Bearer" in head) == (b" 401 " in head)

@@ -150,12 +150,12 @@ async def test_entries_larger_than_an_answer_may_be(tmp_path_factory: Any) -> No
             waiting = asyncio.create_task(get(state, end, 20_000))
             await asyncio.sleep(0.1)
             client.xadd("s", {"value": b"*2000000000\r\n"})
-            answer = await asyncio.wait_for(waiting, 5)
+            answer = await asyncio.wait_for(waiting, 30)
             assert answer.records
             waiting = asyncio.create_task(get(state, end_of(answer.records[-1]), 20_000))
             await asyncio.sleep(0.1)
             client.xadd("s", {"value": b"x" * 2 * _MIB})
-            answer = await asyncio.wait_for(waiting, 5)
+            answer = await asyncio.wait_for(waiting, 30)
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (await get(state, 0)).records  # the others are read as before
             assert state.redis.servers[0][1].is_up

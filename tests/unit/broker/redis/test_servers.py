@@ -161,7 +161,7 @@ async def test_a_silent_server_costs_its_own_topics_only(tmp_path: Path) -> None
         assert (await probed(state)).problem
         for task in waiting:
             assert not task.done()
-    ended = {(await asyncio.wait_for(task, 5)).error_code for task in waiting}
+    ended = {(await asyncio.wait_for(task, 30)).error_code for task in waiting}
     assert ended <= {
         ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }  # fmt: skip

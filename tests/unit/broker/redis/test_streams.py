@@ -92,12 +92,12 @@ async def test_a_fetch_waits_for_the_next_entry(server: RedisServer, client: Any
             assert not waiting[number].done()
             began = time.perf_counter()
             client.xadd(f"s:{number}", {"value": b"%d" % number})
-            answer = await asyncio.wait_for(waiting[number], 2)
+            answer = await asyncio.wait_for(waiting[number], 30)
             assert time.perf_counter() - began < 2
             (batch,) = answer.records
             assert [record.value for record in iter_records(batch)] == [b"%d" % number]
         client.xadd("other", {"value": "x"})
-        assert (await asyncio.wait_for(elsewhere, 2)).records
+        assert (await asyncio.wait_for(elsewhere, 30)).records
         assert len(state.redis.servers) == 1
 
 
@@ -123,7 +123,7 @@ async def test_records_that_are_produced_are_entries(server: RedisServer, client
         assert [offset_of(each.decode()) for each, _ in entries] == [
             answer.base_offset, answer.base_offset + 1,
         ]  # fmt: skip
-        await asyncio.wait_for(waiting, 2)
+        await asyncio.wait_for(waiting, 30)
         first, second = await read_all(state)
         assert (first.key, first.value, first.headers) == (b"k", b"v", [("h", None)])
         assert (second.key, second.value, second.timestamp) == (None, None, 6)
@@ -198,7 +198,7 @@ async def test_a_waiting_consumer_outlives_the_trimming_of_its_past(
         waiting = asyncio.create_task(get(state, end, 20_000))
         await asyncio.sleep(0.05)
         client.xadd("s", {"value": "c"}, maxlen=1, approximate=False)
-        answer = await asyncio.wait_for(waiting, 2)
+        answer = await asyncio.wait_for(waiting, 30)
         assert answer.error_code == 0
         assert [record.value for record in iter_records(answer.records[0])] == [b"c"]
 
@@ -219,7 +219,7 @@ async def test_a_deleted_last_entry_does_not_hold_a_consumer(
         waiting = asyncio.create_task(get(state, answer.high_watermark, 20_000))
         await asyncio.sleep(0.05)
         client.xadd("s", {"value": "anew"})
-        answer = await asyncio.wait_for(waiting, 3)
+        answer = await asyncio.wait_for(waiting, 30)
         assert [record.value for record in iter_records(answer.records[0])] == [b"anew"]
 
 
