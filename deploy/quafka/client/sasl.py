@@ -73,7 +73,7 @@ def _bearer(token: Callable[[], Token]) -> Login:
     """RFC 7628. A server that refuses sends JSON, which the client answers with a lone ^A."""
     value = token().value
     if not value or not value.isascii() or not value.isprintable() or " " in value:
-        raise SaslError("the token is malformed: a bearer token is a word of ASCII letters")
+        raise SaslError("the token is malformed: it must be printable ASCII without spaces")
     refusal = yield b"n,,\x01auth=Bearer " + value.encode() + b"\x01\x01"
     if refusal:
         yield b"\x01"

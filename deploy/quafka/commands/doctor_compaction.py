@@ -44,7 +44,8 @@ async def check_compaction(report: Report, connection: Connection, now: float) -
             f"due, and not compacted for {late[worst[0]] / 3_600:.1f} hours: "
             f"{', '.join(worst[:_MOST_NAMES])}{more}",
             "read the broker's log: a pass may fail, or have too little memory "
-            "(log.cleaner.dedupe.buffer.size) or too small a share of the disk (log.cleaner.*)",
+            "(log.cleaner.dedupe.buffer.size) or too small a share of the disk "
+            "(wal.rewrite.bytes.per.second)",
         )
     elif compacted:
         plural = "" if compacted == 1 else "s"
