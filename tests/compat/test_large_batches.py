@@ -57,12 +57,23 @@ def test_messages_of_100_megabytes_where_the_topic_allows_them(shared_cluster: C
     new = NewTopic("huge", 1, 1, config={"max.message.bytes": str(limit)})
     admin.create_topics([new])["huge"].result(10)
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": shared_cluster.bootstrap, "message.max.bytes": limit}
+        {
+            "bootstrap.servers": shared_cluster.bootstrap,
+            "message.max.bytes": limit,
+            "enable.idempotence": True,  # or a retry on a busy machine may change the order
+        }
     )
     sent = [random.Random(n).randbytes(1_000) * (HUGE // 1_000) for n in range(2)]
+    delivered: list[tuple[int | None, object]] = []
     for value in sent:
-        producer.produce("huge", value, partition=0)
+        producer.produce(
+            "huge",
+            value,
+            partition=0,
+            on_delivery=lambda error, message: delivered.append((message.offset(), error)),
+        )
     assert producer.flush(SECONDS) == 0
+    assert delivered == [(0, None), (1, None)]
 
     settings: dict[str, str | int] = {
         "auto.offset.reset": "none",
