@@ -83,7 +83,7 @@ class MemoryLink:
         try:
             memory = SharedMemory()
         except (AttributeError, OSError) as e:  # AttributeError: not on Linux
-            logger.info("large ops travel in packets: no memory to share: %s", e)
+            logger.debug("large ops travel in packets: no memory to share: %s", e)
             return
         try:
             if await self._hand_over(session, memory):
