@@ -20,7 +20,7 @@ class RawClient:
     def __init__(
         self,
         address: tuple[str, int],
-        timeout: float = 10.0,
+        timeout: float = 30.0,
         client_id: str = "raw-client",
         tls: ssl.SSLContext | None = None,
     ) -> None:
