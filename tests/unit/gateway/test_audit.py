@@ -105,6 +105,21 @@ async def test_a_line_says_who_did_what_from_where_and_how_it_ended(
     assert audit.lines == 5
 
 
+async def test_no_name_ends_a_line_or_turns_its_direction(
+    tmp_path: Path, session: ClientSession
+) -> None:
+    path = tmp_path / "audit.log"
+    audit = open_audit_log(str(path), authenticates=False)
+    names = ["\n", "\u2028", "\u2029", "\x85", "\x7f", "\u202e", "\U000e0001", '"', "\\", "ü"]
+    for name in names:
+        act(audit, session, name)
+    audit.close()
+    assert [each["request"]["topics"][0]["name"] for each in lines(path)] == names
+    text = path.read_text()
+    assert text.replace("\n", "").isprintable()
+    assert "ü" in text
+
+
 async def test_a_renamed_file_is_begun_anew(tmp_path: Path, session: ClientSession) -> None:
     path, old = tmp_path / "audit.log", tmp_path / "audit.log.1"
     audit = open_audit_log(str(path), authenticates=True)
