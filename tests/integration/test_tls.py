@@ -8,6 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,6 +199,30 @@ def test_certificates_that_do_not_count_are_refused(site: Site) -> None:
     assert "certificate has expired" in site.log
     figures = Scrape(site.cluster.gateway.ready["operations"])
     assert figures("quafka_gateway_failed_tls_handshakes_total", reason="certificate") >= 5
+
+
+def test_a_client_reads_why_it_is_refused_whatever_it_has_sent(site: Site) -> None:
+    """In TLS 1.3 a client's handshake is over before the gateway has seen its certificate.
+
+    A close with unread requests would reset the connection.
+    """
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = site.trusting().wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with site.raw("MUTUAL") as client:
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        while True:
+            client.sendall(outgoing.read())
+            incoming.write(client.recv(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                break
+        tls.write(struct.pack(">ihhih", 10, 18, 0, 1, -1) * 5_000)
+        client.sendall(outgoing.read())
+        while received := client.recv(1 << 16):  # in the end an orderly close
+            incoming.write(received)
+        with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+            tls.read(1)
 
 
 @pytest.mark.parametrize(
