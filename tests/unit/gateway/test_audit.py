@@ -21,6 +21,9 @@ from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.acls import AclCreation, CreateAclsRequest
 from quafka_proto.schema.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -182,6 +185,16 @@ def test_secrets_are_left_out() -> None:
     resource = IncrementalAlterConfigsResource(resource_name="t", configs=[config])
     shown = request_fields(IncrementalAlterConfigsRequest(resources=[resource]))
     assert "p4ss" not in json.dumps(shown)
+    for name, value in (
+        ("listener.name.x.sasl.jaas.config", "p4ss"), ("ssl.keystore.PASSWORD", "p4ss"),
+        ("ssl.keystore.key", "p4ss"), ("quafka.source", "redis://u:a/p4ss@p4ss@h:1/0"),
+        ("quafka.source", "redis://u:a://p4ss@h:1/0"),
+    ):  # fmt: skip
+        configs = [AlterableConfig(name=name, value=value)]
+        altered = AlterConfigsResource(resource_name="0", configs=configs)
+        shown = request_fields(AlterConfigsRequest(resources=[altered]))
+        assert "p4ss" not in json.dumps(shown)
+        assert name in json.dumps(shown)
 
 
 def test_rules_are_in_words() -> None:
