@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -401,6 +402,23 @@ def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
     for listener in ("SSL", "MUTUAL", "ASKING", "LOGIN", "BOTH"):
         ends = figures("quafka_gateway_certificate_expires_seconds", listener=listener)
         assert 29 < (ends - time.time()) / 86_400 <= 30
+
+
+async def test_an_expired_certificate_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = Authority(tmp_path)
+    good, expired = ca.issue("good"), ca.issue("expired", days=-1)
+    used = tmp_path / "used.pem"
+    used.write_bytes(good.read_bytes())
+    settings = TlsSettings(used, used, ciphers="ECDHE+AESGCM")
+    tls = TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
+    assert not caplog.records
+    replace(used, expired.read_bytes())
+    await tls.check()
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "of listener SSL: it has expired at" in warning.getMessage()
+    assert tls.expires < datetime.now(UTC)
 
 
 def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
