@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 
 from quafka_telemetry.log_context import log_fields
 
-# A log record is one line even if a client's name contains line feeds or terminal escapes.
-_CONTROL = {
-    code: repr(chr(code))[1:-1] for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
-}
+# A log record is one line even if a client's name contains line feeds or terminal escapes, and
+# terminals show it in its order even if the name contains marks for the direction of text.
+_LINES = (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL = {code: repr(chr(code))[1:-1] for code in (*_LINES, *_DIRECTIONS)}
 
 
 class _Console(logging.Formatter):

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, Protocol
 
 from quafka_telemetry.garbage import collect_when_idle
@@ -67,7 +68,8 @@ def run(
     """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
     A second SIGINT ends the process without draining. `keeps_state`: most of the program's objects
-    live as long as the process (see quafka_telemetry.garbage).
+    live as long as the process (see quafka_telemetry.garbage), and threads may be recovering them
+    during the start, which then ends before the program does. Any other start is cut short.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     keep_freed_memory()
@@ -97,7 +99,9 @@ async def _run(
     if lifeline_fd is not None:
         loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
     try:
-        await program.start()
+        if not await _started(program, None if keeps_state else stop):
+            await program.close()
+            return 0
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         await program.close()
@@ -119,6 +123,27 @@ async def _run(
     if push is not None:
         await push.close()
     return 0
+
+
+async def _started(program: Program, stop: asyncio.Event | None) -> bool:
+    """Start the program; False if it was told to stop before. Raises StartupError.
+
+    A gateway waits up to a minute for its cluster, longer than service managers wait for its end.
+    """
+    if stop is None:
+        await program.start()
+        return True
+    starting = asyncio.ensure_future(program.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    return True
 
 
 def _raise_open_files_limit() -> None:

@@ -7,7 +7,7 @@ The syntax is Kafka's: rules separated by commas, of which the first that matche
 - `DEFAULT`: the distinguished name itself.
 
 Patterns are Java's in Kafka and Python's here. They agree except for rare constructs; named groups
-are accepted in Java's form, too.
+are accepted in Java's form, too. As in Java, `\\w`, `\\d`, `\\s` and `(?i)` are about ASCII.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _rule(found: re.Match[str]) -> PrincipalRule:
         return PrincipalRule("DEFAULT")
     pattern, replacement, case = found.group(2, 3, 4)
     try:
-        compiled = re.compile(_JAVA_GROUP.sub("(?P<", pattern))
+        compiled = re.compile(_JAVA_GROUP.sub("(?P<", pattern), re.ASCII)
         _expand_check(replacement, compiled)
     except (re.error, IndexError) as e:
         raise ValueError(found.group()) from e

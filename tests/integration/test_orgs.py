@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from quafka_gateway.api import APIS
+from quafka_gateway.handlers.describe_gateway import hide_other_orgs
 from quafka_gateway.responses.error_codes import error_codes
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode
@@ -525,6 +526,30 @@ def test_metrics_and_the_status_page_are_by_org(cluster: Cluster) -> None:
         _, _, page = get(cluster.gateway.ready["operations"], "/statusz")
         assert "Orgs" in page
         assert "101" in page
+
+
+def test_what_the_mesh_carries_for_all_orgs_is_for_the_own_org(
+    cluster: Cluster, operator: RawClient
+) -> None:
+    request = quafka.DescribeGatewayRequest()
+    with RawClient(cluster.address_of("ONE")) as one:
+        (theirs,) = one.call(request, quafka.DescribeGatewayResponse, 6).brokers
+    (ours,) = operator.call(request, quafka.DescribeGatewayResponse, 6).brokers
+    assert ours.packets_sent > 0
+    assert (theirs.packets_sent, theirs.packets_lost) == (0, 0)
+    assert theirs.answered
+
+
+def test_problems_of_a_broker_are_told_to_others_without_their_texts() -> None:
+    broker = quafka.GatewayBroker(
+        problem="no space left in /data", snapshot_interval_ms=60_000, snapshot_age_ms=1,
+        snapshot_problem="s3://bucket: denied",
+    )  # fmt: skip
+    hide_other_orgs(broker)
+    assert "/data" not in broker.problem
+    assert broker.problem
+    assert (broker.snapshot_interval_ms, broker.snapshot_age_ms) == (0, -1)
+    assert not broker.snapshot_problem
 
 
 def _alter(client: RawClient, org: str, **changes: Any) -> quafka.Org:

@@ -8,7 +8,9 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -200,6 +202,30 @@ def test_certificates_that_do_not_count_are_refused(site: Site) -> None:
     assert figures("quafka_gateway_failed_tls_handshakes_total", reason="certificate") >= 5
 
 
+def test_a_client_reads_why_it_is_refused_whatever_it_has_sent(site: Site) -> None:
+    """In TLS 1.3 a client's handshake is over before the gateway has seen its certificate.
+
+    A close with unread requests would reset the connection.
+    """
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = site.trusting().wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with site.raw("MUTUAL") as client:
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        while True:
+            client.sendall(outgoing.read())
+            incoming.write(client.recv(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                break
+        tls.write(struct.pack(">ihhih", 10, 18, 0, 1, -1) * 5_000)
+        client.sendall(outgoing.read())
+        while received := client.recv(1 << 16):  # in the end an orderly close
+            incoming.write(received)
+        with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+            tls.read(1)
+
+
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
@@ -376,6 +402,23 @@ def test_certificates_are_exchanged_without_a_restart(site: Site) -> None:
     for listener in ("SSL", "MUTUAL", "ASKING", "LOGIN", "BOTH"):
         ends = figures("quafka_gateway_certificate_expires_seconds", listener=listener)
         assert 29 < (ends - time.time()) / 86_400 <= 30
+
+
+async def test_an_expired_certificate_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = Authority(tmp_path)
+    good, expired = ca.issue("good"), ca.issue("expired", days=-1)
+    used = tmp_path / "used.pem"
+    used.write_bytes(good.read_bytes())
+    settings = TlsSettings(used, used, ciphers="ECDHE+AESGCM")
+    tls = TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
+    assert not caplog.records
+    replace(used, expired.read_bytes())
+    await tls.check()
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "of listener SSL: it has expired at" in warning.getMessage()
+    assert tls.expires < datetime.now(UTC)
 
 
 def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ _OF_CLIENTS = frozenset({
 _OF_ADDRESSES = frozenset({"connection_creation_rate"})
 _WHOLE = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
 _MAX_LONG = (1 << 63) - 1
+_ALMOST_WHOLE = 1e-6
+"""Kafka's tolerance: clients compute rates in floating point."""
 
 
 class Refusal(NamedTuple):
@@ -128,7 +130,7 @@ def _entity_problem(entity: Sequence[QuotaEntity]) -> str:
 def _value_problem(quota: QuotaValue) -> str:
     if not isfinite(quota.value) or not 0 < quota.value <= _MAX_LONG:
         return f"Quota {quota.key} must be greater than 0"
-    if quota.key in _WHOLE and quota.value != int(quota.value):
+    if quota.key in _WHOLE and abs(quota.value - round(quota.value)) > _ALMOST_WHOLE:
         return f"Quota {quota.key} must be a whole number"
     return ""
 

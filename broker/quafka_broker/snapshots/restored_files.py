@@ -184,10 +184,15 @@ class RestoredFiles:
 @contextmanager
 def _new(path: Path) -> Generator[BinaryIO]:
     """A new file, whose content, but not its name, is durable at the end of the block."""
-    with path.open("xb") as file:
+    with open(path, "xb", opener=_as_the_log) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def _as_the_log(path: str, flags: int) -> int:
+    """Open a file that other users of the machine may not read, like those of a log."""
+    return os.open(path, flags, 0o640)
 
 
 def _local(number: int, salt: int, length: int, rows: int) -> Piece:

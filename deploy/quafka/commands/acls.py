@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 from quafka.client import acls
 from quafka.client.acls import Acl, Filter
@@ -32,6 +33,22 @@ _CONSUMER = {
     Resource.GROUP: (Operation.READ,),
 }
 """What kafka-acls --producer and --consumer stand for."""
+
+_O = Operation
+_SUPPORTED = {
+    Resource.TOPIC: {
+        _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+    },
+    Resource.GROUP: {_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS},
+    Resource.CLUSTER: {
+        _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE,
+    },
+    Resource.TRANSACTIONAL_ID: {_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT},
+    Resource.USER: {_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS},
+}  # fmt: skip
+"""The operations that APIs ask for, by resource: a rule about another one has no effect."""
 
 Place = tuple[Resource, str, Pattern]
 Who = tuple[str, str, Permission]
@@ -101,6 +118,26 @@ def _operations(
     return list(dict.fromkeys(found))
 
 
+def _check_effect(who: Sequence[Who], chosen: Sequence[tuple[Place, Operation]]) -> None:
+    """Raise UsageError about a rule that would never apply, above all one that denies nothing."""
+    for _, host, _ in who:
+        if host != WILDCARD and not _is_address(host):
+            raise UsageError(f"{host!r} is not an IP address; rules have no names or networks")
+    for (kind, _, _), operation in chosen:
+        supported = _SUPPORTED[kind]
+        if operation not in supported and operation is not Operation.ALL:
+            names = ", ".join(each.name for each in sorted(supported))
+            raise UsageError(f"{operation.name} has no effect on a {kind.name}, only {names}")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 # --- list -------------------------------------------------------------------------------------
 
 
@@ -145,6 +182,7 @@ def _rules(options: argparse.Namespace) -> list[Acl]:
     if not who:
         raise UsageError("no principal given; use --allow-principal or --deny-principal")
     chosen = _operations(options, places) or [(place, Operation.ALL) for place in places]
+    _check_effect(who, chosen)
     return [
         Acl(kind.name, name, pattern.name, principal, host, operation.name, permission.name)
         for (kind, name, pattern), operation in chosen

@@ -284,12 +284,13 @@ def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayRespo
             "read the broker's log; it may hang, or have an older version",
         )
         return
-    report.ok(
-        "mesh",
+    path = (
         f"broker {broker.address}: round trip {broker.rtt_us / 1e3:.1f} ms, "
-        f"op {broker.op_us / 1e3:.1f} ms, datagrams of {broker.datagram_bytes} bytes, "
-        f"{broker.packets_lost} of {broker.packets_sent} packets lost",
+        f"op {broker.op_us / 1e3:.1f} ms, datagrams of {broker.datagram_bytes} bytes"
     )
+    if broker.packets_sent:  # only clients of the gateway's own org get the number
+        path += f", {broker.packets_lost} of {broker.packets_sent} packets lost"
+    report.ok("mesh", path)
     if 0 <= broker.datagram_bytes < _ETHERNET:
         report.warn(
             "mesh",

@@ -1,7 +1,8 @@
 """Java's .properties files and Kafka's sasl.jaas.config. Pure.
 
-`${env:NAME}`, `${file:PATH}` (a whole file) and `${file:PATH:KEY}` (a key of a properties file, as
-Kafka's FileConfigProvider reads it) refer to values that are stored elsewhere.
+`${env:NAME}`, `${file:PATH}` (a whole file), `${file:PATH:KEY}` (a key of a properties file, as
+Kafka's FileConfigProvider reads it) and `${dir:PATH:FILE}` (a file of a folder, as Kafka's
+DirectoryConfigProvider does) refer to values that are stored elsewhere.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ from typing import NamedTuple
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_REFERENCE = re.compile(r"\$\{(env|file):([^}:]+)(?::([^}]*))?\}")
+_REFERENCE = re.compile(r"\$\{(env|file|dir):([^}:]+)(?::([^}]*))?\}")
+# A login configuration is read by Java's StreamTokenizer, which knows comments and C's escapes.
+_SPACE = r"(?:\s|//[^\r\n]*|/\*(?:[^*]|\*(?!/))*\*/)"
 _OPTION = re.compile(
-    r"\s*([A-Za-z_][\w.]*)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;\"']+))"
+    rf"{_SPACE}*([A-Za-z_][\w.]*){_SPACE}*={_SPACE}*"
+    r"(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;\"']+))"
 )
-_HEAD = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)(?=[\s;])")
+_HEAD = re.compile(
+    rf"{_SPACE}*([\w.$]+){_SPACE}+(?:required|requisite|sufficient|optional)(?=[\s;/])",
+    re.IGNORECASE,
+)
+_END = re.compile(rf"{_SPACE}*;{_SPACE}*")
+_JAAS_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_JAAS_ESCAPES = {**_ESCAPES, "a": "\a", "b": "\b", "v": "\v"}
 
 
 def parse(text: str) -> dict[str, str]:
@@ -70,6 +80,10 @@ def expand(value: str, environment: Mapping[str, str], read: Callable[[str], str
             if key is not None or name not in environment:
                 raise ValueError(f"the variable {name} is not set")
             return environment[name]
+        if kind == "dir":
+            if not key:
+                raise ValueError(f"a file of the folder {name} is not named")
+            return read(f"{name}/{key}").rstrip("\r\n")
         if key is None:
             return read(name).rstrip("\r\n")
         values = parse(read(name))
@@ -100,9 +114,14 @@ def parse_jaas(text: str) -> Jaas:
     at = head.end()
     while (option := _OPTION.match(text, at)) is not None:
         quoted = option[2] if option[2] is not None else option[3]
-        options[option[1]] = option[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        options[option[1]] = option[4] if quoted is None else _JAAS_ESCAPE.sub(_escaped, quoted)
         at = option.end()
-    if text[at:].strip() != ";":
+    if _END.fullmatch(text, at) is None:
         after = f" after {list(options)[-1]}" if options else ""
         raise ValueError(f'its options are NAME="VALUE", and it ends in ";"{after}')
     return Jaas(head[1].rpartition(".")[2], options)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code, 8)) if code[0] in "01234567" else _JAAS_ESCAPES.get(code, code)

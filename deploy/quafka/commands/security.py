@@ -64,11 +64,14 @@ _KNOWN = frozenset(
 _IGNORED = frozenset(
     {
         "bootstrap.servers", "client.id", "ssl.protocol", "sasl.oauthbearer.method",
-        "sasl.login.callback.handler.class", "sasl.client.callback.handler.class",
-        "config.providers", "config.providers.env.class", "config.providers.file.class",
+        "sasl.client.callback.handler.class",
+        "config.providers", "ssl.provider", "ssl.secure.random.implementation",
+        "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
     }
 )  # fmt: skip
+_IGNORED_PREFIXES = ("config.providers.", "sasl.login.", "sasl.kerberos.")
 """Settings that such files also contain and that have no effect here."""
+_ABOUT_SECURITY = ("security.", "sasl.", "ssl.")
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _MODULES = {
     "PlainLoginModule": (PLAIN,),
@@ -95,7 +98,9 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Load
     values: dict[str, str] = {}
     warnings: list[str] = []
     if path is not None:
-        values = _from_file(path, environment)
+        values, others = _from_file(path, environment)
+        if others:
+            warnings.append(f"{path}: of no effect here: {', '.join(others)}")
         warnings += _too_open(path, values)
     jaas = _jaas(values, environment, path)
     values |= {key: environment[name] for name, key in VARIABLES.items() if environment.get(name)}
@@ -142,19 +147,18 @@ def _is_here(host: str) -> bool:
 # --- the file ---------------------------------------------------------------------------------
 
 
-def _from_file(path: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The file's settings, each by one name; references outside the JAAS config are replaced."""
+def _from_file(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, str], Sequence[str]]:
+    """The file's settings, each by one name, with references outside the JAAS config replaced;
+    and the names of settings that are not about security."""
     found: dict[str, str] = {}
+    others: list[str] = []
     for name, text in properties.parse(_read(path)).items():
-        if name in _IGNORED or name.startswith("config.providers."):
+        if name in _IGNORED or name.startswith(_IGNORED_PREFIXES):
             continue
         if name not in _KNOWN:
-            close = difflib.get_close_matches(name, _KNOWN, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise UsageError(
-                f"{path}: {name} is not a setting of the client commands; {hint}"
-                f"They are: {', '.join(sorted(_KNOWN))}"
-            )
+            _check_unknown(path, name)
+            others.append(name)
+            continue
         if name in _PEM_ONLY and text.upper() != "PEM":
             raise UsageError(
                 f"{path}: {name} must be PEM; convert the store with `keytool -exportcert -rfc` "
@@ -168,7 +172,19 @@ def _from_file(path: Path, environment: Mapping[str, str]) -> dict[str, str]:
     ):
         if found.get(store, "").endswith((".jks", ".p12", ".pfx")):
             raise UsageError(f"{path}: the {kind} must be PEM; convert it with keytool or openssl")
-    return found
+    return found, others
+
+
+def _check_unknown(path: Path, name: str) -> None:
+    """Raise UsageError about an unknown setting, unless it is one of Kafka's other clients."""
+    close = difflib.get_close_matches(name, _KNOWN, 1)
+    if not close and not name.startswith(_ABOUT_SECURITY):
+        return
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"{path}: {name} is not a setting of the client commands; {hint}"
+        f"They are: {', '.join(sorted(_KNOWN))}"
+    )
 
 
 def _expanded(path: Path, name: str, text: str, environment: Mapping[str, str]) -> str:

@@ -24,7 +24,6 @@ from quafka_proto.schema.quotas import (
     AlterClientQuotasResponse,
     AlterClientQuotasResponseEntryData,
     EntityData,
-    OpData,
 )
 from quafka_telemetry.slices import in_slices, listed
 
@@ -84,12 +83,14 @@ def _changes(request: AlterClientQuotasRequest) -> Generator[None, None, list[Qu
         for part in entry.entity:
             entity.append(QuotaEntity(part.entity_type, part.entity_name))
             yield
-        ops: dict[str, OpData] = {}
+        change = QuotaChange(entity, [], [])
+        changes.append(change)
         for op in entry.ops:
-            ops[op.key] = op
+            if op.remove:
+                change.removed.append(op.key)
+            else:
+                change.values.append(QuotaValue(op.key, op.value))
             yield
-        values = [QuotaValue(op.key, op.value) for op in ops.values() if not op.remove]
-        changes.append(QuotaChange(entity, values, [op.key for op in ops.values() if op.remove]))
         yield
     return changes
 

@@ -1,6 +1,7 @@
 """DescribeClientQuotas (key 48), versions 0-1: the quotas of the client's org that match a filter.
 
-A filter that has no meaning is answered INVALID_REQUEST, as in Kafka.
+A filter that has no meaning is answered INVALID_REQUEST, one by other types of entities
+UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -36,9 +37,7 @@ async def handle(
         parts = await listed((e.entity_type, e.match_type, e.match) for e in request.components)
         wanted = EntityFilter(parts, strict=request.strict)
     except FilterError as e:
-        return DescribeClientQuotasResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message=str(e), entries=None
-        )
+        return DescribeClientQuotasResponse(error_code=e.code, error_message=str(e), entries=None)
     entries: list[EntryData] = []
 
     def find() -> Generator[None, None, None]:

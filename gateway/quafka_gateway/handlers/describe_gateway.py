@@ -1,4 +1,9 @@
-"""DescribeGateway (key 20551, Quafka's own), versions 0-6: this gateway and its brokers."""
+"""DescribeGateway (key 20551, Quafka's own), versions 0-6: this gateway and its brokers.
+
+What concerns all orgs is for clients of the gateway's own: the packets of the mesh, which count
+everybody's requests, the scheduled snapshots, and the texts about a broker's problems, which name
+folders and buckets. The others learn that there is a problem.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ from quafka_telemetry.tracing import TraceContext
 from quafka_telemetry.version import version
 
 _ANSWER_SECONDS = 2.0
+_HIDDEN_PROBLEM = "it reports a problem; the cluster's operators can read which"
 
 
 async def handle(_: DescribeGatewayRequest, context: RequestContext) -> DescribeGatewayResponse:
@@ -41,6 +47,9 @@ async def handle(_: DescribeGatewayRequest, context: RequestContext) -> Describe
         brokers = await asyncio.gather(
             *(_broker(link, span.context) for link in context.tenant.cluster.links)
         )
+    if not context.sees_all_orgs:
+        for broker in brokers:
+            hide_other_orgs(broker)
     runs = await asyncio.to_thread(version)
     answer = DescribeGatewayResponse(
         server_time_ms=time.time_ns() // 1_000_000, version=runs, brokers=brokers
@@ -113,3 +122,10 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         found.packets_sent = counters.transport.packets_sent
         found.packets_lost = counters.transport.packets_lost
     return found
+
+
+def hide_other_orgs(broker: GatewayBroker) -> None:
+    """Leave out what concerns all orgs."""
+    broker.packets_sent = broker.packets_lost = 0
+    broker.problem = _HIDDEN_PROBLEM if broker.problem else ""
+    broker.snapshot_interval_ms, broker.snapshot_age_ms, broker.snapshot_problem = 0, -1, ""

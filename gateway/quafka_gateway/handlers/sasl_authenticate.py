@@ -1,6 +1,6 @@
-"""SaslAuthenticate (key 36), versions 0-2: ILLEGAL_SASL_STATE, at a listener without SASL.
+"""SaslAuthenticate (key 36), versions 0-2: ILLEGAL_SASL_STATE, where no login is under way.
 
-`edge/authentication.py` serves it at the others.
+`edge/authentication.py` serves it during a login.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-_NO_SASL = "clients do not log in here: this listener is PLAINTEXT"
+_NOT_NOW = "no login is under way: the client has logged in, or the listener does not use SASL"
 
 
 async def handle(
@@ -20,7 +20,7 @@ async def handle(
 ) -> SaslAuthenticateResponse:
     """Refuse without reading the credentials."""
     code = ErrorCode.ILLEGAL_SASL_STATE
-    return SaslAuthenticateResponse(error_code=code, error_message=_NO_SASL, auth_bytes=b"")
+    return SaslAuthenticateResponse(error_code=code, error_message=_NOT_NOW, auth_bytes=b"")
 
 
 API = Api(

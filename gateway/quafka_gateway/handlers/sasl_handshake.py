@@ -1,7 +1,7 @@
-"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, at a listener without SASL.
+"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, where no login can begin.
 
-`edge/authentication.py` serves it at the others. Tools send it whenever they show a cluster. A
-client gives up at an error code; it would retry a lost connection.
+`edge/authentication.py` serves it when a login begins. Tools send it whenever they show a cluster.
+A client gives up at an error code; it would retry a lost connection.
 """
 
 from __future__ import annotations

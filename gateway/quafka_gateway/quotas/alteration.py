@@ -23,6 +23,9 @@ def change_problem(change: QuotaChange) -> str:
     problem = _entity_problem(change.entity)
     if problem:
         return problem
+    keys = [*(value.key for value in change.values), *change.removed]
+    if len(set(keys)) < len(keys):
+        return "a quota of an entity can be changed once in a request"
     allowed = _ADDRESS_KEYS if change.entity[0].kind == IP else _CLIENT_KEYS
     for value in change.values:
         problem = _value_problem(value, allowed)

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from quafka_gateway.quotas.kinds import CLIENT_ID, IP, USER
 from quafka_gateway.security.directory import QuotaKey
+from quafka_proto.errors import ErrorCode
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 """Kafka's match types: one name, the default, any name and the default."""
 
 
 class FilterError(ValueError):
-    """The filter has no meaning; the message is for the client."""
+    """The filter has no meaning; the message and the code are for the client."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class EntityFilter:
@@ -44,6 +49,9 @@ class EntityFilter:
     def _add(self, kind: str, match_type: int, name: str | None) -> None:
         if not kind:
             raise FilterError("Invalid empty entity type.")
+        if kind not in (USER, CLIENT_ID, IP):
+            message = f"Custom entity type '{kind[:64]}' not supported"
+            raise FilterError(message, ErrorCode.UNSUPPORTED_VERSION)
         if kind in self._exact or kind in self._any:
             raise FilterError(
                 f"Entity type {kind[:64]} cannot appear more than once in the filter."

@@ -222,12 +222,20 @@ class AuditLog:
             if missing:
                 self._reported += missing
                 line = {**line, "dropped_before": missing}
-            text = json.dumps(line, ensure_ascii=False)
+            text = _one_line(line)
             handler.emit(logging.LogRecord("quafka.audit", logging.INFO, "", 0, text, None, None))
         handler.close()
 
 
 _LONGEST_USER = 256
+
+
+def _one_line(fields: dict[str, Any]) -> str:
+    """JSON that every reader takes for one line: U+2028 in a client's name ends a line for some."""
+    text = json.dumps(fields, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def outcome_of(errors: Collection[int]) -> str:

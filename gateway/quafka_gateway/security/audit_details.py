@@ -20,7 +20,10 @@ _MOST_ITEMS = 50
 _MOST_ERRORS = 50
 _MOST_LOOKED_AT = 1_000
 _LONGEST_TEXT = 256
-_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
+# Up to the last @: a password that is not escaped may contain / and @.
+_USER_OF_URL = re.compile(r"(?<=://)\S*(?=@)")
+_SECRET_CONFIG = re.compile(r"password|secret|token|credential|jaas|\.key$", re.IGNORECASE)
+_HIDDEN = "<hidden>"
 _NIL = bytes(16)
 _NOT_A_NAME = frozenset({"error_code", "error_message", "throttle_time_ms"})
 
@@ -49,6 +52,8 @@ def _fields(value: Struct, budget: _Budget) -> dict[str, Any]:
             found["more"] = True
             break
         found[name] = _shown(own, budget)
+        if name == "value" and own and _SECRET_CONFIG.search(getattr(value, "name", "")):
+            found[name] = _HIDDEN  # a config of Kafka's that has no meaning here, such as a key
         if isinstance(value, AclCreation | DeleteAclsFilter) and name in _WORDS:
             found[name] = _word(_WORDS[name], cast("int", own))
     return found
@@ -94,7 +99,7 @@ def _items(values: list[Any], budget: _Budget) -> list[Any]:
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, str):
-        text = _USER_OF_URL.sub("<hidden>", value)
+        text = _USER_OF_URL.sub(_HIDDEN, value)
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(cast("bytes", value))

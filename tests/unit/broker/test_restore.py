@@ -144,6 +144,7 @@ async def test_a_broker_starts_on_what_was_there(
     for number, (manifest, known) in enumerate(made):
         data = tmp_path / f"new{number}"
         assert (await restored(store, manifest, data, org)).faults == []
+        assert not any(each.stat().st_mode & 0o007 for each in (data / "wal").iterdir())
         await check(data, known, orgs)
         assert {topic.org for topic in manifest.topics if topic.org not in orgs} <= {OTHER_ORG}
 

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -53,6 +53,27 @@ def test_jaas() -> None:
     assert properties.parse_jaas(text) == ("ScramLoginModule", {
         "username": "a", "password": 'p"w;\\', "x": "1",
     })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('a.M REQUIRED x="1";', {"x": "1"}),
+        ('M required // who\n /* and * how */ x="//1" /**/ y=\'/*2*/\' ; // end', {
+            "x": "//1", "y": "/*2*/",
+        }),
+        ('M required x="a\\tb\\101\\4\\477\\q\\v";', {"x": "a\tbA\x04\x277q\v"}),
+        ("M required;", {}),
+    ],
+)  # fmt: skip
+def test_jaas_is_read_as_by_java(text: str, options: dict[str, str]) -> None:
+    assert properties.parse_jaas(text) == ("M", options)
+
+
+@given(st.text("M required\"'\\=;/*xX01\n ", max_size=60))
+def test_any_jaas_is_read_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        properties.parse_jaas(f"M required{text}")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +158,9 @@ def test_values_from_other_files_and_the_environment(tmp_path: Path) -> None:
         ("security.protocol=SSL\nssl.truststore.location=a.jks", "truststore must be PEM"),
         ("security.protocol=SSL\nssl.enabled.protocols=TLSv1.1", "'TLSv1.1' is not one of"),
         ("sasl.password=${env:NOT_SET}", "NOT_SET is not set"),
+        ("sasl.password=${dir:/run}", "a file of the folder /run is not named"),
+        ("secruity.protocol=SSL", "did you mean security.protocol"),
+        ("ssl.cipher.suites=X", "ssl.cipher.suites is not a setting"),
         ("sasl.password=${file:none}", "cannot read .*none: No such file"),
         ("sasl.jaas.config=x.Krb5LoginModule required;", "Krb5LoginModule is not supported"),
         (
@@ -151,6 +175,21 @@ def test_values_from_other_files_and_the_environment(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         security(tmp_path, text)
+
+
+def test_settings_of_other_clients_are_of_no_effect(tmp_path: Path) -> None:
+    text = (
+        "bootstrap.servers=a:1\nclient.dns.lookup=use_all_dns_ips\nacks=all\n"
+        "sasl.login.refresh.window.factor=0.8\nsecurity.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=${dir:secrets:a}\n"
+    )
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "a").write_text("hush\n")
+    found = load(written(tmp_path, text), {})
+    assert found.security.credentials is not None
+    assert found.security.credentials.password == "hush"
+    (warning,) = found.warnings
+    assert warning.endswith("of no effect here: client.dns.lookup, acks")
 
 
 def test_a_file_that_others_can_read_is_warned_about(tmp_path: Path) -> None:

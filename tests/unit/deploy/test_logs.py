@@ -25,7 +25,9 @@ def test_a_console_line_has_time_level_name_and_message(capsys: pytest.CaptureFi
     assert line.split(maxsplit=1)[1] == "info     mesh: peer ab refused\n"
 
 
-@pytest.mark.parametrize("hostile", ["a\nb", "a\r\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x00b"])
+@pytest.mark.parametrize(
+    "hostile", ["a\nb", "a\r\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x00b", "a\u202eb"]
+)
 def test_nobody_can_forge_a_line_or_colours(
     capsys: pytest.CaptureFixture[str], hostile: str
 ) -> None:

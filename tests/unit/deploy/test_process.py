@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,15 @@ class Running:
         )
         os.close(ready_end)
         os.close(lifeline_end)
-        with os.fdopen(ready) as lines:
-            self.ready = lines.readline()
+        self._ready = ready
+        if how not in ("starts-slowly", "recovers"):
+            assert self.ready is not None, "it is up, or has ended"
+
+    @cached_property
+    def ready(self) -> str:
+        """The ready report; empty if the program has ended before."""
+        with os.fdopen(self._ready) as lines:
+            return lines.readline()
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -85,6 +93,23 @@ def test_a_program_that_cannot_start_says_one_sentence_and_exits_1(running: Runn
     assert running.ready == ""
     code, _, err = running.ended()
     assert (code, err) == (1, "quafka: the disk is made of cheese\n")
+
+
+@how("starts-slowly")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cuts_a_start_short(running: Running, number: int) -> None:
+    running.until_printed("starting")
+    running.signal(number)
+    assert running.ended() == (0, "closing\nclosed\n", "")
+    assert running.ready == ""
+
+
+@how("recovers")
+def test_a_recovery_ends_before_the_program_does(running: Running) -> None:
+    running.until_printed("starting")
+    running.signal(signal.SIGTERM)
+    assert running.ended() == (0, "closing\nclosed\n", "")
+    assert running.ready
 
 
 @how("hangs")

@@ -19,6 +19,9 @@ class Tiny:
     async def start(self) -> None:
         if self._how == "refuses":
             raise StartupError("the disk is made of cheese")
+        if self._how in ("starts-slowly", "recovers"):
+            print("starting", flush=True)
+            await asyncio.sleep(0.5 if self._how == "recovers" else 60)
         if self._how == "loop-error":
             asyncio.get_running_loop().call_soon(int, "cheese")
 
@@ -37,7 +40,7 @@ def main(how: str, *fds: str) -> int:
     ready, lifeline = (int(fd) if fd else None for fd in fds)
     # Keeps the test of the drain deadline short.
     process._DRAIN_SECONDS = 0.3
-    return process.run(Tiny(how), Tracer(), ready, lifeline)
+    return process.run(Tiny(how), Tracer(), ready, lifeline, keeps_state=how == "recovers")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.acls import AclCreation, CreateAclsRequest
 from quafka_proto.schema.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -105,6 +108,21 @@ async def test_a_line_says_who_did_what_from_where_and_how_it_ended(
     assert audit.lines == 5
 
 
+async def test_no_name_ends_a_line_or_turns_its_direction(
+    tmp_path: Path, session: ClientSession
+) -> None:
+    path = tmp_path / "audit.log"
+    audit = open_audit_log(str(path), authenticates=False)
+    names = ["\n", "\u2028", "\u2029", "\x85", "\x7f", "\u202e", "\U000e0001", '"', "\\", "ü"]
+    for name in names:
+        act(audit, session, name)
+    audit.close()
+    assert [each["request"]["topics"][0]["name"] for each in lines(path)] == names
+    text = path.read_text()
+    assert text.replace("\n", "").isprintable()
+    assert "ü" in text
+
+
 async def test_a_renamed_file_is_begun_anew(tmp_path: Path, session: ClientSession) -> None:
     path, old = tmp_path / "audit.log", tmp_path / "audit.log.1"
     audit = open_audit_log(str(path), authenticates=True)
@@ -167,6 +185,16 @@ def test_secrets_are_left_out() -> None:
     resource = IncrementalAlterConfigsResource(resource_name="t", configs=[config])
     shown = request_fields(IncrementalAlterConfigsRequest(resources=[resource]))
     assert "p4ss" not in json.dumps(shown)
+    for name, value in (
+        ("listener.name.x.sasl.jaas.config", "p4ss"), ("ssl.keystore.PASSWORD", "p4ss"),
+        ("ssl.keystore.key", "p4ss"), ("quafka.source", "redis://u:a/p4ss@p4ss@h:1/0"),
+        ("quafka.source", "redis://u:a://p4ss@h:1/0"),
+    ):  # fmt: skip
+        configs = [AlterableConfig(name=name, value=value)]
+        altered = AlterConfigsResource(resource_name="0", configs=configs)
+        shown = request_fields(AlterConfigsRequest(resources=[altered]))
+        assert "p4ss" not in json.dumps(shown)
+        assert name in json.dumps(shown)
 
 
 def test_rules_are_in_words() -> None:

@@ -55,6 +55,13 @@ def test_what_is_no_rule_is_refused(rules: str) -> None:
         parse_rules(rules)
 
 
+@pytest.mark.parametrize("pattern", [r"CN=\w*", r"CN=\d\w", r"CN=.\s.", r"(?i:CN=\u00c4x)"])
+def test_classes_and_cases_are_of_ascii_as_in_java(pattern: str) -> None:
+    for name in ("CN=\u00e4x", "CN=\u0663x", "CN=a\u2003x"):
+        with pytest.raises(NoRuleError):
+            principal_name(parse_rules(f"RULE:^{pattern}$/x/"), name)
+
+
 def test_a_name_without_a_rule_has_no_principal() -> None:
     with pytest.raises(NoRuleError, match="no rule"):
         principal_name(parse_rules("RULE:^UID=(.*)$/$1/"), DUKE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -49,6 +49,7 @@ class TlsContext:
             self.context, self.expires = _load(settings)
         except (OSError, ValueError) as e:
             raise StartupError(f"listener {self._name}: {e}") from e
+        self._warn_of_its_end()
 
     def peer_name(self, tls: ssl.SSLObject) -> str:
         """Return the principal's name of a client after its handshake; "": it has no certificate.
@@ -82,6 +83,14 @@ class TlsContext:
             log.info(
                 "listener %s has a new certificate, which expires at %s", self._name, self.expires
             )
+            self._warn_of_its_end()
+
+    def _warn_of_its_end(self) -> None:
+        if self.expires <= datetime.now(UTC):
+            log.warning(
+                "clients refuse the certificate of listener %s: it has expired at %s",
+                self._name, self.expires,
+            )  # fmt: skip
 
 
 def _files(settings: TlsSettings) -> tuple[Path, ...]:

@@ -29,6 +29,8 @@ _endings = LimitedLog(log)
 FAILURES = ("not_tls", "handshake", "certificate", "name", "timeout", "internal")
 """Why handshakes fail, in few words, for metrics."""
 _THREADS = 2
+_READ_SECONDS = 0.1
+"""How long a refused client's bytes are read and dropped, so that it reads why it is refused."""
 _received = memoryview(bytearray(16 << 10))
 """Shared by all connections: a turn fills and empties it."""
 
@@ -95,6 +97,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._port = 0
         self._serial = 0
         self._over = False
+        self._end: asyncio.TimerHandle | None = None
 
     # --- asyncio.BufferedProtocol -----------------------------------------------------------
 
@@ -132,6 +135,8 @@ class TlsHandshake(asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         self._over = True
         self._deadline.cancel()
+        if self._end is not None:
+            self._end.cancel()
         self._handshakes.end(self, self._host, self._serial)
 
     # --- the handshake ----------------------------------------------------------------------
@@ -151,11 +156,12 @@ class TlsHandshake(asyncio.BufferedProtocol):
     def _stepped(self, step: asyncio.Future[str | None]) -> None:
         if self._over or step.cancelled():
             return
-        if self._outgoing.pending:
+        answers = self._outgoing.pending
+        if answers:
             self._socket.write(self._outgoing.read())  # an alert, if the step has failed
         error = step.exception()
         if error is not None:
-            self._fail(*_described(error))
+            self._fail(*_described(error), alerted=bool(answers))
             return
         name = step.result()
         if name is None:
@@ -192,12 +198,21 @@ class TlsHandshake(asyncio.BufferedProtocol):
             self._over = True
         self._socket.abort()
 
-    def _fail(self, reason: str, kind: str) -> None:
-        """Close after the alert is sent; the deadline holds for that, too."""
+    def _fail(self, reason: str, kind: str, *, alerted: bool = False) -> None:
+        """Close, after an alert a moment later; the deadline holds for that, too.
+
+        In TLS 1.3 a client sends requests before it learns that its certificate is refused. A close
+        with unread bytes would reset the connection, and the alert would be lost: Kafka's clients
+        would try again instead of reporting it.
+        """
         self._handshakes.failed[kind] += 1
         self._log(reason)
         self._over = True
-        self._socket.close()
+        if not alerted:
+            self._socket.close()
+            return
+        self._socket.resume_reading()
+        self._end = asyncio.get_running_loop().call_later(_READ_SECONDS, self._socket.close)
 
     def _log(self, reason: str) -> None:
         _endings.warning(reason, "closing %s:%d: %s", self._host, self._port, reason)

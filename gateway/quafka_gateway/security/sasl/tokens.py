@@ -6,17 +6,36 @@ the secret of a signature.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
-from joserfc import jwt
-from joserfc.errors import InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import Key, KeySet
+from joserfc.jws import JWSRegistry
 
 from quafka_gateway.security.sasl.mechanism import AuthenticationError
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+_MOST_TRIES = 8
+"""Keys that are tried for a token that names none; each costs up to 0.1 ms."""
+
+
+class _Registry(JWSRegistry):
+    """Ignores parameters of the header that it does not know, but those of `crit` (RFC 7515, 4).
+
+    Some issuers add their own, or a chain of certificates.
+    """
+
+    max_header_length = 8 << 10
+
+
+_REGISTRY = _Registry(algorithms=ALGORITHMS, strict_check_header=False)
 
 
 class UnknownKeyError(AuthenticationError):
@@ -58,9 +77,7 @@ class TokenRules:
             AuthenticationError: the token is not valid.
         """
         try:
-            claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
-        except InvalidKeyIdError as e:
-            raise UnknownKeyError("the token is signed with an unknown key") from e
+            claims = _verified(token, keys)
         except (JoseError, ValueError, TypeError, KeyError, RecursionError) as e:
             raise AuthenticationError(f"the token is not valid: {type(e).__name__}") from e
         expires_at = self._check_time(claims, now)
@@ -84,6 +101,38 @@ class TokenRules:
             if begins is not None and begins - self.skew > now:
                 raise AuthenticationError("the token is not valid yet")
         return expires_at
+
+
+def _verified(token: str, keys: KeySet) -> dict[str, Any]:
+    """The claims of a token that one of the keys has signed. Raises AuthenticationError, or one of
+    the library's errors."""
+    signed = jws.extract_compact(token.encode(), registry=_REGISTRY)
+    header = signed.headers()
+    _REGISTRY.check_header(header)
+    kid = header.get("kid")
+    for key in islice(_candidates(keys, kid, header["alg"]), _MOST_TRIES):
+        if jws.validate_compact(signed, key, registry=_REGISTRY):
+            claims = json.loads(signed.payload or b"")
+            if not isinstance(claims, dict):
+                raise AuthenticationError("the token's claims are not an object")
+            return cast("dict[str, Any]", claims)
+    if any(each.kid == kid for each in keys):
+        raise AuthenticationError("the token is not valid: its signature is wrong")
+    raise UnknownKeyError("the token is signed with an unknown key")
+
+
+def _candidates(keys: KeySet, kid: str | None, algorithm: str) -> Iterator[Key]:
+    """The keys that may have signed a token: that of its `kid`; without one, all of its algorithm.
+
+    A key without a `kid` may have any; the library names it by its thumbprint.
+    """
+    named = [each for each in keys if each.kid == kid]
+    for key in named or [each for each in keys if kid is None or each.kid == each.thumbprint()]:
+        with suppress(JoseError):
+            key.check_use("sig")
+            key.check_alg(algorithm)
+            _REGISTRY.get_alg(algorithm).check_key(key)
+            yield key
 
 
 def _time(claims: dict[str, Any], name: str) -> float | None:

@@ -6,10 +6,12 @@ from math import inf, nan
 
 import pytest
 
+from quafka_broker.security.checks import quota_refusal
 from quafka_gateway.quotas.alteration import change_problem
 from quafka_gateway.quotas.filters import ANY, DEFAULT, EXACT, EntityFilter, FilterError
 from quafka_gateway.security.directory import QuotaKey
 from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+from quafka_proto.errors import ErrorCode
 
 USER, CLIENT, ADDRESS = (
     QuotaEntity("user", "alice"), QuotaEntity("client-id", None), QuotaEntity("ip", "192.0.2.1"),
@@ -27,12 +29,14 @@ def problem(entity: list[QuotaEntity], key: str = "producer_byte_rate", value: f
         ([CLIENT], "consumer_byte_rate", 1),
         ([CLIENT, USER], "request_percentage", 0.5),
         ([USER], "controller_mutation_rate", 0.01),
+        ([USER], "producer_byte_rate", 10.0000001),
         ([ADDRESS], "connection_creation_rate", 10),
         ([QuotaEntity("ip", None)], "connection_creation_rate", 10),
     ],
 )
 def test_good_changes(entity: list[QuotaEntity], key: str, value: float) -> None:
     assert problem(entity, key, value) == ""
+    assert quota_refusal(QuotaChange(entity, [QuotaValue(key, value)], [])) is None
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,12 @@ def test_refused_changes(entity: list[QuotaEntity], key: str, value: float) -> N
 def test_removing_needs_a_known_key_too() -> None:
     assert change_problem(QuotaChange([USER], [], ["producer_byte_rate"])) == ""
     assert change_problem(QuotaChange([USER], [], ["no_such_key"]))
+
+
+def test_a_quota_cannot_be_changed_twice_at_once() -> None:
+    key = "producer_byte_rate"
+    assert change_problem(QuotaChange([USER], [QuotaValue(key, 1), QuotaValue(key, 2)], []))
+    assert change_problem(QuotaChange([USER], [QuotaValue(key, 1)], [key]))
 
 
 BOTH: QuotaKey = (("client-id", "app"), ("user", "alice"))
@@ -108,3 +118,9 @@ def test_filters(parts: Parts, strict: bool, found: tuple[QuotaKey, ...]) -> Non
 def test_filters_without_a_meaning(parts: Parts) -> None:
     with pytest.raises(FilterError):
         EntityFilter(parts, strict=False)
+
+
+def test_other_types_of_entities_are_an_error_of_their_own() -> None:
+    with pytest.raises(FilterError) as raised:
+        EntityFilter([("group", ANY, None)], strict=False)
+    assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION

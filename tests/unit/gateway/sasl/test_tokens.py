@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from joserfc import jwt
-from joserfc.jwk import OctKey
+from joserfc.jwk import KeySet, OctKey
+from joserfc.jws import JWSRegistry
 
 from quafka_gateway.sasl_settings import parse_keys_url
 from quafka_gateway.security.sasl import key_set
@@ -111,8 +112,44 @@ def test_forged_tokens() -> None:
 
 
 def test_an_unknown_key_is_an_error_of_its_own() -> None:
-    with pytest.raises(UnknownKeyError):
-        check(Issuer("new").token())
+    new = Issuer("new")
+    for header in ({"kid": "new"}, {}):
+        with pytest.raises(UnknownKeyError):
+            check(_signed(new, header))
+
+
+def test_a_header_may_have_parameters_of_the_issuer() -> None:
+    header = {"pi.atm": "5", "nonce": "n", "x5c": ["MII" * 800], "typ": "at+jwt"}
+    assert check(_signed(ISSUER, header | {"kid": "one"})) == ("alice", "acme")
+
+
+def _signed(issuer: Issuer, header: dict[str, Any]) -> str:
+    claims = {"sub": "alice", "aud": "kafka", "iss": "us", "org": "acme", "exp": time.time() + 60}
+    registry = JWSRegistry(algorithms=[issuer.algorithm], strict_check_header=False)
+    registry.max_header_length = 1 << 20
+    return jwt.encode({"alg": issuer.algorithm, **header}, claims, issuer.key, registry=registry)
+
+
+def test_tokens_and_keys_without_a_kid() -> None:
+    issuers = [Issuer("a"), Issuer("b"), Issuer("c", "EC")]
+    every = KeySet([key for issuer in issuers for key in issuer.keys])
+    unnamed = parse_keys("file:/x", json.dumps({"keys": [
+        {name: value for name, value in issuer.public.items() if name != "kid"}
+        for issuer in issuers
+    ]}).encode())  # fmt: skip
+    now = time.time()
+    for issuer in issuers:
+        assert RULES.check(_signed(issuer, {}), every, now).name == "alice"
+        for header in ({}, {"kid": issuer.kid}):
+            assert RULES.check(_signed(issuer, header), unnamed, now).name == "alice"
+    with pytest.raises(AuthenticationError, match="signature is wrong"):
+        RULES.check(_signed(issuers[0], {"kid": "b"}), every, now)
+    encrypting = parse_keys("file:/x", json.dumps({"keys": [
+        issuers[0].public | {"use": "enc"}, issuers[1].public | {"alg": "PS256"},
+    ]}).encode())  # fmt: skip
+    for issuer in issuers[:2]:
+        with pytest.raises(AuthenticationError):
+            RULES.check(_signed(issuer, {}), encrypting, now)
 
 
 # --- keys -----------------------------------------------------------------------------------
