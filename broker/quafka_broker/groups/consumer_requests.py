@@ -129,6 +129,20 @@ class ConsumerRequests:
             return entry.is_empty
         return entry.group.is_empty and not entry.group.has_pending_members()
 
+    async def create(self, org: int, name: str) -> ConsumerGroup:
+        """A group without members: found, or created durably; else the error."""
+        key = (org, name)
+        found = self._group_of(key, ConsumerHeartbeat(name, "", JOIN))
+        if isinstance(found, ConsumerHeartbeatResp):
+            return ConsumerGroup(name, found.error_code, found.error)
+        if found.member_count:
+            text = f"The group {name} is not empty."
+            return ConsumerGroup(name, ErrorCode.NON_EMPTY_GROUP, text)
+        found.store_own()
+        stored = await found.all_stored()
+        self._host.drop_if_empty(key)
+        return ConsumerGroup(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
     async def describe(self, org: int, name: str) -> ConsumerGroup:
         """A group and its members; the error of a group of another kind is Kafka's."""
         entry = self._host.find(org, name)

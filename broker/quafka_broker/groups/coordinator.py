@@ -242,7 +242,7 @@ class Coordinator:
         key = (org, name)
         entry = self._table.entries.get(key)
         if entry is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
+            return ErrorCode.GROUP_ID_NOT_FOUND
         group = entry.group
         error = group.begin_deletion()
         if error:

@@ -48,7 +48,7 @@ from quafka_proto.errors import ErrorCode, Malformed
 async def join(host: Host, group: ServedConsumerGroup, key: Key, op: JoinGroup) -> JoinGroupResp:
     """Serve a JoinGroup; answered when what it changes is durable."""
     subscription = _subscription(op)
-    if subscription is None:
+    if subscription is None or not _has_common_protocol(group, op):
         return JoinGroupResp(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, op.member_id)
     member_id = op.member_id
     if not member_id:
@@ -79,6 +79,16 @@ def _subscription(op: JoinGroup) -> Subscription | None:
         return subscription_of(op.protocols[0].metadata)
     except Malformed:
         return None
+
+
+def _has_common_protocol(group: ServedConsumerGroup, op: JoinGroup) -> bool:
+    """Whether all other classic members have a protocol of a JoinGroup: a downgrade needs one."""
+    common = {each.name for each in op.protocols}
+    own = (op.member_id, group.core.instance_owner(op.instance_id))
+    for member in group.core.members.values():
+        if member.classic is not None and member.id not in own:
+            common.intersection_update(name for name, _ in member.classic.protocols)
+    return bool(common)
 
 
 def _beat(
