@@ -18,6 +18,7 @@ from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.classic.members import Member as OldMember
 from quafka_broker.groups.classic.members import new_member_id
 from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.subscription import owned_by
 from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.beat import JOIN, Beat
 from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
@@ -102,10 +103,12 @@ def _beat(
     epoch, owned = JOIN, {}
     if member is not None:
         epoch = member.epoch
+        # After a restart, the group may know topics of other brokers that the coordinator does not.
+        topics = {**known, **group.core.subscriptions.topics}
         owned = {
             topic.id: partitions
             for name, partitions in subscription.owned.items()
-            if (topic := known.get(name)) is not None
+            if (topic := topics.get(name)) is not None
         }
     return Beat(
         member_id,
@@ -170,8 +173,21 @@ def leave(group: ServedConsumerGroup, leavers: Iterable[Leaver]) -> list[ErrorCo
 # --- groups that become one of the other kind -------------------------------------------------
 
 
+def topics_to_know(host: Host, old: ClassicGroup) -> set[str]:
+    """The topics of which members have partitions: an upgrade needs to know them.
+
+    Members would keep partitions of a topic that the group does not know, and others get them too.
+    """
+    if not host.limits.may_upgrade or old.protocol_type != CONSUMER:
+        return set()
+    return {topic for topic, _ in owned_by(old.members)}
+
+
 def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | None:
-    """Make a group of the consumer protocol of a classic one; None where that cannot be done."""
+    """Make a group of the consumer protocol of a classic one; None where that cannot be done.
+
+    What there is of `topics_to_know` must be known.
+    """
     if not host.limits.may_upgrade or old.protocol_type != CONSUMER:
         return None
     epoch = max(1, old.generation)

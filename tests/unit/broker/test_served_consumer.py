@@ -326,6 +326,36 @@ async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
         assert [each.id for each in entry.group.every_member()] == [old.member_id]
 
 
+async def test_a_group_moves_only_when_the_topics_of_its_members_are_known() -> None:
+    """Otherwise a consumer would get partitions of another broker's topic that a member has."""
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        state.groups.limits = GroupLimits(initial_delay=0)
+        old = await groups.join(state, context(), classic_join())
+        shares = [Assignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        sync = SyncGroup("g", old.generation, old.member_id, "", shares)
+        assert not (await groups.sync(state, context(), sync)).error_code
+        join = replace(JOIN, member_id="new", topics=["t", "u"], is_whole=False)
+        assert (await beat(state, join)).asks == ["t", "u"]
+        refused = await beat(state, join, known=[])
+        assert refused.error_code == E.COORDINATOR_LOAD_IN_PROGRESS, "its broker is unavailable"
+        known = [KnownTopic("t", b"t" * 16, 4), KnownTopic("u", b"u" * 16, 1)]
+        answer = await beat(state, join, known=known)
+        assert [part.topic_id for part in answer.assignment or []] == [b"u" * 16]
+        found = {each.member_id: each for each in (await described(state)).members or []}
+        assert [part.partitions for part in found[old.member_id].assignment] == [[0, 1, 2, 3]]
+        still = classic_join(old.member_id, {"t": [0, 1, 2, 3]})
+        assert not (await groups.join(state, context(), still)).error_code
+    async with running_state(disk) as state:
+        # The group knows the topic after a restart, though the coordinator does not: the member
+        # still has all of its partitions.
+        assert not (await groups.join(state, context(), still)).error_code
+        epoch = (await described(state)).epoch
+        answer = await beat(state, idle("new", epoch), is_whole=False, known=known)
+        held = {part.topic_id for part in answer.assignment or []}
+        assert held <= {b"u" * 16}
+
+
 async def test_classic_members_of_a_group_have_a_protocol_in_common() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 4)
