@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.group_admin import DeleteGroupsRequest, DeleteGroupsResponse
 from quafka_proto.schema.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -16,6 +17,10 @@ from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
+)
+from quafka_proto.schema.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
 )
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, produce
@@ -38,11 +43,13 @@ def _described(client: RawClient, group: str = GROUP) -> list[tuple[int, int]] |
     return [(part.start_offset, part.lag) for part in parts]
 
 
-def _altered(client: RawClient, start: int) -> list[int]:
+def _altered(
+    client: RawClient, start: int, topic_name: str = TOPIC, group: str = GROUP
+) -> list[int]:
     """The error code of the group, and that of the partition if the group has none."""
     part = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start)
-    topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[part])
-    request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+    topic = AlterShareGroupOffsetsRequestTopic(topic_name=topic_name, partitions=[part])
+    request = AlterShareGroupOffsetsRequest(group_id=group, topics=[topic])
     answer = client.call(request, AlterShareGroupOffsetsResponse, 0)
     return [answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)]
 
@@ -75,8 +82,8 @@ async def _read(address: tuple[str, int], client: RawClient, *new: bytes) -> int
 def test_they_are_described_altered_and_deleted(shared_cluster: Cluster) -> None:
     with RawClient(shared_cluster.address) as client:
         create_topic(client, TOPIC)
-        assert _described(client) == ErrorCode.GROUP_ID_NOT_FOUND
-        assert _altered(client, 0) == [ErrorCode.GROUP_ID_NOT_FOUND]
+        assert _described(client) == []
+        assert _deleted(client) == [ErrorCode.GROUP_ID_NOT_FOUND]
         produce(client, TOPIC, b"before the group")
         assert asyncio.run(_read(shared_cluster.address, client, b"1", b"2", b"3")) == 3
         assert _described(client) == [(4, 0)]
@@ -85,3 +92,23 @@ def test_they_are_described_altered_and_deleted(shared_cluster: Cluster) -> None
         assert asyncio.run(_read(shared_cluster.address, client)) == 4
         assert _deleted(client) == [0, 0]
         assert _described(client) == []
+        assert _deleted(client) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_offsets_that_are_altered_create_the_group(shared_cluster: Cluster) -> None:
+    """`kafka-share-groups.sh --reset-offsets` before the group has its first member."""
+    with RawClient(shared_cluster.address) as client:
+        topic, group = "share-offsets-first", "share-offsets-first"
+        create_topic(client, topic)
+        produce(client, topic, b"1", b"2", b"3")
+        assert _altered(client, 1, topic, group) == [0, 0]
+        assert _described(client, group) == [(1, 2)]
+        (found,) = client.call(
+            ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse, 1
+        ).groups
+        assert (found.error_code, found.group_state, found.members) == (0, "Empty", [])
+        (deleted,) = client.call(
+            DeleteGroupsRequest(groups_names=[group, group]), DeleteGroupsResponse, 2
+        ).results
+        assert deleted.error_code == 0
+        assert _described(client, group) == []

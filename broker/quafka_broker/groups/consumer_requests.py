@@ -11,7 +11,7 @@ from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW
 from quafka_broker.groups.group import Kind
 from quafka_broker.groups.heartbeat_ops import response
 from quafka_broker.groups.host import Host, now
-from quafka_broker.groups.migration import upgrade
+from quafka_broker.groups.migration import topics_to_know, upgrade
 from quafka_broker.groups.pace import Pace
 from quafka_broker.groups.served_consumer import News, ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
@@ -111,6 +111,9 @@ class ConsumerRequests:
             return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if entry is not None and not self._may_take_over(entry):
             if isinstance(group, ClassicGroup) and self._kind is Kind.CONSUMER:
+                asks = self._asks_before_upgrade(key, group, op)
+                if asks is not None:
+                    return asks
                 upgraded = upgrade(self._host, key, group)
                 if upgraded is not None:
                     return upgraded
@@ -120,6 +123,24 @@ class ConsumerRequests:
         assert isinstance(made, ServedConsumerGroup)
         return made
 
+    def _asks_before_upgrade(
+        self, key: Key, group: ClassicGroup, op: ConsumerHeartbeat
+    ) -> ConsumerHeartbeatResp | None:
+        """The topics that must be known before a group is upgraded; None: they are."""
+        topics, org = self._host.topics, key[0]
+        names = topics_to_know(self._host, group)
+        unknown = names.difference(topics.find(org, names, is_whole=op.is_whole))
+        if not unknown:
+            return None
+        more = topics.unsure(org, op.topics or (), now())[0]
+        if op.known is None:
+            return ConsumerHeartbeatResp(asks=sorted(unknown.union(more)))
+        topics.learn(org, unknown.union(more), op.known, now())
+        if unknown <= topics.find(org, unknown).keys():
+            return None
+        text = "Topics of the group's members are at brokers that are not available."
+        return ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
+
     def _may_take_over(self, entry: GroupEntry) -> bool:
         """Whether the group may become one of this kind.
 
@@ -128,6 +149,20 @@ class ConsumerRequests:
         if Kind.SHARE in (self._kind, entry.group.kind):
             return entry.is_empty
         return entry.group.is_empty and not entry.group.has_pending_members()
+
+    async def create(self, org: int, name: str) -> ConsumerGroup:
+        """A group without members: found, or created durably; else the error."""
+        key = (org, name)
+        found = self._group_of(key, ConsumerHeartbeat(name, "", JOIN))
+        if isinstance(found, ConsumerHeartbeatResp):
+            return ConsumerGroup(name, found.error_code, found.error)
+        if found.member_count:
+            text = f"The group {name} is not empty."
+            return ConsumerGroup(name, ErrorCode.NON_EMPTY_GROUP, text)
+        found.store_own()
+        stored = await found.all_stored()
+        self._host.drop_if_empty(key)
+        return ConsumerGroup(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def describe(self, org: int, name: str) -> ConsumerGroup:
         """A group and its members; the error of a group of another kind is Kafka's."""

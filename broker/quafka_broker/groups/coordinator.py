@@ -35,6 +35,7 @@ from quafka_broker.groups.topic_news import TopicNews
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.log import Log
+from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
@@ -221,7 +222,8 @@ class Coordinator:
             if not op.group:
                 return ErrorCode.INVALID_GROUP_ID
             if op.generation >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
+                knows = isinstance(op, CommitOffsets) and op.knows_member_epochs
+                return ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION
             return ErrorCode.NONE if self.may_make(org) else ErrorCode.POLICY_VIOLATION
         return entry.group.may_commit(op, now())
 
@@ -242,7 +244,7 @@ class Coordinator:
         key = (org, name)
         entry = self._table.entries.get(key)
         if entry is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
+            return ErrorCode.GROUP_ID_NOT_FOUND
         group = entry.group
         error = group.begin_deletion()
         if error:

@@ -18,6 +18,7 @@ from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.classic.members import Member as OldMember
 from quafka_broker.groups.classic.members import new_member_id
 from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.subscription import owned_by
 from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.beat import JOIN, Beat
 from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
@@ -48,7 +49,7 @@ from quafka_proto.errors import ErrorCode, Malformed
 async def join(host: Host, group: ServedConsumerGroup, key: Key, op: JoinGroup) -> JoinGroupResp:
     """Serve a JoinGroup; answered when its changes are durable."""
     subscription = _subscription(op)
-    if subscription is None:
+    if subscription is None or not _has_common_protocol(group, op):
         return JoinGroupResp(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, op.member_id)
     member_id = op.member_id
     if not member_id:
@@ -81,6 +82,16 @@ def _subscription(op: JoinGroup) -> Subscription | None:
         return None
 
 
+def _has_common_protocol(group: ServedConsumerGroup, op: JoinGroup) -> bool:
+    """Whether all other classic members have a protocol of a JoinGroup: a downgrade needs one."""
+    common = {each.name for each in op.protocols}
+    own = (op.member_id, group.core.instance_owner(op.instance_id))
+    for member in group.core.members.values():
+        if member.classic is not None and member.id not in own:
+            common.intersection_update(name for name, _ in member.classic.protocols)
+    return bool(common)
+
+
 def _beat(
     group: ServedConsumerGroup,
     op: JoinGroup,
@@ -92,10 +103,12 @@ def _beat(
     epoch, owned = JOIN, {}
     if member is not None:
         epoch = member.epoch
+        # After a restart, the group may know topics of other brokers that the coordinator does not.
+        topics = {**known, **group.core.subscriptions.topics}
         owned = {
             topic.id: partitions
             for name, partitions in subscription.owned.items()
-            if (topic := known.get(name)) is not None
+            if (topic := topics.get(name)) is not None
         }
     return Beat(
         member_id,
@@ -160,8 +173,21 @@ def leave(group: ServedConsumerGroup, leavers: Iterable[Leaver]) -> list[ErrorCo
 # --- groups that become one of the other kind -------------------------------------------------
 
 
+def topics_to_know(host: Host, old: ClassicGroup) -> set[str]:
+    """The topics of which members have partitions: an upgrade needs to know them.
+
+    Members would keep partitions of a topic that the group does not know, and others get them too.
+    """
+    if not host.limits.may_upgrade or old.protocol_type != CONSUMER:
+        return set()
+    return {topic for topic, _ in owned_by(old.members)}
+
+
 def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | None:
-    """Convert a classic group to the consumer protocol; None if that is impossible."""
+    """Convert a classic group to the consumer protocol; None if that is impossible.
+
+    The group must know those of `topics_to_know` that exist.
+    """
     if not host.limits.may_upgrade or old.protocol_type != CONSUMER:
         return None
     epoch = max(1, old.generation)

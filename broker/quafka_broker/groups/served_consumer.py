@@ -311,6 +311,12 @@ class ServedConsumerGroup:
         if self.core.has_changes:
             self._append(self.core.take_change())
 
+    def store_own(self) -> None:
+        """Send the group itself to the log, unless that was done: it has no members yet."""
+        self.store()
+        if not self._has_own:
+            self._append(GroupChange())
+
     def _append(self, change: GroupChange, *, counts: bool = True) -> None:
         """Send a change to the log, and count its bytes unless the caller does."""
         if change.own is None and not self._has_own:

@@ -58,5 +58,5 @@ class ServedShareGroup(ServedConsumerGroup):
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
-        """See Group. There is nothing to fetch."""
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        """See Group. There are none, which is no error, as in Kafka."""
+        return ErrorCode.NONE

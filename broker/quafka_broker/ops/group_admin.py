@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.classic.states import State
-from quafka_broker.groups.group import DEAD, Place
+from quafka_broker.groups.group import DEAD, Kind, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.handlers import OpContext
@@ -54,13 +54,15 @@ async def describe(
         if entry is not None and isinstance(entry.group, ClassicGroup):
             found.append(await _description(entry.group))
         else:
-            error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
-            found.append(DescribedGroup(name, error, DEAD))
+            found.append(DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD))
     return DescribeGroupsResp(found)
 
 
 async def _description(group: ClassicGroup) -> DescribedGroup:
-    """Describe a group; like Kafka, with metadata and assignments of the selected protocol only."""
+    """Describe a group; like Kafka, with metadata of the selected protocol only.
+
+    Assignments are shown in all states: until members have new ones, they have the last.
+    """
     protocol = (group.protocol or "") if group.state in _BETWEEN else ""
     state = group.state
     return DescribedGroup(
@@ -76,7 +78,7 @@ async def _description(group: ClassicGroup) -> DescribedGroup:
                 member.client_id,
                 member.client_host,
                 member.protocols.get(protocol, b""),
-                member.assignment if state is State.STABLE else b"",
+                member.assignment,
             )
             for member in list(group.members.values())
         ),
@@ -104,7 +106,7 @@ async def delete_offsets(
 ) -> DeleteOffsetsResp:
     """Delete offsets, except in topics that members are subscribed to."""
     entry = state.groups.find(context.org_id, op.group)
-    if entry is None or entry.group.state == DEAD:
+    if entry is None or entry.group.state == DEAD or entry.group.kind is Kind.SHARE:
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
         return DeleteOffsetsResp(unknown, [])
     group = entry.group

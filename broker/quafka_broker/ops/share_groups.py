@@ -1,4 +1,4 @@
-"""Ops 0x8C and 0x8D: heartbeats and descriptions of share groups (KIP-932)."""
+"""Ops 0x8C to 0x8E: share groups (KIP-932): heartbeats, descriptions, creation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeatResp,
     DescribeConsumerGroupsResp,
 )
-from quafka_mesh_ops.ops.share_groups import DescribeShareGroups, ShareHeartbeat
+from quafka_mesh_ops.ops.share_groups import (
+    CreateShareGroup,
+    CreateShareGroupResp,
+    DescribeShareGroups,
+    ShareHeartbeat,
+)
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
 
@@ -42,3 +47,11 @@ async def describe(
         found.append(await state.groups.share.describe(context.org_id, name))
         await slices.done()
     return DescribeConsumerGroupsResp(found)
+
+
+async def create(
+    state: BrokerState, context: OpContext, op: CreateShareGroup
+) -> CreateShareGroupResp:
+    """Create a share group without members."""
+    found = await state.groups.share.create(context.org_id, op.group)
+    return CreateShareGroupResp(found.error_code, found.error)

@@ -270,10 +270,11 @@ async def delete(
     group = (context.org_id, op.group)
     codes: list[int] = []
     places: list[Place] = []
+    known = set(await listed(share.place.topic_id for share in state.shares.table.of(group)))
     slices = Slices(_PARTITIONS_PER_SLICE)
     for part in op.partitions:
         topic = state.registry.find(context.org_id, part.topic, part.topic_id)
-        if topic is None:
+        if topic is None or (part.partition == EVERY_PARTITION and topic.uuid not in known):
             codes.append(unknown_topic(part.topic, part.topic_id))
         else:
             places.append(Place(topic.uuid, max(part.partition, EVERY_PARTITION)))

@@ -94,7 +94,7 @@ from quafka_mesh_ops.ops.security import (
     DeleteAcls,
     WatchSecurity,
 )
-from quafka_mesh_ops.ops.share_groups import DescribeShareGroups, ShareHeartbeat
+from quafka_mesh_ops.ops.share_groups import CreateShareGroup, DescribeShareGroups, ShareHeartbeat
 from quafka_mesh_ops.ops.shares import (
     AcknowledgeRecords,
     AcquireRecords,
@@ -162,6 +162,7 @@ OPS: dict[OpCode, Handler] = dict(
         ShareGroupConfigs.handled_by(group_configs.of_share_group),
         ShareHeartbeat.handled_by(share_groups.heartbeat),
         DescribeShareGroups.handled_by(share_groups.describe),
+        CreateShareGroup.handled_by(share_groups.create),
         AlterTopicConfigs.handled_by(configs.alter),
         DescribeBroker.handled_by(configs.describe_broker),
         AlterBrokerConfigs.handled_by(configs.alter_broker),

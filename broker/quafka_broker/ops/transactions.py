@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from quafka_broker.groups.group import Kind
 from quafka_broker.groups.table import Commit
 from quafka_broker.ops.offsets import checked_offsets
 from quafka_broker.partitions.errors import StorageError
@@ -168,10 +169,11 @@ def _member_error(state: BrokerState, org: int, op: CommitTxnOffsets) -> ErrorCo
     """The error of a member. Producers that name no member (before KIP-447) are not checked."""
     if not op.group:
         return ErrorCode.INVALID_GROUP_ID
-    if op.generation < 0 and not op.member_id and not op.instance_id:
-        found = state.groups.find(org, op.group)
-        return ErrorCode.NONE if found is not None else state.groups.may_commit(org, op)
-    return state.groups.may_commit(org, op)
+    found = state.groups.find(org, op.group)
+    is_checked = op.generation >= 0 or bool(op.member_id or op.instance_id)
+    if found is None or is_checked or found.group.kind is Kind.SHARE:
+        return state.groups.may_commit(org, op)
+    return ErrorCode.NONE
 
 
 async def _store(state: BrokerState, org: int, op: CommitTxnOffsets, good: Commit) -> ErrorCode:

@@ -263,7 +263,10 @@ def spans_of(found: Found) -> list[Span]:
 
 
 def _held(spans: Sequence[Span], acquired: Sequence[Acquired]) -> list[Span]:
-    """The batches that hold acquired records."""
+    """The batches that hold acquired records, each from the first of them on.
+
+    The log may start within a batch, and cannot be read from below its start.
+    """
     found: list[Span] = []
     parts = iter(acquired)
     part = next(parts, None)
@@ -273,7 +276,7 @@ def _held(spans: Sequence[Span], acquired: Sequence[Acquired]) -> list[Span]:
         if part is None:
             break
         if part.first < span.end:
-            found.append(span)
+            found.append(span._replace(first=max(span.first, part.first)))
     return found
 
 

@@ -220,13 +220,17 @@ class Window:
     ) -> list[tuple[int, int, Acknowledge]]:
         runs = [run for batch in batches for run in _runs(batch)]
         for before, after in pairwise(runs):
-            if after[0] < before[1]:
+            if after[0] < before[1] - 1:
                 raise BadAcknowledgementError("batches overlap, or are not in order")
+            if after[0] < before[1]:  # Kafka applies the first one, then does not find the record
+                raise RecordStateError(f"offset {after[0]} is acknowledged twice")
         for first, end, _ in runs:
             self._check_held(member, max(first, self.start), end)
         return runs
 
     def _check_held(self, member: str, first: int, end: int) -> None:
+        if end > self.end > self.start:
+            raise BadAcknowledgementError(f"offset {end - 1} is past the acquired records")
         if end > self.end:
             raise RecordStateError(f"offset {end - 1} was never acquired")
         for at in range(self._ranges.place(first), len(self._ranges)):

@@ -1,6 +1,7 @@
 """AlterShareGroupOffsets (key 91), version 0: moves the offsets of a share group without members.
 
-The group forgets all deliveries in the partitions.
+The group forgets all deliveries in the partitions. As in Kafka, a group that does not exist is
+created, so that its first member begins at these offsets.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.handlers.share_offsets import NO_ID, check_group, ids_of
+from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, ids_of
 from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -36,17 +37,18 @@ async def handle(
         )
     hidden = await denied((each.topic_name for each in request.topics), READ_TOPIC, context)
     with context.child("gateway.kafka.alter_share_group_offsets") as span:
-        code, message = await check_group(
-            request.group_id, context, span.context, is_to_be_empty=True
-        )
-        if code:
-            return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or None)
         places = await listed(
             NewShareOffset(topic.topic_name, part.partition_index, part.start_offset)
             for topic in request.topics
             if topic.topic_name not in hidden
             for part in topic.partitions
         )
+        if places:
+            code, message = await create_group(request.group_id, context, span.context)
+        else:
+            code, message = await check_group(request.group_id, context, span.context)
+        if code:
+            return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or None)
         op = AlterShareOffsets(request.group_id, places)
         codes = await context.tenant.shares.change(op, span.context) if places else []
         ids = await ids_of({place.topic for place in places}, context, span.context)
@@ -59,7 +61,7 @@ API = Api(
     request=AlterShareGroupOffsetsRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.GROUPS | State.TOPICS, writes=State.SHARES),
+    order=Order(reads=State.GROUPS | State.TOPICS, writes=State.GROUPS | State.SHARES),
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
 )

@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets."""
+"""DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets.
+
+A group that the request names twice has one result, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ _PER_SLICE = 20
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     """Delete each group, durably."""
-    hidden = await denied(request.groups_names, DELETE_GROUP, context)
-    names = await listed(name for name in request.groups_names if name not in hidden)
+    asked = await listed(dict.fromkeys(request.groups_names))
+    hidden = await denied(asked, DELETE_GROUP, context)
+    names = await listed(name for name in asked if name not in hidden)
     with context.child("gateway.kafka.delete_groups") as span:
         failed = await _forget_shares(names, context, span.context)
         rest = await listed(name for name in names if name not in failed)
@@ -43,7 +47,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
                 if name in failed
                 else next(errors),
             )
-            for name in request.groups_names
+            for name in asked
         )
     )
 

@@ -28,9 +28,7 @@ async def handle(
         )
     hidden = await denied((each.topic_name for each in request.topics), READ_TOPIC, context)
     with context.child("gateway.kafka.delete_share_group_offsets") as span:
-        code, message = await check_group(
-            request.group_id, context, span.context, is_to_be_empty=True
-        )
+        code, message = await check_group(request.group_id, context, span.context)
         if code:
             return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or None)
         places = await listed(

@@ -1,7 +1,8 @@
 """DescribeShareGroupOffsets (key 90), versions 0-1: the offsets of share groups in partitions.
 
 The start offset is that of the first record that is not dealt with; -1: the group has not begun
-with the partition, or there is none. Version 1 adds the lag: the records from there on that were
+with the partition, or there is none. As in Kafka, a group that does not exist is no error: it has
+begun nowhere. Version 1 adds the lag: the records from there on that were
 not dealt with.
 """
 
@@ -12,7 +13,6 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.handlers.share_offsets import check_group
 from quafka_mesh_ops.ops.shares import DescribeShareOffsets, ShareOffset, SharePlace
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -64,8 +64,6 @@ async def _group(
     code: int = ErrorCode.GROUP_AUTHORIZATION_FAILED
     message = DENIED
     if context.may(DESCRIBE_GROUP, name):
-        code, message = await check_group(name, context, trace, is_to_be_empty=False)
-    if not code:
         try:
             return DescribeShareGroupOffsetsResponseGroup(
                 group_id=name, topics=await _topics(await _offsets(group, context, trace))

@@ -151,7 +151,8 @@ async def _fetch(
     span: Span,
 ) -> dict[Place, _Fetched]:
     """Acquire records and read them."""
-    if request.share_session_epoch == FINAL or request.is_renew_ack or request.max_records <= 0:
+    takes_nothing = request.max_records <= 0 or request.max_bytes <= 0
+    if request.share_session_epoch == FINAL or request.is_renew_ack or takes_nothing:
         return {}
     places = await listed(session.partitions)
     refused = await refused_topics(places, context, span.context)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
+from quafka_mesh_ops.ops.share_groups import CreateShareGroup, DescribeShareGroups
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
@@ -15,17 +15,16 @@ from quafka_telemetry.tracing import TraceContext
 Refusal = tuple[int, str]
 GOOD: Refusal = (ErrorCode.NONE, "")
 NO_ID = bytes(16)
+_NO_NAME: Refusal = (ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
 
 
-async def check_group(
-    group: str, context: RequestContext, trace: TraceContext | None, *, is_to_be_empty: bool
-) -> Refusal:
-    """Why the offsets of a group cannot be described, or changed; GOOD if they can.
+async def check_group(group: str, context: RequestContext, trace: TraceContext | None) -> Refusal:
+    """Why the offsets of a group cannot be deleted; GOOD if they can.
 
     A member may join after this check. Its records are then delivered from the new offsets on.
     """
     if not group:
-        return ErrorCode.INVALID_GROUP_ID, "The group id is empty."
+        return _NO_NAME
     try:
         answer = await context.tenant.groups.of(group).call(DescribeShareGroups([group]), trace)
     except UnavailableError as e:
@@ -33,9 +32,20 @@ async def check_group(
     found = answer.groups[0]
     if found.error_code:
         return found.error_code, found.error
-    if is_to_be_empty and found.members:
+    if found.members:
         return ErrorCode.NON_EMPTY_GROUP, f"The group {group} is not empty."
     return GOOD
+
+
+async def create_group(group: str, context: RequestContext, trace: TraceContext | None) -> Refusal:
+    """Create a group without members, unless there is one; why the offsets cannot be changed."""
+    if not group:
+        return _NO_NAME
+    try:
+        answer = await context.tenant.groups.of(group).call(CreateShareGroup(group), trace)
+    except UnavailableError as e:
+        return e.code, str(e)
+    return answer.error_code, answer.error
 
 
 async def ids_of(

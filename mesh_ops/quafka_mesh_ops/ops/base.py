@@ -103,6 +103,7 @@ class OpCode(IntEnum):
     SHARE_GROUP_CONFIGS = 0x8B
     SHARE_HEARTBEAT = 0x8C
     DESCRIBE_SHARE_GROUPS = 0x8D
+    CREATE_SHARE_GROUP = 0x8E
 
 
 class CreditKind(IntEnum):

@@ -1,12 +1,13 @@
-"""Ops on the members of share groups (KIP-932): 0x8C and 0x8D.
+"""Ops on share groups and their members (KIP-932): 0x8C to 0x8E.
 
-They go to the broker that coordinates the group, and their answers are those of consumer groups: an
-answer with `asks` has changed nothing, and the gateway sends the heartbeat again with the topics.
+They go to the broker that coordinates the group. Answers to heartbeats and descriptions are those
+of consumer groups: an answer with `asks` has changed nothing, and the gateway sends the heartbeat
+again with the topics.
 """
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, wire_struct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeatResp,
     DescribeConsumerGroupsResp,
@@ -42,4 +43,20 @@ class DescribeShareGroups(Op[DescribeConsumerGroupsResp]):
     groups: list[str]
 
 
-ALL: tuple[type[AnyOp], ...] = (ShareHeartbeat, DescribeShareGroups)
+@wire_struct
+class CreateShareGroupResp(WireStruct):
+    """Whether there is a share group of that name without members; else the error."""
+
+    error_code: int
+    error: str = ""
+
+
+@wire_struct
+class CreateShareGroup(Op[CreateShareGroupResp]):
+    """Create a share group without members, durably, unless it exists; safe to retry."""
+
+    code = OpCode.CREATE_SHARE_GROUP
+    group: str
+
+
+ALL: tuple[type[AnyOp], ...] = (ShareHeartbeat, DescribeShareGroups, CreateShareGroup)

@@ -273,8 +273,9 @@ class AlterShareOffsets(Op[ShareOffsetsChangedResp]):
 class DeleteShareOffsets(Op[ShareOffsetsChangedResp]):
     """Delete a share group's positions, in these partitions or everywhere if there are none.
 
-    A partition with the number EVERY_PARTITION stands for all of the topic. An unknown topic has
-    an error code. A partition that the group has not begun with is no error.
+    A partition with the number EVERY_PARTITION stands for all of the topic. A topic that is
+    unknown, or (for EVERY_PARTITION) that the group has not begun with, has an error code. Another
+    partition that the group has not begun with is no error.
     """
 
     code = OpCode.DELETE_SHARE_OFFSETS

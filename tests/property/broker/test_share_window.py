@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from quafka_broker.shares.states import (
     Acknowledge,
     Acknowledgement,
+    BadAcknowledgementError,
     Change,
     RecordState,
     RecordStateError,
@@ -138,6 +139,11 @@ class ShareWindow(RuleBasedStateMachine):
             changes = self.window.acknowledge(member, [batch], self.now + LOCK, MOST_DELIVERIES)
         except RecordStateError:
             assert not held
+            assert not self.window.start < self.window.end < end
+            assert self.window.dump(settled=True) == before
+            return
+        except BadAcknowledgementError:
+            assert self.window.start < self.window.end < end
             assert self.window.dump(settled=True) == before
             return
         assert held or end <= self.window.start

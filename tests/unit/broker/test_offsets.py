@@ -109,6 +109,8 @@ async def test_what_is_not_committed() -> None:
         member = CommitOffsets("new", 4, "somebody", "", [by_id])
         answer = await offsets.commit(state, context(), member)
         assert answer.partitions == [E.ILLEGAL_GENERATION]
+        answer = await offsets.commit(state, context(), replace(member, knows_member_epochs=True))
+        assert answer.partitions == [E.GROUP_ID_NOT_FOUND], "as OffsetCommit 9 has it"
 
 
 async def test_a_commit_that_the_log_refuses_is_not_there() -> None:

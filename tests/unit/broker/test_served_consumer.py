@@ -12,7 +12,15 @@ from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.facts import TOPICS
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
-from quafka_broker.ops import consumer_groups, group_admin, group_lag, groups, offsets
+from quafka_broker.ops import (
+    consumer_groups,
+    group_admin,
+    group_lag,
+    groups,
+    offsets,
+    share_groups,
+    transactions,
+)
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerGroup,
@@ -39,12 +47,15 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag
+from quafka_mesh_ops.ops.share_groups import CreateShareGroup, ShareHeartbeat
+from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.consumer_protocol import assigned_partitions, assignment_of
 from quafka_proto.errors import ErrorCode as E
 from tests.unit.broker.consumer_groups.test_facts import MEMBER
 from tests.unit.broker.consumer_groups.test_facts import TOPICS as WRITTEN_TOPICS
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
+from tests.unit.broker.transactional import Sender
 
 JOIN = ConsumerHeartbeat(
     "g", "m", 0, rebalance_timeout_ms=60_000, topics=["t"], owned=[], is_whole=True
@@ -313,6 +324,91 @@ async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
         entry = state.groups.find(ORG, "g")
         assert entry is not None
         assert [each.id for each in entry.group.every_member()] == [old.member_id]
+
+
+async def test_a_group_moves_only_when_the_topics_of_its_members_are_known() -> None:
+    """Otherwise a consumer would get partitions of another broker's topic that a member has."""
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        state.groups.limits = GroupLimits(initial_delay=0)
+        old = await groups.join(state, context(), classic_join())
+        shares = [Assignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        sync = SyncGroup("g", old.generation, old.member_id, "", shares)
+        assert not (await groups.sync(state, context(), sync)).error_code
+        join = replace(JOIN, member_id="new", topics=["t", "u"], is_whole=False)
+        assert (await beat(state, join)).asks == ["t", "u"]
+        refused = await beat(state, join, known=[])
+        assert refused.error_code == E.COORDINATOR_LOAD_IN_PROGRESS, "its broker is unavailable"
+        known = [KnownTopic("t", b"t" * 16, 4), KnownTopic("u", b"u" * 16, 1)]
+        answer = await beat(state, join, known=known)
+        assert [part.topic_id for part in answer.assignment or []] == [b"u" * 16]
+        found = {each.member_id: each for each in (await described(state)).members or []}
+        assert [part.partitions for part in found[old.member_id].assignment] == [[0, 1, 2, 3]]
+        still = classic_join(old.member_id, {"t": [0, 1, 2, 3]})
+        assert not (await groups.join(state, context(), still)).error_code
+    async with running_state(disk) as state:
+        # The group knows the topic after a restart, though the coordinator does not: the member
+        # still has all of its partitions.
+        assert not (await groups.join(state, context(), still)).error_code
+        epoch = (await described(state)).epoch
+        answer = await beat(state, idle("new", epoch), is_whole=False, known=known)
+        held = {part.topic_id for part in answer.assignment or []}
+        assert held <= {b"u" * 16}
+
+
+async def test_classic_members_of_a_group_have_a_protocol_in_common() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 4)
+        await beat(state)
+        first = await groups.join(state, context(), classic_join())
+        assert not first.error_code
+        (protocol,) = classic_join().protocols
+        other = replace(classic_join(), protocols=[replace(protocol, name="range")])
+        refused = await groups.join(state, context(), other)
+        assert refused.error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        # The only member may change its protocols.
+        again = await groups.join(state, context(), replace(other, member_id=first.member_id))
+        assert not again.error_code
+
+
+async def test_a_share_group_has_no_offsets() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.topics.create(ORG, "t", 1)
+        share = ShareHeartbeat("g", "m", 0, topics=["t"], is_whole=True)
+        assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        question = CommittedQuestion("t", [0])
+        found = await offsets.committed(state, context(), CommittedOffsets("g", [question]))
+        assert (found.error_code, [each.offset for each in found.offsets]) == (0, [-1])
+        delete = DeleteOffsets("g", [question])
+        unknown = E.GROUP_ID_NOT_FOUND
+        assert (await group_admin.delete_offsets(state, context(), delete)).error_code == unknown
+        rows = [CommitOffset("t", 0, 1)]
+        commit = CommitOffsets("g", -1, "", "", rows)
+        assert (await offsets.commit(state, context(), commit)).partitions == [unknown]
+        sender = Sender(state)
+        await sender.init()
+        producer = CommitTxnOffsets(sender.producer, "g", -1, "", "", rows, False)
+        answer = await transactions.commit_offsets(state, context(), producer)
+        assert answer.partitions == [unknown]
+
+
+async def test_a_share_group_is_created_without_members() -> None:
+    disk, create = MemoryDisk(), CreateShareGroup("g")
+    async with running_state(disk) as state:
+        for _ in range(2):
+            assert not (await share_groups.create(state, context(), create)).error_code
+    async with running_state(disk) as state:
+        entry = state.groups.find(ORG, "g")
+        assert entry is not None
+        assert (entry.group.kind, entry.group.state) == ("share", "Empty")
+        await state.topics.create(ORG, "t", 1)
+        share = ShareHeartbeat("g", "m", 0, topics=["t"], is_whole=True)
+        assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        refused = await share_groups.create(state, context(), create)
+        assert refused.error_code == E.NON_EMPTY_GROUP
+        await beat(state, group="other")
+        refused = await share_groups.create(state, context(), CreateShareGroup("other"))
+        assert refused.error_code == E.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])

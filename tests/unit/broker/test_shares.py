@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from quafka_broker.journals.internal_topics import SHARES
-from quafka_broker.ops import shares
+from quafka_broker.ops import delete_records, shares
 from quafka_broker.shares.acquiring import Acquiring
 from quafka_broker.shares.states import Acknowledge, Span
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOps
 from quafka_mesh_ops.ops.shares import (
     EARLIEST,
     EVERY_PARTITION,
@@ -85,6 +86,35 @@ async def test_members_share_a_partition() -> None:
         assert state.shares.acknowledged == {ACCEPT: 3, RELEASE: 1}
         (offset,) = await described(state)
         assert (offset.start, offset.lag, offset.in_flight, offset.acquired) == (3, 6, 6, 6)
+
+
+async def test_acknowledgements_that_do_not_fit_are_refused_as_a_whole() -> None:
+    """Past what was acquired they are not valid; below that, the member does not have them."""
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await put(state, topic, b"0", b"1", b"2", b"3")
+        assert ranges(await acquire(state)) == [(0, 3, 1)]
+        for batches, error in (
+            ([(2, 4, ACCEPT)], ErrorCode.INVALID_REQUEST),
+            ([(9, 9, ACCEPT)], ErrorCode.INVALID_REQUEST),
+            ([(0, 2, ACCEPT), (1, 3, ACCEPT)], ErrorCode.INVALID_REQUEST),
+            ([(0, 2, ACCEPT), (2, 3, ACCEPT)], ErrorCode.INVALID_RECORD_STATE),
+        ):
+            assert await acknowledge(state, *batches) == error, batches
+        assert await acknowledge(state, (0, 3, ACCEPT)) == 0
+        assert await acknowledge(state, (3, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
+
+
+async def test_a_batch_that_the_log_start_cuts_is_read_from_there() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await put(state, topic, b"0", b"1", b"2", b"3")
+        await put(state, topic, b"4", b"5")
+        cut = DeleteRecordsOps([DeleteRecordsOp("t", 0, 2)])
+        assert (await delete_records.handle(state, context(), cut)).partitions[0].error_code == 0
+        found = await acquire(state)
+        assert ranges(found) == [(2, 5, 1)]
+        assert [(span.first, span.last) for span in found.batches] == [(2, 5)]
 
 
 async def test_a_record_that_kills_its_consumers_takes_no_other_with_it() -> None:

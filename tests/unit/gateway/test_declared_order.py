@@ -94,6 +94,7 @@ EFFECTS = {
     OpCode.DESCRIBE_CONSUMER_GROUPS: Order(reads=GROUPS | TOPICS),
     OpCode.SHARE_HEARTBEAT: Order(reads=TOPICS, writes=GROUPS),
     OpCode.DESCRIBE_SHARE_GROUPS: Order(reads=GROUPS | TOPICS),
+    OpCode.CREATE_SHARE_GROUP: Order(writes=GROUPS),
     OpCode.DELETE_GROUPS: Order(writes=GROUPS | OFFSETS),
     OpCode.PROBE: Order(),
     OpCode.OPEN_PLACES: Order(),

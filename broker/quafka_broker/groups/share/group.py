@@ -118,9 +118,9 @@ def _check(beat: Beat) -> None:
         RefusedError: INVALID_REQUEST.
     """
     fault = ""
-    if not beat.member_id:
+    if not beat.member_id.strip():
         fault = "MemberId can't be empty."
-    elif beat.rack_id == "":
+    elif beat.rack_id is not None and not beat.rack_id.strip():
         fault = "RackId can't be empty."
     elif beat.member_epoch < LEAVE:
         fault = "MemberEpoch is invalid."

@@ -124,10 +124,12 @@ def test_topics_that_grow_and_go() -> None:
     ("beat", "message"),
     [
         (Beat("", 0, topic_names=("t",)), "MemberId"),
+        (Beat(" ", 0, topic_names=("t",)), "MemberId"),
         (Beat("a", 0), "SubscribedTopicNames"),
         (Beat("a", 0, topic_names=()), "SubscribedTopicNames"),
         (Beat("a", -2), "MemberEpoch"),
         (Beat("a", 0, topic_names=("t",), rack_id=""), "RackId"),
+        (Beat("a", 0, topic_names=("t",), rack_id=" "), "RackId"),
     ],
 )
 def test_requests_that_are_refused(beat: Beat, message: str) -> None:
