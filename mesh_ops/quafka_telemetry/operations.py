@@ -20,10 +20,12 @@ import contextlib
 import json
 import logging
 import os
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 
 import h11
 
@@ -36,6 +38,7 @@ _MAX_CONNECTIONS = 64
 _MAX_HEAD = 8 << 10
 _DEADLINE = 5.0
 _ANSWER_DEADLINE = 30.0
+_RELOAD_SECONDS = 2.0
 _SLICE_SECONDS = 0.002
 _SLICE_BYTES = 32 << 10
 
@@ -78,7 +81,9 @@ class Operations:
         self._problems = problems
         self._access = PageAccess()
         self._pages: dict[str, Page] = {"/livez": _live, "/readyz": self._ready}
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._context: ssl.SSLContext | None = None  # of the servers
+        self._watch: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     def add(self, path: str, page: Page) -> None:
@@ -100,26 +105,59 @@ class Operations:
         """
         self._access = access = PageAccess(files)
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host, port, limit=_MAX_HEAD, backlog=_MAX_CONNECTIONS,
-                ssl=access.context,
-                ssl_handshake_timeout=_DEADLINE if access.encrypted else None,
-            )  # fmt: skip
+            self._servers = [await self._serve(host=host, port=port)]
         except OSError as e:
             reason = os.strerror(e.errno) if e.errno else str(e)
             raise StartupError(f"cannot listen on {host}:{port} (operations): {reason}") from e
-        bound = self._server.sockets[0].getsockname()
+        bound = self._servers[0].sockets[0].getsockname()
         if not ip_address(bound[0]).is_loopback:
             _warn_of(bound[0], access)
+        if access.encrypted:
+            self._watch = asyncio.get_running_loop().create_task(self._keep_certificates())
         return bound[0], bound[1]
 
     async def close(self) -> None:
         """Stop serving and close all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._watch is not None:
+            self._watch.cancel()
+        for server in self._servers:
+            server.close()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _serve(self, **where: Any) -> asyncio.Server:
+        """Listen with the present certificates. Raises OSError."""
+        context = self._context = self._access.context
+        return await asyncio.start_server(
+            self._accept, limit=_MAX_HEAD, backlog=_MAX_CONNECTIONS, ssl=context,
+            ssl_handshake_timeout=_DEADLINE if context is not None else None, **where,
+        )  # fmt: skip
+
+    async def _keep_certificates(self) -> None:
+        """Serve new connections with the certificates and authorities of the files. Never ends."""
+        while True:
+            await asyncio.sleep(_RELOAD_SECONDS)
+            self._access.refresh()
+            await self._renew()
+
+    async def _renew(self) -> None:
+        """Listen anew at the same sockets if the certificates have changed."""
+        if self._context is self._access.context:
+            return
+        before, replaced = self._context, self._servers
+        renewed: list[asyncio.Server] = []
+        try:
+            for listening in [each for server in replaced for each in server.sockets]:
+                # After an error those before it must be closed: no list can be made at once.
+                renewed.append(await self._serve(sock=listening.dup()))  # noqa: PERF401
+        except OSError as e:
+            logger.warning("the operations pages keep their certificate: %s", e)
+            self._context, replaced = before, renewed
+        else:
+            self._servers = renewed
+        for server in replaced:
+            server.close()
 
     async def _ready(self, asked: PageRequest) -> Reply:
         problems = dict(self._problems())
@@ -156,20 +194,22 @@ class Operations:
             if request is None:
                 return
             method = request.method
-            certified = bool(writer.get_extra_info("peercert"))
+            certified = writer.get_extra_info("peercert")
+            by = writer.get_extra_info("sslcontext") if certified else None
             async with asyncio.timeout(_ANSWER_DEADLINE):
-                reply = await self._reply(request, certified=certified)
+                reply = await self._reply(request, certified_by=by)
+            await self._renew()
         except h11.RemoteProtocolError as e:
             reply = Reply(f"{e}\n".encode(), status=e.error_status_hint)
         async with asyncio.timeout(_ANSWER_DEADLINE):
             await _send(connection, writer, reply, head_only=method == b"HEAD")
 
-    async def _reply(self, request: h11.Request, *, certified: bool) -> Reply:
+    async def _reply(self, request: h11.Request, *, certified_by: ssl.SSLContext | None) -> Reply:
         if request.method not in (b"GET", b"HEAD"):
             return Reply(b"only GET and HEAD are supported\n", status=405)
         path = request.target.partition(b"?")[0].decode("latin-1")
         header = _header(request, b"authorization").encode("latin-1")
-        allowed = self._access.allows(header, certified=certified)
+        allowed = self._access.allows(header, certified_by=certified_by)
         if not allowed and path not in _FOR_PROBES:
             return _UNAUTHORIZED
         page = self._pages.get(path)

@@ -1,7 +1,8 @@
 """Who may read the operations pages: everyone, or whoever has a token or a certificate.
 
 The file of tokens has one per line, so that a new one can be introduced before the old one is
-removed. The file and the certificates are read again at the next request after they have changed.
+removed. The files are read again after they have changed: certificates and authorities into a new
+context, because OpenSSL only adds authorities to one, and removes none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 from quafka_telemetry.startup import StartupError
 
@@ -60,13 +62,8 @@ class PageAccess:
         self._tokens: tuple[bytes, ...] = ()
         self._versions: dict[Path, Version] = {}
         self.context: ssl.SSLContext | None = None
-        """For the server; None: HTTP."""
-        if files.certificate is not None:
-            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-            if files.authorities is not None:
-                # Optional: probes have no certificate, and read /livez and /readyz only.
-                self.context.verify_mode = ssl.CERT_OPTIONAL
+        """For new connections; None: HTTP."""
+        self._trusting: WeakSet[ssl.SSLContext] = WeakSet()  # with the present authorities
         try:
             self._read()
         except (OSError, ValueError) as e:
@@ -80,15 +77,15 @@ class PageAccess:
     @property
     def encrypted(self) -> bool:
         """Whether the pages are HTTPS."""
-        return self.context is not None
+        return self._files.certificate is not None
 
-    def allows(self, authorization: bytes, *, certified: bool) -> bool:
+    def allows(self, authorization: bytes, *, certified_by: ssl.SSLContext | None) -> bool:
         """Whether a request may read every page.
 
-        `authorization`: the header, b"" without one; `certified`: the client has shown a
-        certificate of `PageFiles.authorities`.
+        `authorization`: the header, b"" without one; `certified_by`: the context that has verified
+        the client's certificate; None: the client has shown none.
         """
-        self._refresh()
+        self.refresh()
         if not self.guarded:
             return True
         token = authorization[len(_SCHEME) :].strip()
@@ -96,11 +93,11 @@ class PageAccess:
             token = b""
         # Every token is compared, and each in constant time: timing reveals nothing.
         known = [hmac.compare_digest(token, each) for each in self._tokens]
-        return any(known) or (certified and self._files.authorities is not None)
+        return any(known) or (certified_by is not None and certified_by in self._trusting)
 
     # --- files ------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Read again what has changed; keep what is valid if that fails."""
         try:
             if any(_version(path) != known for path, known in self._versions.items()):
@@ -112,12 +109,18 @@ class PageAccess:
         files = self._files
         every = (files.token, files.certificate, files.key, files.authorities)
         paths = [each for each in every if each]
+        before = self._versions
         self._versions = {path: _version(path) for path in paths}
         if files.token is not None:
             self._tokens = _read_tokens(files.token)
-        if self.context is not None:
-            assert files.certificate is not None
-            _load(self.context, files.certificate, files.key, files.authorities)
+        if files.certificate is None:
+            return
+        context = _context(files.certificate, files.key, files.authorities)
+        if files.authorities is not None:
+            if before.get(files.authorities) != self._versions[files.authorities]:
+                self._trusting.clear()
+            self._trusting.add(context)
+        self.context = context
 
 
 def _read_tokens(path: Path) -> tuple[bytes, ...]:
@@ -132,9 +135,10 @@ def _read_tokens(path: Path) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _load(
-    context: ssl.SSLContext, certificate: Path, key: Path | None, authorities: Path | None
-) -> None:
+def _context(certificate: Path, key: Path | None, authorities: Path | None) -> ssl.SSLContext:
+    """A server's context. Raises OSError, ValueError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # Without a password OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate, key, lambda: "")
@@ -146,6 +150,9 @@ def _load(
             context.load_verify_locations(authorities)
         except ssl.SSLError as e:
             raise ValueError(f"{authorities} is not a PEM file of certificates") from e
+        # Optional: probes have no certificate, and read /livez and /readyz only.
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
 def _version(path: Path) -> Version:

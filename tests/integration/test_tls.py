@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -188,6 +190,11 @@ def refused(site: Site, listener: str, certificate: Path | None) -> bool:
     return False
 
 
+def is_audited(site: Site, wanted: dict[str, Any]) -> bool:
+    lines = (json.loads(line) for line in site.log.splitlines() if line.startswith("{"))
+    return any(wanted.items() <= each.items() for each in lines)
+
+
 def test_certificates_that_do_not_count_are_refused(site: Site) -> None:
     stranger = Authority(site.folder / "strangers", "another CA").issue("stranger")
     expired = site.ca.issue("expired", days=-1)
@@ -198,6 +205,12 @@ def test_certificates_that_do_not_count_are_refused(site: Site) -> None:
         assert refused(site, "ASKING", certificate), certificate
     assert not refused(site, "ASKING", None)
     assert "certificate has expired" in site.log
+    for listener, reason in (
+        ("MUTUAL", "the client shows no certificate"),
+        ("ASKING", "the client's certificate: certificate has expired"),
+    ):
+        line = {"mechanism": "SSL", "listener": listener, "outcome": "denied", "reason": reason}
+        site.wait_for(partial(is_audited, site, line))
     figures = Scrape(site.cluster.gateway.ready["operations"])
     assert figures("quafka_gateway_failed_tls_handshakes_total", reason="certificate") >= 5
 

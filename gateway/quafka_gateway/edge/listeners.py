@@ -21,6 +21,7 @@ from quafka_gateway.edge.tls.contexts import TlsContext
 from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
+from quafka_gateway.security.session import SSL
 from quafka_mesh_ops.settings import join_address
 from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
@@ -105,6 +106,7 @@ class Listeners:
         """Accept clients on the bound addresses."""
         assert self._servers, "bind() comes first"
         self._services = services
+        self.handshakes.refused = self._certificate_refused
         self._apis = apis
         loop = asyncio.get_running_loop()
         self._sweeper = loop.create_task(self._sweep())
@@ -149,6 +151,10 @@ class Listeners:
             self._may_open,
             "" if listener.protocol.sasl else certificate_name,
         )
+
+    def _certificate_refused(self, listener: str, host: str, reason: str) -> None:
+        assert self._services is not None, "serve() comes first"
+        self._services.audit.login_refused(listener, SSL, "", f"/{host}", reason)
 
     def _may_open(self, connection: KafkaConnection) -> bool:
         assert self._services is not None, "serve() comes first"

@@ -101,6 +101,37 @@ async def test_certificates(tmp_path: Path) -> None:
             await get(port, "/livez", tls=nobody)
 
 
+async def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old CA"), Authority(tmp_path, "new CA")
+    server = old.issue("localhost", ("localhost",))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(old.file.read_bytes())
+    clients = [ssl.create_default_context(cafile=str(old.file)) for _ in range(2)]
+    for client, issuer in zip(clients, (old, new), strict=True):
+        client.load_cert_chain(issuer.issue("scraper"))
+    of_old, of_new = clients
+
+    async with serving(PageFiles(certificate=server, authorities=trusted)) as port:
+        assert (await get(port, "/metrics", tls=of_old))[0] == 200
+        trusted.write_bytes(b"not a certificate")
+        assert (await get(port, "/metrics", tls=of_old))[0] == 200, "the last valid one"
+        trusted.write_bytes(new.file.read_bytes())
+        # The old authority has verified this connection, but counts no more.
+        assert (await get(port, "/metrics", tls=of_old))[0] == 401
+        assert (await get(port, "/metrics", tls=of_new))[0] == 200
+        with pytest.raises((OSError, IndexError)):  # an alert, or nothing
+            await get(port, "/livez", tls=of_old)
+        # A renewed server's certificate leaves the authorities as they are.
+        server.write_bytes(old.issue("localhost", ("localhost",)).read_bytes())
+        assert (await get(port, "/metrics", tls=of_new))[0] == 200
+        # A key of another certificate is refused, and harms nothing.
+        server.write_bytes(
+            server.read_bytes().partition(b"-----BEGIN CERT")[0] + old.file.read_bytes()
+        )
+        for _ in range(2):
+            assert (await get(port, "/metrics", tls=of_new))[0] == 200
+
+
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("not PEM, but a long enough token")

@@ -32,6 +32,7 @@ class TlsContext:
     """The TLS of one listener, for new connections.
 
     Attributes:
+        name: the listener's.
         context: OpenSSL's; replaced when the files change.
         expires: when the certificate ends, in UTC.
     """
@@ -42,13 +43,13 @@ class TlsContext:
         Raises:
             StartupError: they cannot be used.
         """
-        self._name = listener.name
+        self.name = listener.name
         self._settings = settings
         self._seen = _look_at(settings)
         try:
             self.context, self.expires = _load(settings)
         except (OSError, ValueError) as e:
-            raise StartupError(f"listener {self._name}: {e}") from e
+            raise StartupError(f"listener {self.name}: {e}") from e
         self._warn_of_its_end()
 
     def peer_name(self, tls: ssl.SSLObject) -> str:
@@ -78,10 +79,10 @@ class TlsContext:
         try:
             self.context, self.expires = await asyncio.to_thread(_load, self._settings)
         except (OSError, ValueError) as e:
-            log.error("listener %s keeps its certificate: %s", self._name, e)  # noqa: TRY400
+            log.error("listener %s keeps its certificate: %s", self.name, e)  # noqa: TRY400
         else:
             log.info(
-                "listener %s has a new certificate, which expires at %s", self._name, self.expires
+                "listener %s has a new certificate, which expires at %s", self.name, self.expires
             )
             self._warn_of_its_end()
 
@@ -89,7 +90,7 @@ class TlsContext:
         if self.expires <= datetime.now(UTC):
             log.warning(
                 "clients refuse the certificate of listener %s: it has expired at %s",
-                self._name, self.expires,
+                self.name, self.expires,
             )  # fmt: skip
 
 

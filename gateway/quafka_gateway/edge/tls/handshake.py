@@ -28,6 +28,8 @@ _endings = LimitedLog(log)
 
 FAILURES = ("not_tls", "handshake", "certificate", "name", "timeout", "internal")
 """Why handshakes fail, in few words, for metrics."""
+_REFUSALS = ("certificate", "name")
+_NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _THREADS = 2
 _READ_SECONDS = 0.1
 """How long a refused client's bytes are read and dropped, so that it reads why it is refused."""
@@ -44,11 +46,14 @@ class Handshakes:
     Attributes:
         finished: those that succeeded, by version of TLS.
         failed: those that failed by reason.
+        refused: called with the listener, the address and the reason if a client is refused for its
+            certificate.
     """
 
     def __init__(self, unauthenticated: Unauthenticated, timeout: float) -> None:
         self.finished: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
+        self.refused: Callable[[str, str, str], None] = _unheard
         self.unauthenticated = unauthenticated
         self.timeout = timeout
         self._threads = ThreadPoolExecutor(_THREADS, "tls-handshake")
@@ -207,6 +212,8 @@ class TlsHandshake(asyncio.BufferedProtocol):
         """
         self._handshakes.failed[kind] += 1
         self._log(reason)
+        if kind in _REFUSALS:
+            self._handshakes.refused(self._context.name, self._host, reason)
         self._over = True
         if not alerted:
             self._socket.close()
@@ -218,10 +225,16 @@ class TlsHandshake(asyncio.BufferedProtocol):
         _endings.warning(reason, "closing %s:%d: %s", self._host, self._port, reason)
 
 
+def _unheard(_listener: str, _host: str, _reason: str) -> None:
+    """Nobody listens to refusals."""
+
+
 def _described(error: BaseException) -> tuple[str, str]:
     """Why a handshake failed: for the log, and in a few words for the metric."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}", "certificate"
+    if isinstance(error, ssl.SSLError) and error.reason == _NO_CERTIFICATE:
+        return "the client shows no certificate", "certificate"
     if isinstance(error, ssl.SSLError):
         return f"the TLS handshake failed: {error.reason or error}", "handshake"
     if isinstance(error, (NoRuleError, ValueError)):

@@ -16,7 +16,7 @@ from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError,
 _SEPARATOR = "\x01"
 _AUTHZID = re.compile(r"n,(?:a=([^,]+))?,")
 _PAIR = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
-_BEARER = re.compile(r"[Bb]earer +([-A-Za-z0-9._~+/]+=*) *")
+_BEARER = re.compile(r"(?i:bearer) +([-A-Za-z0-9._~+/]+=*) *")
 _MOST_EXTENSIONS = 32
 
 

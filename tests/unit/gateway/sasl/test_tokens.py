@@ -241,8 +241,10 @@ def _checks(valid: str) -> Callable[[str], Any]:
 
 
 async def test_an_exchange() -> None:
-    reply = await OAuthBearerServer(_checks("good")).evaluate(b"n,,\x01auth=Bearer good\x01\x01")
-    assert reply.account == Account(1, "alice", expires_at=9e9)
+    for scheme in (b"BEARER", b"Bearer"):  # in any case, as in Kafka
+        message = b"n,,\x01auth=%s good\x01\x01" % scheme
+        reply = await OAuthBearerServer(_checks("good")).evaluate(message)
+        assert reply.account == Account(1, "alice", expires_at=9e9)
 
 
 @pytest.mark.parametrize(
