@@ -109,15 +109,15 @@ def test_the_log_is_counted(used: Cluster) -> None:
     with RawClient(used.address) as client:
         produce(client, "t", bytes(5_000))
     after = Scrape(broker(used))
-    assert after("quafka_wal_appends_total") == before("quafka_wal_appends_total") + 1
+    assert after("quafka_wal_appends_total") > before("quafka_wal_appends_total")
     grown = after("quafka_wal_bytes") - before("quafka_wal_bytes")
     assert grown > 5_000
     fsyncs = "quafka_wal_fsync_duration_seconds_count"
-    assert after(fsyncs) == before(fsyncs) + 1
+    assert after(fsyncs) > before(fsyncs)
     assert after("quafka_wal_segments") == 1
     assert after("quafka_wal_quarantined") == after("quafka_wal_failed") == 0
     assert 0 < after("quafka_wal_disk_free_bytes") <= after("quafka_wal_disk_size_bytes")
-    assert after("quafka_wal_unsaved_bytes") > before("quafka_wal_unsaved_bytes") > 0
+    assert after("quafka_wal_unsaved_bytes") > 0  # a checkpoint may come in between
     assert after("quafka_broker_topics") == 2
     assert after("quafka_broker_partitions") == 4
 
