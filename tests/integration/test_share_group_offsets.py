@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from quafka_proto.errors import ErrorCode
-from quafka_proto.schema.group_admin import DeleteGroupsRequest, DeleteGroupsResponse
+from quafka_proto.schema.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from quafka_proto.schema.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -107,6 +112,11 @@ def test_offsets_that_are_altered_create_the_group(shared_cluster: Cluster) -> N
             ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse, 1
         ).groups
         assert (found.error_code, found.group_state, found.members) == (0, "Empty", [])
+        question = DescribeGroupsRequest(groups=[group, "nobody"])
+        other, nobody = client.call(question, DescribeGroupsResponse, 6).groups
+        assert other.error_message == f"Group {group} is not a classic group (share group)."
+        assert nobody.error_message == "Group nobody not found."
+        assert {other.protocol_type, nobody.protocol_type} == {""}
         (deleted,) = client.call(
             DeleteGroupsRequest(groups_names=[group, group]), DeleteGroupsResponse, 2
         ).results

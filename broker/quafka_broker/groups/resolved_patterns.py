@@ -5,6 +5,8 @@ The gateway resolves them, since only it knows which topics a client may describ
 
 from __future__ import annotations
 
+from quafka_broker.groups.known_topics import FRESH_SECONDS
+
 _LEAST_SECONDS = 2.0
 """The minimum time between two lookups, however many topics are created meanwhile."""
 
@@ -22,15 +24,20 @@ class ResolvedPatterns:
         """Note that topics were created or deleted."""
         self._changes += 1
 
-    def is_due(self, pattern: str, now: float) -> bool:
-        """Whether a pattern must be resolved; "" is none."""
+    def is_due(self, pattern: str, now: float, *, is_whole: bool) -> bool:
+        """Whether a pattern must be resolved; "" is none.
+
+        `is_whole`: there are no other brokers, whose topics change without notice.
+        """
         if not pattern:
             return False
         known = self._resolved.get(pattern)
         if known is None:
             return True
         at, changes = known
-        return now - at >= (self._refresh if changes == self._changes else _LEAST_SECONDS)
+        if changes != self._changes:
+            return now - at >= _LEAST_SECONDS
+        return now - at >= (self._refresh if is_whole else min(self._refresh, FRESH_SECONDS))
 
     def resolved(self, pattern: str, now: float) -> None:
         """Note that a pattern was resolved."""

@@ -160,7 +160,8 @@ class ServedConsumerGroup:
         if op.member_epoch < JOIN:
             return None
         pattern = self._pattern_of(op)
-        asks_pattern = op.matched is None and self._patterns.is_due(pattern, now)
+        is_due = self._patterns.is_due(pattern, now, is_whole=op.is_whole)
+        asks_pattern = op.matched is None and is_due
         names: list[str] = []
         if not op.is_whole:
             names = self._unsure(now, op.topics or (), op.matched or ())
@@ -247,7 +248,7 @@ class ServedConsumerGroup:
             or instance_id != member.instance_id
             or not is_settled
             or not self._knows_topics
-            or self._patterns.is_due(member.regex, now)
+            or self._patterns.is_due(member.regex, now, is_whole=self._is_whole)
             or (not self._is_whole and self._has_news_elsewhere(now))
         ):
             return ErrorCode.REBALANCE_IN_PROGRESS

@@ -54,7 +54,8 @@ async def describe(
         if entry is not None and isinstance(entry.group, ClassicGroup):
             found.append(await _description(entry.group))
         else:
-            found.append(DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD))
+            kind = "" if entry is None else entry.group.kind
+            found.append(DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD, kind))
     return DescribeGroupsResp(found)
 
 

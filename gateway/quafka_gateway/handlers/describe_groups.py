@@ -65,15 +65,19 @@ def _refused(name: str) -> DescribedGroup:
 async def _group(
     group: Described, context: RequestContext, *, with_operations: bool
 ) -> DescribedGroup:
-    error, message = group.error_code, None
+    error, message, kind = group.error_code, None, group.protocol_type
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
-        error, message = (0, None) if context.version < 6 else (error, f"no group {group.group!r}")
+        what = f"is not a classic group ({kind} group)" if kind else "not found"
+        error, message = (
+            (0, None) if context.version < 6 else (error, f"Group {group.group} {what}.")
+        )
+        kind = ""
     return DescribedGroup(
         error_code=error,
         error_message=message,
         group_id=group.group,
         group_state=group.state,
-        protocol_type=group.protocol_type,
+        protocol_type=kind,
         protocol_data=group.protocol,
         members=await listed(
             DescribedGroupMember(

@@ -213,7 +213,7 @@ class DescribedMember(WireStruct):
 
 @wire_struct
 class DescribedGroup(WireStruct):
-    """A group, or the error."""
+    """A group, or the error. `protocol_type`: of a group that is not classic, its kind."""
 
     group: str
     error_code: int = 0

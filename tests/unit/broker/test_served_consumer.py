@@ -246,8 +246,10 @@ async def test_groups_of_other_kinds() -> None:
         assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
         sync = SyncGroup("g", 1, "m", "", [])
         assert (await groups.sync(state, context(), sync)).error_code == E.UNKNOWN_MEMBER_ID
-        (found,) = (await group_admin.describe(state, context(), DescribeGroups(["g"]))).groups
-        assert found.error_code == E.GROUP_ID_NOT_FOUND
+        question = DescribeGroups(["g", "nobody"])
+        found, nobody = (await group_admin.describe(state, context(), question)).groups
+        assert (found.error_code, found.protocol_type) == (E.GROUP_ID_NOT_FOUND, "consumer")
+        assert (nobody.error_code, nobody.protocol_type) == (E.GROUP_ID_NOT_FOUND, "")
         for kinds, names in ((["Consumer"], ["g"]), (["classic"], []), ([], ["g"])):
             op = ListGroups([], kinds)
             listed = (await group_admin.list_groups(state, context(), op)).groups
