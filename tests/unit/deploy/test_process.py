@@ -19,7 +19,7 @@ SECONDS = 10.0
 class Running:
     """tiny.py with a pipe for its ready report, and a lifeline."""
 
-    def __init__(self, how: str = "good") -> None:
+    def __init__(self, how: str = "good", *, gets_ready: bool = True) -> None:
         ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
         self.process = subprocess.Popen(
@@ -32,7 +32,7 @@ class Running:
         os.close(ready_end)
         os.close(lifeline_end)
         with os.fdopen(ready) as lines:
-            self.ready = lines.readline()
+            self.ready = lines.readline() if gets_ready else ""
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -93,6 +93,30 @@ def test_a_drain_has_a_deadline(running: Running) -> None:
     code, out, err = running.ended()
     assert (code, out) == (0, "closing\n")
     assert "requests unanswered" in err
+
+
+@pytest.mark.parametrize("kind", ["thread", "pool"])
+def test_a_thread_that_a_store_keeps_waiting_does_not_keep_the_process(kind: str) -> None:
+    running = Running(f"leaves-a-{kind}")
+    try:
+        running.signal(signal.SIGTERM)
+        code, out, err = running.ended()
+    finally:
+        running.clean_up()
+    assert (code, out) == (0, "closing\nclosed\n")
+    assert "ends without threads" in err
+
+
+def test_a_stop_does_not_wait_for_a_start_without_end() -> None:
+    started = Running("starts-for-ever", gets_ready=False)
+    try:
+        started.until_printed("starting")
+        started.signal(signal.SIGTERM)
+        code, out, err = started.ended()
+    finally:
+        started.clean_up()
+    assert (code, out) == (0, "")
+    assert "stopped during the start" in err
 
 
 @how("hangs")
