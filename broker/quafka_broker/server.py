@@ -26,7 +26,7 @@ from quafka_broker.store_metrics import (
     store_sections,
     sum_of,
 )
-from quafka_broker.stored_log import LogStore, open_log_store
+from quafka_broker.stored_log import LogStore, join_cluster, open_log_store
 from quafka_broker.topics.identity import new_cluster_id
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
@@ -37,7 +37,6 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.settings import join_address, split_address
-from quafka_objects.cluster import create_cluster
 from quafka_objects.costs import parse_prices
 from quafka_proto.chain_format import Owner
 from quafka_proto.cluster_format import ClusterFile
@@ -146,8 +145,9 @@ class Broker:
         new = ClusterFile(new_cluster_id(), config.store_shards, by_name=True)
         try:
             assert self._store_figures is not None, "there is a store"
-            store = self._store = await open_log_store(url, self._store_figures.meter)
-            cluster = await asyncio.to_thread(create_cluster, store.blocking, new)
+            meter = self._store_figures.meter
+            store = self._store = await asyncio.to_thread(open_log_store, url, meter)
+            cluster = await join_cluster(store, new)
         except (OSError, Malformed) as e:
             raise StartupError(f"cannot use the store {url}: {e}") from e
         self._map.cluster_id, self._map.by_name = cluster.cluster_id, cluster.by_name

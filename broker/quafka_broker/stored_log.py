@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.chain.attempts import ANSWERS
+from quafka_broker.chain.attempts import Attempts
 from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.collect import Collected, Collector, collect_regularly
 from quafka_broker.chain.errors import FencedError
@@ -33,11 +33,13 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_objects.address import open_store
 from quafka_objects.asynchronous import AsyncObjectStore
-from quafka_objects.errors import AccessDeniedError, UnsafeStoreError
+from quafka_objects.cluster import create_cluster
+from quafka_objects.errors import TransientStoreError
 from quafka_objects.meter import MeteredStore, StoreMeter
 from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import Owner, manifest_path
+from quafka_proto.cluster_format import ClusterFile
 
 log = logging.getLogger("quafka.broker.store")
 
@@ -58,32 +60,44 @@ class LogStore(NamedTuple):
         await self.calls.close()
 
 
-async def open_log_store(
+def open_log_store(
     url: str, meter: StoreMeter, options: Mapping[str, str] | None = None
 ) -> LogStore:
-    """Open the store at a URL, and read from it. A store without a log is verified first.
+    """Open the store at a URL, without a request. Blocks.
 
     Each request is made once: those who ask have their own patience, and `meter` counts attempts.
 
     Raises:
-        ObjectStoreError: the URL is wrong, or access is denied.
-        UnsafeStoreError: the store must not hold a log.
+        ObjectStoreError: the URL is wrong.
     """
-    found = await asyncio.to_thread(open_store, url, options, _ATTEMPT_SECONDS)
-    store = MeteredStore(found, meter)
-    opened = LogStore(store, AsyncObjectStore(store, _CALLS_AT_ONCE))
-    try:
-        if not await opened.calls.exists(manifest_path(0)):
-            proof = await asyncio.to_thread(verify_store, store)
-            log.info("%s keeps its conditions: %s", url, proof)
-    except (AccessDeniedError, UnsafeStoreError):
-        await opened.close()
-        raise
-    except ANSWERS:
-        pass
-    except OSError as e:  # an outage: the start waits for its end
-        log.warning("%s does not answer yet: %s", url, e)
-    return opened
+    store = MeteredStore(open_store(url, options, _ATTEMPT_SECONDS), meter)
+    return LogStore(store, AsyncObjectStore(store, _CALLS_AT_ONCE))
+
+
+async def join_cluster(store: LogStore, new: ClusterFile) -> ClusterFile:
+    """The cluster of a store; `new` if there was none. A store without a log is verified first.
+
+    Waits for the end of an outage: only what another attempt cannot mend is raised.
+
+    Raises:
+        UnsafeStoreError: the store must not hold a log.
+        OSError: the store cannot be used.
+        Malformed: the description of the cluster is bad.
+    """
+    attempts = Attempts(f"opening {store.blocking.where}")
+    while True:
+        try:
+            return await asyncio.to_thread(_join_cluster, store.blocking, new)
+        except TransientStoreError as e:
+            attempts.trouble = str(e)
+            await attempts.pause()
+
+
+def _join_cluster(store: ObjectStore, new: ClusterFile) -> ClusterFile:
+    if not store.exists(manifest_path(0)):
+        proof = verify_store(store)
+        log.info("%s keeps its conditions: %s", store.where, proof)
+    return create_cluster(store, new)
 
 
 class StoredLog:
@@ -183,6 +197,7 @@ class StoredLog:
     def begin(self, state: BrokerState) -> None:
         """The log is open: upload what is sealed, write views, delete what nobody needs."""
         self._prefetched.forget()
+        self.disk.reader.serve()
         self._uploads.start()
         pins = PinnedFiles(self._store.blocking)
         views = Views(
