@@ -290,8 +290,8 @@ class Broker:
             problem = shard.problem()
             if problem is not None:
                 problems["log" if self._member is None else f"shard {shard.number}"] = problem
-        for number, problem in (self._member.problems if self._member else {}).items():
-            problems[f"shard {number}"] = problem
+        if self._member is not None:
+            problems |= self._member.shown_problems()
         return problems
 
     def describe(self) -> dict[str, str]:

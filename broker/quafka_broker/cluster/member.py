@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import replace
 
 from quafka_broker.chain.errors import FencedError
@@ -26,6 +27,7 @@ from quafka_broker.cluster.notices import SECONDS, Notice, Notices
 from quafka_broker.cluster.peers import OtherBrokers, ShardPeers
 from quafka_broker.cluster.placement import NOBODY, placement
 from quafka_broker.cluster.shard_map import ShardMap
+from quafka_broker.cluster.store_calls import StoreCalls
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import is_node_id
@@ -82,6 +84,8 @@ class ClusterMember:
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._reading = StoreCalls("the cluster cannot be seen")
+        self._registering = StoreCalls("this broker cannot register")
         self._notices = Notices(brokers, self._me.node)
         self._ending: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -172,7 +176,9 @@ class ClusterMember:
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._hosting.store.calls.put(broker_path(me.node), encode_registration(me))
         except (OSError, TimeoutError) as e:
-            log.warning("this broker cannot register: %s", e or "the store does not answer")
+            self._registering.fail(e, asyncio.get_running_loop().time())
+        else:
+            self._registering.succeed()
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -182,14 +188,22 @@ class ClusterMember:
             try:
                 async with asyncio.timeout(ALIVE_SECONDS):
                     await self._read()
+                self._reading.succeed()
                 self._decide()
             except (OSError, TimeoutError) as e:
-                log.warning("the cluster cannot be seen: %s", e or "the store does not answer")
+                self._reading.fail(e, asyncio.get_running_loop().time())
             except Exception:  # this broker would own what it has for ever, and take nothing
                 log.exception("the look at the cluster failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_next_look()):
                     await self._wake.wait()
+
+    def shown_problems(self) -> dict[str, str]:
+        """What keeps this broker from its work, by its subject."""
+        found = {f"shard {number}": problem for number, problem in self.problems.items()}
+        now = asyncio.get_running_loop().time()
+        silent = self._registering.problem(now) or self._reading.problem(now)
+        return {**found, "store": silent} if silent else found
 
     def _until_next_look(self) -> float:
         """Seconds. A lease that ends before is noticed when it does."""
@@ -306,7 +320,8 @@ class ClusterMember:
         return free
 
     def _begin(self, shard: int, move: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(move)
+        # Not in the context of the op that offers a shard: log lines would name it for ever.
+        task = asyncio.get_running_loop().create_task(move, context=Context())
         self._moving[shard] = task
 
         def ended(_task: asyncio.Task[None]) -> None:

@@ -52,6 +52,11 @@ class Chain(Protocol):
         """Why nothing becomes durable any more; None while it may."""
         ...
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the oldest object under way does not exist yet; None: it is not known."""
+        ...
+
     async def room(self) -> None:
         """Wait while too much is under way. Returns at once if the chain has failed."""
         ...
@@ -286,11 +291,12 @@ class ChainWriter(Writer):
         self._timer = None
         if self.failure is not None or self.queue.closed is not None:
             return
-        self.refusing = self.queue.closed = (
-            f"the object store has not answered for {self._policy.patience:g} seconds"
-        )
-        log.error("%s: appends are refused", self.refusing)
-        self.queue.refuse([], self.refusing)
+        closed = f"the object store has taken no object for {self._policy.patience:g} seconds"
+        trouble = self._chain.trouble
+        self.refusing = closed if trouble is None else f"{closed}: {trouble}"
+        log.error("%s; appends are refused", self.refusing)
+        self.queue.closed = closed  # for clients, whom the store's address does not concern
+        self.queue.refuse([], closed)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
