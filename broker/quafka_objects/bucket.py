@@ -48,6 +48,7 @@ _REASONS = {
 _TRANSIENT = re.compile(r"status code: (408|425|429|5\d\d)\b|HTTP error")
 """What the library writes of answers and connections that another attempt may not meet."""
 _CONFLICT = "409 Conflict"
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 _PARTS_AT_ONCE = 8
 
 # The function's type is known only where an Arrow library is installed.
@@ -232,4 +233,7 @@ def _known(line: str) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].partition(": <?xml")[0]
+    """The library's message, with the store's own code in place of its whole answer."""
+    line = str(error).partition("\n")[0].partition(": <?xml")[0].partition(": <Error")[0]
+    code = _CODE.search(str(error))
+    return f"{line}: {code[1]}" if code is not None else line
