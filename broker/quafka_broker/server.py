@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -48,6 +49,8 @@ from quafka_telemetry.span_metrics import span_families
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.status_page import Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
+
+log = logging.getLogger("quafka.broker")
 
 _DRAIN_SECONDS = 5.0
 _RESERVE_SHARE = 20  # the reserve takes at most one part in this many of the disk
@@ -150,6 +153,11 @@ class Broker:
             cluster = await join_cluster(store, new)
         except (OSError, Malformed) as e:
             raise StartupError(f"cannot use the store {url}: {e}") from e
+        if cluster.shards != config.store_shards:
+            log.warning(
+                "store.shards = %d has no effect: the cluster has had %d shards since its first "
+                "start", config.store_shards, cluster.shards,
+            )  # fmt: skip
         self._map.cluster_id, self._map.by_name = cluster.cluster_id, cluster.by_name
         others = self._peers = OtherBrokers(
             identity, allowed, self._tracer,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import copy
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -199,3 +200,23 @@ def _poll(consumer: Consumer, values: list[bytes | None]) -> bool:
     if message is not None and message.error() is None:
         values.append(message.value())
     return False
+
+
+def test_two_brokers_with_one_node_key_do_not_take_shards_from_each_other(tmp_path: Path) -> None:
+    with StoreCluster(tmp_path, brokers=("a",), gateways=(), shards=2) as cluster:
+        until(lambda: cluster.owners() == ["a"] * 2, "a has the shards")
+        (tmp_path / "cache-b").mkdir()
+        copy(tmp_path / "cache-a" / "node.key", tmp_path / "cache-b" / "node.key")
+        second = cluster.start_broker("b")
+
+        def warned() -> bool:
+            return (
+                f"the broker at {second.ready['mesh']} has the same node key"
+                in (get(cluster.page("a"), "/readyz")[2])
+            )
+
+        until(warned, "a reports the other broker")
+        state = cluster.state()
+        assert {each.epoch for each in state.manifests if each is not None} == {2}
+        cluster.kill("b")
+        until(lambda: [e.epoch for e in cluster.state().manifests if e] == [3, 3], "a takes over")

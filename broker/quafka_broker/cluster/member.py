@@ -24,6 +24,7 @@ from quafka_broker.chain.takeover import Seen, look
 from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
 from quafka_broker.cluster.members import ALIVE_SECONDS, BEAT_SECONDS, Members
 from quafka_broker.cluster.notices import SECONDS, Notice, Notices
+from quafka_broker.cluster.own_epochs import OwnEpochs
 from quafka_broker.cluster.peers import OtherBrokers, ShardPeers
 from quafka_broker.cluster.placement import NOBODY, placement
 from quafka_broker.cluster.shard_map import ShardMap
@@ -50,6 +51,7 @@ _DECLINED_SECONDS = 60.0
 _PAUSE_SECONDS = 3.0  # between two looks: nothing is known of what lies between
 _HANDED_OVER_SECONDS = 3.0
 _HANDED_OVER_POLL = 0.05
+_SAME_KEY = "the broker at {} has the same node key: give each broker a key of its own"
 _AT_ONCE = 4
 """Shards that a broker hands over at once when it stops."""
 
@@ -76,10 +78,12 @@ class ClusterMember:
         self.taken = self.given_up = self.lost = 0
         """Shards that this broker has taken over, given up, and lost to another one."""
         self._watches = [LeaseWatch() for _ in self.manifests]
+        self._epochs = OwnEpochs(self._me.node)
         self._free_since: dict[int, float] = {}
         self._placed_since: dict[int, tuple[str, float]] = {}
         self._declined: dict[tuple[int, str], float] = {}
         self._moving: dict[int, asyncio.Task[None]] = {}
+        self._warned_of = ""
         self._looked_at = self._beat_seen_at = 0.0
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
@@ -203,7 +207,11 @@ class ClusterMember:
         found = {f"shard {number}": problem for number, problem in self.problems.items()}
         now = asyncio.get_running_loop().time()
         silent = self._registering.problem(now) or self._reading.problem(now)
-        return {**found, "store": silent} if silent else found
+        if silent:
+            found["store"] = silent
+        if rival := self._rival():
+            found["node key"] = _SAME_KEY.format(rival)
+        return found
 
     def _until_next_look(self) -> float:
         """Seconds. A lease that ends before is noticed when it does."""
@@ -242,6 +250,7 @@ class ClusterMember:
     def _note(self, shard: int, found: StoredManifest | None) -> None:
         self._stored[shard] = found
         self.manifests[shard] = None if found is None else found.manifest
+        self._epochs.see(shard, self.manifests[shard])
 
     def _forget(self) -> None:
         """Nothing was seen for a while: leases and beats count from now on."""
@@ -307,6 +316,7 @@ class ClusterMember:
 
     def _find_free(self, now: float) -> set[int]:
         """The shards that nobody has, or that an earlier run of this broker had."""
+        self._warn_of_rival()
         free: set[int] = set()
         for shard, manifest in enumerate(self.manifests):
             if shard in self.hosted:
@@ -315,9 +325,24 @@ class ClusterMember:
             over = self._watches[shard].is_over(manifest, now)
             if owner is not None and over and owner.node != self._me.node:
                 self.members.suspect(owner.node)
-            if over or (owner is not None and owner.node == self._me.node):
+            if over or (manifest is not None and self._epochs.is_own(shard, manifest)):
                 free.add(shard)
         return free
+
+    def _warn_of_rival(self) -> None:
+        rival = self._rival()
+        if rival and rival != self._warned_of:
+            log.error("%s", _SAME_KEY.format(rival))
+        self._warned_of = rival
+
+    def _rival(self) -> str:
+        """The address of another process with this broker's node key; empty: none has a shard."""
+        away = [
+            (shard, manifest)
+            for shard, manifest in enumerate(self.manifests)
+            if manifest is not None and not (shard in self.hosted or shard in self._moving)
+        ]
+        return next(filter(None, (self._epochs.rival(*each) for each in away)), "")
 
     def _begin(self, shard: int, move: Coroutine[None, None, None]) -> None:
         # Not in the context of the op that offers a shard: log lines would name it for ever.
@@ -348,13 +373,16 @@ class ClusterMember:
             log.info("shard %d: %s", shard, e)
             return
         except (DamagedLogError, Malformed, StartupError) as e:
-            log.exception("shard %d cannot be opened", shard)
+            log.error("shard %d cannot be opened: %s", shard, e)  # noqa: TRY400
             self.problems[shard] = str(e)
             self._decline(shard)
+            self._epochs.begin(shard, _next_epoch(seen))
             return
         except OSError as e:
             log.warning("shard %d cannot be taken over now: %s", shard, e)
+            self._epochs.begin(shard, _next_epoch(seen))
             return
+        self._epochs.begin(shard, hosted.stored.chain.epoch)
         self.problems.pop(shard, None)
         self._free_since.pop(shard, None)
         self.hosted[shard] = hosted
@@ -430,6 +458,10 @@ class ClusterMember:
                     shard, owner.node[:16], time.monotonic() - began, given_up - began,
                 )  # fmt: skip
         self._publish()
+
+
+def _next_epoch(seen: Seen) -> int:
+    return 1 + (seen.manifest.manifest.epoch if seen.manifest is not None else 0)
 
 
 def _stored_owner(found: StoredManifest | None) -> Owner | None:
