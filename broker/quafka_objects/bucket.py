@@ -37,10 +37,11 @@ from quafka_objects.store import PART_BYTES, Buffer, ETag, ObjectInfo, ObjectSto
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
+_DENIED = "403 Forbidden"
 _REASONS = {
     # The address at which the client asks for a machine's role, which it tries last.
     "169.254.169.254": "no credentials, as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "403 Forbidden": "access is denied",
+    _DENIED: "access is denied",
     "404 Not Found": "there is no such bucket",
     "Unable to recognise URL": "it names no bucket",
 }
@@ -216,6 +217,8 @@ def _translated(what: str) -> Generator[None]:
     except (PermissionDeniedError, UnauthenticatedError) as e:
         raise AccessDeniedError(f"{what}: access is denied ({_first_line(e)})") from e
     except BaseError as e:
+        if _DENIED in str(e):  # a list's refusal has no class of its own
+            raise AccessDeniedError(f"{what}: {_reason(e)}") from e
         transient = _known(line := _first_line(e)) is None and _TRANSIENT.search(line)
         raise (TransientStoreError if transient else ObjectStoreError)(
             f"{what}: {_reason(e)}"

@@ -222,8 +222,10 @@ class ChainWriter(Writer):
             self._timer = loop.call_later(self._policy.patience, self._lose_patience)
         done.add_done_callback(self._settle_sent)
 
-    def _settle_sent(self, _done: asyncio.Future[None]) -> None:
+    def _settle_sent(self, done: asyncio.Future[None]) -> None:
         """Publish the groups that are durable, in order."""
+        if not done.cancelled():
+            done.exception()  # asyncio logs it otherwise, where the group was given up before
         sent = self._sent
         if not sent or not sent[0][1].done():
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -153,6 +154,21 @@ async def test_a_refused_object_ends_the_log() -> None:
             await begin(log, b"later")
         with pytest.raises(OSError, match="the epoch is over"):
             await log.checkpoint()
+
+
+async def test_objects_of_a_log_that_was_given_up_fail_in_silence() -> None:
+    chain = MemoryChain()
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    async with chained(chain) as log:
+        pending = await three_under_way(log, chain)
+        log.give_up("shard 0 belongs to another broker")
+        chain.fail("shard 0 belongs to another broker")
+        for each in pending:
+            with pytest.raises(InDoubtError):
+                await each
+    gc.collect()
+    assert unheard == []
 
 
 async def test_a_silent_store_refuses_what_waits_and_keeps_what_was_sent() -> None:
