@@ -19,7 +19,7 @@ from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.collect import Collected, Collector, collect_regularly
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.lease import keep_lease
-from quafka_broker.chain.materialise import materialise
+from quafka_broker.chain.materialise import materialise, probe
 from quafka_broker.chain.prefetch import PrefetchedStore
 from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.chain.takeover import Seen, take_over
@@ -40,6 +40,7 @@ from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import Owner, manifest_path
 from quafka_proto.cluster_format import ClusterFile
+from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.broker.store")
 
@@ -162,9 +163,14 @@ class StoredLog:
         Raises:
             FencedError: another broker was faster.
             StoreUnavailableError: the store does not answer.
-            OSError: the folder cannot be used.
+            StartupError: the folder cannot be used, and the shard was left alone.
+            OSError: the folder cannot be used any more.
             DamagedLogError, Malformed: what the store has is damaged.
         """
+        try:
+            await asyncio.to_thread(probe, folder)
+        except OSError as e:
+            raise StartupError(f"the folder {folder} cannot be used: {e.strerror or e}") from e
         prefetched = PrefetchedStore(store.blocking)
         if seen.manifest is not None and seen.manifest.manifest.directory:
             prefetched.fetch_files(seen.manifest.manifest.directory)

@@ -100,6 +100,11 @@ class HostedShard:
         hosting.mesh.shards.add(number, shard.handlers)
         return hosted
 
+    @property
+    def broken(self) -> str | None:
+        """Why the log takes no more writes although the shard is here; None: it does take them."""
+        return None if self.stored.chain.failure else self.shard.state.log.health().failed
+
     def local_figures(self) -> LocalFigures:
         """What the shard has here of its objects."""
         cache = self._hosting.config_of(self.shard.number).store_cache_bytes

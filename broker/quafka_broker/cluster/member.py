@@ -34,7 +34,7 @@ from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import is_node_id
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.cluster import ClusterBroker, LookAtShards, LookAtShardsResp, ShardOwner
-from quafka_objects.cluster import read_brokers
+from quafka_objects.cluster import read_brokers, read_cluster
 from quafka_proto.chain_format import Manifest, Owner
 from quafka_proto.cluster_format import Registration, broker_path, encode_registration
 from quafka_proto.errors import Malformed
@@ -78,7 +78,7 @@ class ClusterMember:
         self.taken = self.given_up = self.lost = 0
         """Shards that this broker has taken over, given up, and lost to another one."""
         self._watches = [LeaseWatch() for _ in self.manifests]
-        self._epochs = OwnEpochs(self._me.node)
+        self._epochs = OwnEpochs(hosting.owner)
         self._free_since: dict[int, float] = {}
         self._placed_since: dict[int, tuple[str, float]] = {}
         self._declined: dict[tuple[int, str], float] = {}
@@ -289,8 +289,7 @@ class ClusterMember:
             if shard in self._moving:
                 continue
             if shard in self.hosted:
-                if self._is_due(shard, to, now) and not self._moving:
-                    self._begin(shard, self._hand_over(shard, to, asyncio.Semaphore()))
+                self._decide_hosted(shard, to, now)
             elif shard in free:
                 since = self._free_since.setdefault(shard, now)
                 if to == me:
@@ -302,6 +301,12 @@ class ClusterMember:
                 self._free_since.pop(shard, None)
         if not self._moving:
             self._settled.set()
+
+    def _decide_hosted(self, shard: int, to: str, now: float) -> None:
+        if reason := self.hosted[shard].broken:
+            self._begin(shard, self._abandon(shard, reason))
+        elif self._is_due(shard, to, now) and not self._moving:
+            self._begin(shard, self._hand_over(shard, to, asyncio.Semaphore()))
 
     def _is_due(self, shard: int, to: str, now: float) -> bool:
         """Whether to give a shard of this broker to another one, which has been its place for long
@@ -368,6 +373,8 @@ class ClusterMember:
         hosting, began = self._hosting, time.monotonic()
         peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
         try:
+            if seen.manifest is None:
+                await self._check_cluster(shard)
             hosted = await HostedShard.open(hosting, shard, seen, peers)
         except FencedError as e:
             log.info("shard %d: %s", shard, e)
@@ -394,6 +401,17 @@ class ClusterMember:
         self._publish()
         for each in self.members.there():
             self._notices.send(each.node, each.address)
+
+    async def _check_cluster(self, shard: int) -> None:
+        """A shard without a manifest is a new one, unless the store has lost what it had.
+
+        Raises:
+            StartupError: it has: a new log would hide the loss, and mix with what comes back.
+        """
+        cluster = await asyncio.to_thread(read_cluster, self._hosting.store.blocking)
+        if cluster != self._hosting.cluster or self._epochs.was_there(shard):
+            what = "the cluster" if cluster != self._hosting.cluster else f"shard {shard}"
+            raise StartupError(f"the store has lost the description of {what}")
 
     async def _take_offered(self, shard: int) -> None:
         """Take a shard that its owner has just given up for this broker."""
@@ -429,6 +447,16 @@ class ClusterMember:
         self.hosted.pop(shard, None)
         self.manifests[shard] = hosted.stored.chain.manifest
         self.given_up += 1
+
+    async def _abandon(self, shard: int, reason: str) -> None:
+        """Give up a shard whose local disk is lost. Whoever takes it next begins on a new folder:
+        another broker, or this one if its disk can be used."""
+        hosted = self.hosted.get(shard)
+        if hosted is not None:
+            log.error("shard %d is given up: %s", shard, reason)
+            await self._end(shard, hosted)
+            self._publish()
+            await hosted.close()
 
     async def _hand_over(self, shard: int, to: str, gate: asyncio.Semaphore) -> None:
         """Give a shard up, and wait a moment until its next owner has it."""

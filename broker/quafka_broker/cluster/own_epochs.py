@@ -7,14 +7,14 @@ and again.
 
 from __future__ import annotations
 
-from quafka_proto.chain_format import Manifest
+from quafka_proto.chain_format import Manifest, Owner
 
 
 class OwnEpochs:
     """For the shards of one cluster, as one process sees them."""
 
-    def __init__(self, node: str) -> None:
-        self._node = node
+    def __init__(self, me: Owner) -> None:
+        self._me = me
         self._own: dict[int, int] = {}
 
     def see(self, shard: int, manifest: Manifest | None) -> None:
@@ -28,14 +28,18 @@ class OwnEpochs:
     def is_own(self, shard: int, manifest: Manifest) -> bool:
         """Whether a manifest with this broker as the owner is of this process or an earlier run:
         then nobody serves the shard, unless this process does."""
-        return self._is_named(manifest) and manifest.epoch == self._own.get(shard)
+        return self._is_named(manifest) and not self.rival(shard, manifest)
 
     def rival(self, shard: int, manifest: Manifest) -> str:
         """The address of another process that has the shard by the same node key; empty: none."""
-        if not self._is_named(manifest) or manifest.epoch == self._own.get(shard):
+        owner, epoch = manifest.owner, manifest.epoch
+        if owner is None or owner.node != self._me.node or owner.address == self._me.address:
             return ""
-        assert manifest.owner is not None, "it is named"
-        return manifest.owner.address
+        return "" if epoch == self._own.get(shard) else owner.address
+
+    def was_there(self, shard: int) -> bool:
+        """Whether this process has ever seen a manifest of the shard, or made one."""
+        return self._own.get(shard, 0) > 0
 
     def _is_named(self, manifest: Manifest) -> bool:
-        return manifest.owner is not None and manifest.owner.node == self._node
+        return manifest.owner is not None and manifest.owner.node == self._me.node

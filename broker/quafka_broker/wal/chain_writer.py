@@ -39,6 +39,7 @@ log = logging.getLogger("quafka.broker.wal")
 _UNSYNCED = FsyncPolicy(0.0)
 _CLOSING_SECONDS = 4.0
 _LINGER_STEPS = 8
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Chain(Protocol):
@@ -282,11 +283,15 @@ class ChainWriter(Writer):
         self._active.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * self._entries)
 
     async def _take_back(self, error: OSError) -> None:
+        """See `Writer`. A full disk may get room; after another error the local disk is lost, and
+        so is this log: the shard is opened anew on another disk or folder."""
         self._ends.clear()
         for group, _ in self._sent:
             for partition, row in _placed(group):
                 self._ends[partition] = row.base_offset + row.record_count
         await super()._take_back(error)
+        if self.failure is None and error.errno not in _NO_ROOM:
+            self._fail(error)
 
     def _lose_patience(self) -> None:
         """The store has been silent for long: callers had better hear that than wait."""
