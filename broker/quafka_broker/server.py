@@ -155,8 +155,8 @@ class Broker:
             raise StartupError(f"cannot use the store {url}: {e}") from e
         if cluster.shards != config.store_shards:
             log.warning(
-                "store.shards = %d has no effect: the cluster has had %d shards since its first "
-                "start", config.store_shards, cluster.shards,
+                "store.shards = %d has no effect: the number was fixed at %d by the first start",
+                config.store_shards, cluster.shards,
             )  # fmt: skip
         self._map.cluster_id, self._map.by_name = cluster.cluster_id, cluster.by_name
         others = self._peers = OtherBrokers(

@@ -256,3 +256,8 @@ def test_an_emptied_store_is_no_new_cluster(tmp_path: Path) -> None:
         rmtree(store)
         (tmp_path / "away").rename(store)
         cluster.kill("a")
+        for each in (store / "manifest").iterdir():
+            each.unlink()
+        with pytest.raises(AssertionError, match="has a chain, but its manifest is missing"):
+            cluster.start_broker("b")
+        cluster.brokers.clear()

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.lease import LeaseWatch
-from quafka_broker.chain.manifest import StoredManifest, read_manifest
+from quafka_broker.chain.manifest import StoredManifest, read_manifest, taken_by
 from quafka_broker.chain.takeover import Seen, look
 from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
 from quafka_broker.cluster.members import ALIVE_SECONDS, BEAT_SECONDS, Members
@@ -374,7 +374,7 @@ class ClusterMember:
         peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
         try:
             if seen.manifest is None:
-                await self._check_cluster(shard)
+                seen = await self._look_at_new(shard)
             hosted = await HostedShard.open(hosting, shard, seen, peers)
         except FencedError as e:
             log.info("shard %d: %s", shard, e)
@@ -402,16 +402,22 @@ class ClusterMember:
         for each in self.members.there():
             self._notices.send(each.node, each.address)
 
-    async def _check_cluster(self, shard: int) -> None:
-        """A shard without a manifest is a new one, unless the store has lost what it had.
+    async def _look_at_new(self, shard: int) -> Seen:
+        """A shard without a manifest is a new one, unless the store has lost what it had: a new log
+        would hide the loss, and mix with what is left or comes back.
 
         Raises:
-            StartupError: it has: a new log would hide the loss, and mix with what comes back.
+            StartupError, Malformed: the store has lost it.
+            FencedError: another broker has made it meanwhile.
         """
         cluster = await asyncio.to_thread(read_cluster, self._hosting.store.blocking)
         if cluster != self._hosting.cluster or self._epochs.was_there(shard):
             what = "the cluster" if cluster != self._hosting.cluster else f"shard {shard}"
             raise StartupError(f"the store has lost the description of {what}")
+        seen = await look(self._hosting.store.calls, shard)
+        if seen.manifest is not None:
+            raise FencedError(taken_by(seen.manifest))
+        return seen
 
     async def _take_offered(self, shard: int) -> None:
         """Take a shard that its owner has just given up for this broker."""
