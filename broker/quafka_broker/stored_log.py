@@ -25,6 +25,7 @@ from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.chain.takeover import Seen, take_over
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.config import LogSettings
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.stored_log_snapshot import PinnedFiles
 from quafka_broker.snapshots.views import Views
 from quafka_broker.state import BrokerState
@@ -40,6 +41,7 @@ from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import Owner, manifest_path
 from quafka_proto.cluster_format import ClusterFile
+from quafka_proto.errors import Malformed
 from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.broker.store")
@@ -125,6 +127,7 @@ class StoredLog:
         self._view_interval_s = config.store_view_interval_ms / 1000
         self._grace_s = config.store_grace_ms / 1000
         self._collector: Collector | None = None
+        self._views: Views | None = None
         self._lease = lease
         self._uploads = Uploads(disk)
         self.on_lost: Callable[[str], None] = lambda _: None
@@ -206,7 +209,7 @@ class StoredLog:
         self.disk.reader.serve()
         self._uploads.start()
         pins = PinnedFiles(self._store.blocking)
-        views = Views(
+        views = self._views = Views(
             state,
             self.chain,
             self._store.blocking,
@@ -244,6 +247,16 @@ class StoredLog:
                 )
         except OSError as e:  # TimeoutError, too
             log.info("shard %d is handed over as it is: %s", self.chain.shard, e or "no answer")
+
+    async def write_last_view(self) -> None:
+        """Nobody takes the shard over now: readers and snapshots see its end. A few seconds."""
+        if self._views is None or self.chain.failure is not None:
+            return
+        try:
+            async with asyncio.timeout(_LAST_CALLS_S):
+                await self._views.write_news()
+        except (OSError, FencedError, StorageError, Malformed) as e:  # TimeoutError, too
+            log.info("shard %d has no last view: %s", self.chain.shard, e or "no answer")
 
     def prepare_to_close(self) -> None:
         """The broker stops: an outage of the store keeps it for a few seconds at most."""

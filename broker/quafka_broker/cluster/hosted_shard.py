@@ -114,20 +114,22 @@ class HostedShard:
         """Make the takeover by another broker short. The shard serves meanwhile."""
         await self.stored.prepare_hand_over(_PREPARE_SECONDS)
 
-    async def end(self) -> None:
+    async def end(self, *, last_view: bool = False) -> None:
         """Answer the ops under way, close the log and give the shard up. Safe to repeat.
 
-        What is left of it here ends with `close`.
+        What is left of it here ends with `close`. `last_view`: nobody is there to take it over.
         """
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end())
+            self._ending = asyncio.get_running_loop().create_task(self._end(last_view))
         await asyncio.shield(self._ending)
 
-    async def _end(self) -> None:
+    async def _end(self, last_view: bool) -> None:
         hosting = self._hosting
         seconds = _DRAIN_SECONDS if self.stored.chain.failure is None else 0.0
         await self.shard.drain()
         await hosting.mesh.drain_shard(self.shard.number, seconds)
+        if last_view:
+            await self.stored.write_last_view()
         self.stored.prepare_to_close()
         await self.shard.close()
         await self.stored.release()

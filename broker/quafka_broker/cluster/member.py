@@ -159,7 +159,7 @@ class ClusterMember:
             )
         else:
             hosted = list(self.hosted.items())
-            await asyncio.gather(*(self._end(*each) for each in hosted))
+            await asyncio.gather(*(self._end(*each, last_view=True) for each in hosted))
             await asyncio.gather(*(each.close() for _, each in hosted))
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(SECONDS):
@@ -443,11 +443,11 @@ class ClusterMember:
         task.add_done_callback(self._ending.discard)
         self._wake.set()
 
-    async def _end(self, shard: int, hosted: HostedShard) -> None:
+    async def _end(self, shard: int, hosted: HostedShard, *, last_view: bool = False) -> None:
         """Stop serving a shard, and give it up."""
         hosted.stored.on_lost = lambda _reason: None
         try:
-            await hosted.end()
+            await hosted.end(last_view=last_view)
         except Exception:  # the shard is given up by its lease, then
             log.exception("shard %d was not closed as it should be", shard)
         self.hosted.pop(shard, None)
