@@ -69,16 +69,16 @@ async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> 
     """Read the manifest, and list the chain meanwhile if an earlier manifest is `known`.
 
     Raises:
-        Malformed: the manifest is damaged, or only the manifest is missing.
+        Malformed: the manifest is damaged, or it or an object of the chain is missing.
     """
     if known is None:
         return Seen(await _manifest(store, shard))
     listing = asyncio.ensure_future(list_chain(store, shard, first_read(known)))
-    found = None
     try:
         found = await _manifest(store, shard)
         listed = await listing
     except Malformed:
+        found = await _manifest(store, shard)  # after the list
         if found is None or found.manifest.nonce == known.nonce:
             raise
         return Seen(found)  # what is not needed any more was deleted: the takeover lists the rest
