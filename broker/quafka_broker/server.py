@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -26,7 +27,7 @@ from quafka_broker.store_metrics import (
     store_sections,
     sum_of,
 )
-from quafka_broker.stored_log import LogStore, open_log_store
+from quafka_broker.stored_log import LogStore, join_cluster, open_log_store
 from quafka_broker.topics.identity import new_cluster_id
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
@@ -37,7 +38,6 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
-from quafka_objects.cluster import create_cluster
 from quafka_objects.costs import parse_prices
 from quafka_proto.chain_format import Owner
 from quafka_proto.cluster_format import ClusterFile
@@ -49,6 +49,8 @@ from quafka_telemetry.span_metrics import span_families
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.status_page import Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
+
+log = logging.getLogger("quafka.broker")
 
 _DRAIN_SECONDS = 5.0
 _RESERVE_SHARE = 20  # the reserve takes at most one part in this many of the disk
@@ -146,10 +148,16 @@ class Broker:
         new = ClusterFile(new_cluster_id(), config.store_shards, by_name=True)
         try:
             assert self._store_figures is not None, "there is a store"
-            store = self._store = await open_log_store(url, self._store_figures.meter)
-            cluster = await asyncio.to_thread(create_cluster, store.blocking, new)
+            meter = self._store_figures.meter
+            store = self._store = await asyncio.to_thread(open_log_store, url, meter)
+            cluster = await join_cluster(store, new)
         except (OSError, Malformed) as e:
             raise StartupError(f"cannot use the store {url}: {e}") from e
+        if cluster.shards != config.store_shards:
+            log.warning(
+                "store.shards = %d has no effect: the number was fixed at %d by the first start",
+                config.store_shards, cluster.shards,
+            )  # fmt: skip
         self._map.cluster_id, self._map.by_name = cluster.cluster_id, cluster.by_name
         others = self._peers = OtherBrokers(
             identity, allowed, self._tracer,
@@ -291,8 +299,8 @@ class Broker:
             problem = shard.problem()
             if problem is not None:
                 problems["log" if self._member is None else f"shard {shard.number}"] = problem
-        for number, problem in (self._member.problems if self._member else {}).items():
-            problems[f"shard {number}"] = problem
+        if self._member is not None:
+            problems |= self._member.shown_problems()
         return problems
 
     def describe(self) -> dict[str, str]:

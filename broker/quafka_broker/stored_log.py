@@ -14,17 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.chain.attempts import ANSWERS
+from quafka_broker.chain.attempts import Attempts
 from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.collect import Collected, Collector, collect_regularly
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.lease import keep_lease
-from quafka_broker.chain.materialise import materialise
+from quafka_broker.chain.materialise import materialise, probe
 from quafka_broker.chain.prefetch import PrefetchedStore
 from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.chain.takeover import Seen, take_over
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.config import LogSettings
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.stored_log_snapshot import PinnedFiles
 from quafka_broker.snapshots.views import Views
 from quafka_broker.state import BrokerState
@@ -33,11 +34,15 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_objects.address import open_store
 from quafka_objects.asynchronous import AsyncObjectStore
-from quafka_objects.errors import AccessDeniedError, UnsafeStoreError
+from quafka_objects.cluster import create_cluster
+from quafka_objects.errors import TransientStoreError
 from quafka_objects.meter import MeteredStore, StoreMeter
 from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import Owner, manifest_path
+from quafka_proto.cluster_format import ClusterFile
+from quafka_proto.errors import Malformed
+from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.broker.store")
 
@@ -58,32 +63,44 @@ class LogStore(NamedTuple):
         await self.calls.close()
 
 
-async def open_log_store(
+def open_log_store(
     url: str, meter: StoreMeter, options: Mapping[str, str] | None = None
 ) -> LogStore:
-    """Open the store at a URL, and read from it. A store without a log is verified first.
+    """Open the store at a URL, without a request. Blocks.
 
     Each request is sent once: callers repeat it themselves, and `meter` counts attempts.
 
     Raises:
-        ObjectStoreError: the URL is wrong, or access is denied.
-        UnsafeStoreError: the store must not hold a log.
+        ObjectStoreError: the URL is wrong.
     """
-    found = await asyncio.to_thread(open_store, url, options, _ATTEMPT_SECONDS)
-    store = MeteredStore(found, meter)
-    opened = LogStore(store, AsyncObjectStore(store, _CALLS_AT_ONCE))
-    try:
-        if not await opened.calls.exists(manifest_path(0)):
-            proof = await asyncio.to_thread(verify_store, store)
-            log.info("%s keeps its conditions: %s", url, proof)
-    except (AccessDeniedError, UnsafeStoreError):
-        await opened.close()
-        raise
-    except ANSWERS:
-        pass
-    except OSError as e:  # an outage: the start waits until it ends
-        log.warning("%s does not answer yet: %s", url, e)
-    return opened
+    store = MeteredStore(open_store(url, options, _ATTEMPT_SECONDS), meter)
+    return LogStore(store, AsyncObjectStore(store, _CALLS_AT_ONCE))
+
+
+async def join_cluster(store: LogStore, new: ClusterFile) -> ClusterFile:
+    """The cluster of a store; `new` if there was none. A store without a log is verified first.
+
+    Waits for the end of an outage: only what another attempt cannot mend is raised.
+
+    Raises:
+        UnsafeStoreError: the store must not hold a log.
+        OSError: the store cannot be used.
+        Malformed: the description of the cluster is bad.
+    """
+    attempts = Attempts(f"opening {store.blocking.where}")
+    while True:
+        try:
+            return await asyncio.to_thread(_join_cluster, store.blocking, new)
+        except TransientStoreError as e:
+            attempts.trouble = str(e)
+            await attempts.pause()
+
+
+def _join_cluster(store: ObjectStore, new: ClusterFile) -> ClusterFile:
+    if not store.exists(manifest_path(0)):
+        proof = verify_store(store)
+        log.info("%s keeps its conditions: %s", store.where, proof)
+    return create_cluster(store, new)
 
 
 class StoredLog:
@@ -110,6 +127,7 @@ class StoredLog:
         self._view_interval_s = config.store_view_interval_ms / 1000
         self._grace_s = config.store_grace_ms / 1000
         self._collector: Collector | None = None
+        self._views: Views | None = None
         self._lease = lease
         self._uploads = Uploads(disk)
         self.on_lost: Callable[[str], None] = lambda _: None
@@ -148,9 +166,14 @@ class StoredLog:
         Raises:
             FencedError: another broker was faster.
             StoreUnavailableError: the store does not answer.
-            OSError: the folder cannot be used.
+            StartupError: the folder cannot be used, and the shard was left alone.
+            OSError: the folder cannot be used any more.
             DamagedLogError, Malformed: the log in the store is damaged.
         """
+        try:
+            await asyncio.to_thread(probe, folder)
+        except OSError as e:
+            raise StartupError(f"the folder {folder} cannot be used: {e.strerror or e}") from e
         prefetched = PrefetchedStore(store.blocking)
         if seen.manifest is not None and seen.manifest.manifest.directory:
             prefetched.fetch_files(seen.manifest.manifest.directory)
@@ -183,9 +206,10 @@ class StoredLog:
     def begin(self, state: BrokerState) -> None:
         """Begin background work on the open log: uploads, views, deletion of unneeded objects."""
         self._prefetched.forget()
+        self.disk.reader.serve()
         self._uploads.start()
         pins = PinnedFiles(self._store.blocking)
-        views = Views(
+        views = self._views = Views(
             state,
             self.chain,
             self._store.blocking,
@@ -223,6 +247,16 @@ class StoredLog:
                 )
         except OSError as e:  # TimeoutError, too
             log.info("shard %d is handed over as it is: %s", self.chain.shard, e or "no answer")
+
+    async def write_last_view(self) -> None:
+        """Nobody takes the shard over now: readers and snapshots see its end. A few seconds."""
+        if self._views is None or self.chain.failure is not None:
+            return
+        try:
+            async with asyncio.timeout(_LAST_CALLS_S):
+                await self._views.write_news()
+        except (OSError, FencedError, StorageError, Malformed) as e:  # TimeoutError, too
+            log.info("shard %d has no last view: %s", self.chain.shard, e or "no answer")
 
     def prepare_to_close(self) -> None:
         """Prepare to stop: an outage of the store delays this by a few seconds at most."""

@@ -37,10 +37,11 @@ from quafka_objects.store import PART_BYTES, Buffer, ETag, ObjectInfo, ObjectSto
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
+_DENIED = "403 Forbidden"
 _REASONS = {
     # The client requests a machine's role from this address, which it tries last.
     "169.254.169.254": "no credentials, as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "403 Forbidden": "access is denied",
+    _DENIED: "access is denied",
     "404 Not Found": "there is no such bucket",
     "Unable to recognise URL": "it names no bucket",
 }
@@ -49,6 +50,7 @@ _TRANSIENT = re.compile(r"status code: (408|425|429|5\d\d)\b|HTTP error")
 """Parts of the library's messages about answers and connections that another attempt may not meet.
 """
 _CONFLICT = "409 Conflict"
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 _PARTS_AT_ONCE = 8
 
 # The function's type is known only where an Arrow library is installed.
@@ -216,6 +218,8 @@ def _translated(what: str) -> Generator[None]:
     except (PermissionDeniedError, UnauthenticatedError) as e:
         raise AccessDeniedError(f"{what}: access is denied ({_first_line(e)})") from e
     except BaseError as e:
+        if _DENIED in str(e):  # a list's refusal has no class of its own
+            raise AccessDeniedError(f"{what}: {_reason(e)}") from e
         transient = _known(line := _first_line(e)) is None and _TRANSIENT.search(line)
         raise (TransientStoreError if transient else ObjectStoreError)(
             f"{what}: {_reason(e)}"
@@ -233,4 +237,7 @@ def _known(line: str) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].partition(": <?xml")[0]
+    """The library's message, with the store's own code in place of its whole answer."""
+    line = str(error).partition("\n")[0].partition(": <?xml")[0].partition(": <Error")[0]
+    code = _CODE.search(str(error))
+    return f"{line}: {code[1]}" if code is not None else line

@@ -63,6 +63,10 @@ def verify_store(
             race.create(f"{race.folder}/object-{number}")
         race.swap(f"{race.folder}/counter", rounds)
         race.look(objects)
+    except ObjectNotFoundError as e:
+        raise UnsafeStoreError(f"{store.where}: an object just written cannot be read: {e}") from e
+    except (ObjectChangedError, ObjectExistsError) as e:
+        raise UnsafeStoreError(f"{store.where}: a write without a rival was refused: {e}") from e
     finally:
         race.close()
     return Proof(

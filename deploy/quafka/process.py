@@ -10,7 +10,8 @@ import os
 import resource
 import signal
 import sys
-from contextlib import suppress
+import threading
+import time
 from typing import Any, Protocol
 
 from quafka_telemetry.garbage import collect_when_idle
@@ -24,6 +25,10 @@ from quafka_telemetry.tracing import Tracer
 log = logging.getLogger("quafka")
 
 _DRAIN_SECONDS = 10.0
+_START_SECONDS = 5.0
+"""How long a stop waits for the end of a recovery; then the start is abandoned."""
+_LEAVE_SECONDS = 3.0
+"""How long the end of the process waits for threads, after the drain."""
 _SWITCH_SECONDS = 0.001
 """How long a computing thread may keep the event loop waiting; Python's default is 5 ms."""
 EXIT_CANNOT_START = 1
@@ -67,20 +72,42 @@ def run(
 ) -> int:
     """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
-    A second SIGINT ends the process without draining. `keeps_state`: most of the program's objects
-    live as long as the process (see quafka_telemetry.garbage), and threads may be recovering them
-    during the start, which then ends before the program does. Any other start is cut short.
+    A second SIGINT ends the process without draining. A thread cannot be interrupted while a store
+    or a disk keeps it waiting: the process ends without such threads. `keeps_state`: most of the
+    program's objects live as long as the process (see quafka_telemetry.garbage), and threads may be
+    recovering them during the start, which therefore has a few seconds to end; any other start is
+    cut short.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     keep_freed_memory()
     _raise_open_files_limit()
     turns = LoopTurns()
     program.metrics.add(turns.collect)
+    loop_closed, spans_sent = threading.Event(), threading.Event()
     try:
         with asyncio.Runner(loop_factory=turns.new_loop) as runner:
-            return runner.run(_run(program, tracer, ready_fd, lifeline_fd, push, keeps_state))
+            code = runner.run(_run(program, tracer, ready_fd, lifeline_fd, push, keeps_state))
+            leaving = (code, tracer, loop_closed, spans_sent)
+            threading.Thread(target=_leave, args=leaving, name="leave", daemon=True).start()
+        return code
     finally:
+        loop_closed.set()
         tracer.shutdown()
+        spans_sent.set()
+
+
+def _leave(
+    code: int, tracer: Tracer, loop_closed: threading.Event, spans_sent: threading.Event
+) -> None:
+    """End the process if its threads do not. Both closing the loop and Python's exit join them."""
+    if loop_closed.wait(_LEAVE_SECONDS):
+        spans_sent.wait()
+        time.sleep(_LEAVE_SECONDS)
+    else:
+        tracer.shutdown()
+    log.warning("the process ends without threads that wait for a store or a disk")
+    sys.stdout.flush()
+    os._exit(code)
 
 
 async def _run(
@@ -99,12 +126,14 @@ async def _run(
     if lifeline_fd is not None:
         loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
     try:
-        if not await _started(program, None if keeps_state else stop):
-            await program.close()
+        if not await _started(program, stop, _START_SECONDS if keeps_state else 0.0):
+            log.warning("stopped during the start")
+            if not keeps_state:
+                await _close(program)
             return 0
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
-        await program.close()
+        await _close(program)
         return EXIT_CANNOT_START
     # The state at the start lives as long as the process. Without this, every full collection
     # would scan it and block the loop: 60 ms for 10,000 partitions.
@@ -116,34 +145,39 @@ async def _run(
     await stop.wait()
     log.debug("draining")
     garbage.cancel()
-    try:
-        await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
-    except TimeoutError:
-        log.error("stopped after %d s with requests unanswered", _DRAIN_SECONDS)  # noqa: TRY400
+    await _close(program)
     if push is not None:
         await push.close()
     return 0
 
 
-async def _started(program: Program, stop: asyncio.Event | None) -> bool:
-    """Start the program; False if it was told to stop before. Raises StartupError.
+async def _started(program: Program, stop: asyncio.Event, patience: float) -> bool:
+    """Start the program. False: a stop came first, and the start was abandoned.
 
-    A gateway waits up to a minute for its cluster, longer than service managers wait for its end.
+    `patience`: how many seconds the start has after the stop.
+
+    Raises:
+        StartupError: the start failed.
     """
-    if stop is None:
-        await program.start()
-        return True
     starting = asyncio.ensure_future(program.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not starting.done():
+        await asyncio.wait((starting,), timeout=patience)
     if not starting.done():
         starting.cancel()
-        with suppress(asyncio.CancelledError):
-            await starting
+        await asyncio.wait((starting,), timeout=_LEAVE_SECONDS)
         return False
-    await starting
+    starting.result()
     return True
+
+
+async def _close(program: Program) -> None:
+    try:
+        await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
+    except TimeoutError:
+        log.error("stopped after %d s with requests unanswered", _DRAIN_SECONDS)  # noqa: TRY400
 
 
 def _raise_open_files_limit() -> None:

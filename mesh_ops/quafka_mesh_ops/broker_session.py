@@ -274,7 +274,7 @@ class BrokerSession:
 
     def _shard_answered(self, response: Response) -> None:
         if response.error_code:
-            self.connection.close(f"shard {self._shard} is not there: error {response.error_code}")
+            self.connection.close(f"shard {self._shard} is not there")
             return
         self._shard_open = True
         self._ready_if_open()

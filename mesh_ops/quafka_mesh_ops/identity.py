@@ -35,8 +35,12 @@ NodeId = str
 """64 lower-case hex digits: the raw Ed25519 public key (RFC 8032)."""
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
-CLOCK_SKEW = timedelta(minutes=10)
-"""The most that a peer's clock may lag behind ours: certificates are backdated by this much."""
+CLOCK_SKEW = timedelta(hours=12)
+"""The most that a peer's clock may lag behind ours: certificates are backdated by this much.
+
+A key that is known can sign any dates, so short ones would only cost a node with a wrong clock its
+peers: a broker of an object store would have shards that nobody reaches.
+"""
 
 REVOKED = "this node was taken off the allow-list"
 """The reason that is sent to a revoked peer when its connection is closed."""

@@ -87,6 +87,7 @@ async def served(objects: dict[str, bytes], cache: Path) -> Served:
     """Take the shard over, and read everything. Raises `REFUSALS`."""
     folder = CommittingFolder(RecordedStore(objects), cache, CACHE_BYTES)
     folder.disk.reader._deadline = 0.02
+    folder.disk.reader.serve()
     try:
         async with running_state(folder, segment_bytes=SEGMENT_BYTES) as state:
             found = Served({}, bool(state.log.damages))

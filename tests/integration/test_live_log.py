@@ -220,6 +220,33 @@ def test_snapshots_name_the_log_s_objects(
     assert everything(cluster)["kept"][:-1] == before["kept"], "the log keeps its files"
 
 
+def test_a_snapshot_has_all_that_was_acknowledged(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waits for the next view, or finds the one that a broker writes when it stops."""
+
+    def snapshot() -> Values:
+        assert main(["snapshot", "create", cluster.store, "--format", "json"]) == 0
+        made: dict[str, Any] = json.loads(capsys.readouterr().out)
+        found = everything_of(cluster.store, made["id"])
+        assert main(["snapshot", "drop", cluster.store, made["id"]]) == 0
+        capsys.readouterr()
+        return found
+
+    with RawClient(cluster.address) as client:
+        create_topic(client, "late")
+        until(cluster, "late", 0)
+        for number in range(3):
+            produce(client, "late", b"%d" % number)
+            assert snapshot()["late"] == [b"%d" % each for each in range(number + 1)]
+        produce(client, "late", b"the last one")
+    assert cluster.broker.stop() == 0
+    try:
+        assert snapshot()["late"][-1] == b"the last one"
+    finally:
+        cluster.start_broker()
+
+
 def until_viewed_to_the_end(cluster: Cluster) -> None:
     """Wait until the newest view has all that was acknowledged."""
     deadline = time.monotonic() + 20.0

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import copy, rmtree
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -199,3 +200,64 @@ def _poll(consumer: Consumer, values: list[bytes | None]) -> bool:
     if message is not None and message.error() is None:
         values.append(message.value())
     return False
+
+
+def test_two_brokers_with_one_node_key_do_not_take_shards_from_each_other(tmp_path: Path) -> None:
+    with StoreCluster(tmp_path, brokers=("a",), gateways=(), shards=2) as cluster:
+        until(lambda: cluster.owners() == ["a"] * 2, "a has the shards")
+        (tmp_path / "cache-b").mkdir()
+        copy(tmp_path / "cache-a" / "node.key", tmp_path / "cache-b" / "node.key")
+        second = cluster.start_broker("b")
+
+        def warned() -> bool:
+            return (
+                f"the broker at {second.ready['mesh']} has the same node key"
+                in (get(cluster.page("a"), "/readyz")[2])
+            )
+
+        until(warned, "a reports the other broker")
+        state = cluster.state()
+        assert {each.epoch for each in state.manifests if each is not None} == {2}
+        cluster.kill("b")
+        until(lambda: [e.epoch for e in cluster.state().manifests if e] == [3, 3], "a takes over")
+
+
+def test_the_loss_of_the_local_folder_costs_a_moment_and_no_record(tmp_path: Path) -> None:
+    args = ("--wal-segment-bytes", str(1 << 20))
+    with StoreCluster(tmp_path, brokers=("a",), shards=1, broker_args=args) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+        for made in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in TOPICS]).values():
+            made.result(20)
+        with load(cluster, "lost"):
+            rmtree(tmp_path / "cache-a" / "wal")
+            producer = Producer({"bootstrap.servers": cluster.bootstrap()})
+
+            def taken_again() -> bool:
+                producer.produce("large", bytes(500_000))
+                producer.poll(0)
+                return [each.epoch for each in cluster.state().manifests if each] == [2]
+
+            until(taken_again, "a new segment is needed, and a begins on a new folder")
+            assert producer.flush(30) == 0
+        assert cluster.owners() == ["a"]
+
+
+def test_an_emptied_store_is_no_new_cluster(tmp_path: Path) -> None:
+    """As when the file system of a store is unmounted, or its prefix deleted."""
+    with StoreCluster(tmp_path, brokers=("a",), gateways=(), shards=2) as cluster:
+        store = tmp_path / "store"
+        store.rename(tmp_path / "away")
+
+        def refused() -> bool:
+            return get(cluster.page("a"), "/readyz")[2].count("has lost the description") == 2
+
+        until(refused, "no shard is made anew")
+        assert list((store / "manifest").iterdir()) == []
+        rmtree(store)
+        (tmp_path / "away").rename(store)
+        cluster.kill("a")
+        for each in (store / "manifest").iterdir():
+            each.unlink()
+        with pytest.raises(AssertionError, match="has a chain, but its manifest is missing"):
+            cluster.start_broker("b")
+        cluster.brokers.clear()

@@ -39,6 +39,7 @@ from quafka_proto.chain_format import (
     encode_directory,
     file_path,
 )
+from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
 from tests.sim.copier import Position, RefusedError
 from tests.sim.history import History
@@ -294,6 +295,10 @@ async def read_log(store: ChainStore) -> list[int] | None:
         objects = [(each.seq, each) for each in valid_objects(headers)]
         return await _recover(store, found.manifest, objects)
     except ObjectNotFoundError:
+        return None
+    except Malformed:
+        if await read_manifest(store, SHARD) == found:
+            raise
         return None
 
 

@@ -29,6 +29,7 @@ class MemoryChain:
         self.objects: list[Object] = []
         self.under_way: list[tuple[Object, asyncio.Future[None]]] = []
         self.failure: str | None = None
+        self.trouble: str | None = None
         self.epoch = 1
         self._latency = latency
         self._most = most

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("quafka.broker.store")
 
 ANSWERS = (ObjectChangedError, ObjectExistsError, ObjectNotFoundError)
 """Errors that are the store's answer. After any other OSError the outcome is unknown."""

@@ -6,6 +6,7 @@ of their segments, each at its position. Then the log is opened as after any cra
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ from quafka_proto.log_format import (
 )
 
 _READS_AT_ONCE = 32
+_PROBE_BYTES = 4096
 _READ_ATTEMPTS = 3
 _NO_SEGMENT = 1 << 64
 
@@ -85,6 +87,16 @@ def materialise(
         disk.close()
         raise
     return disk
+
+
+def probe(cache: Path) -> None:
+    """Make the folder for all shards, and write to it. Blocks. Raises OSError: it is of no use."""
+    cache.mkdir(parents=True, exist_ok=True)
+    name = cache / f".probe-{os.urandom(4).hex()}"
+    try:
+        name.write_bytes(bytes(_PROBE_BYTES))
+    finally:
+        name.unlink(missing_ok=True)
 
 
 def _own_folder(folder: Path, epoch: int) -> Path:

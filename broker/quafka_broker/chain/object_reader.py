@@ -35,6 +35,7 @@ _GAP_SHARE = 8  # skipped bytes per byte read: others often read the rest
 _OBJECTS_FOLLOWED = 512
 _READERS_FOLLOWED = 8
 _DEADLINE_SECONDS = 10.0
+_SHORT_READS = 3
 
 
 class StoredRange(NamedTuple):
@@ -64,11 +65,13 @@ class ObjectReader:
         patience: Patience,
         deadline_seconds: float = _DEADLINE_SECONDS,
     ) -> None:
-        """`deadline_seconds`: how long a read repeats unanswered requests."""
+        """`deadline_seconds`: how long a read repeats unanswered requests after `serve`; until then
+        it repeats them for ever."""
         self._store = store
         self._cache = cache
         self._patience = patience
         self._deadline = deadline_seconds
+        self._serving = False
         self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="store-read")
         self._lock = threading.RLock()  # a request may already be done when its callback is added
         self._loading: dict[Key, tuple[Future[bytes], int]] = {}  # the future's first block
@@ -76,6 +79,10 @@ class ObjectReader:
         self._ahead = 0
         self.bytes = 0
         """Bytes read from the store since the start."""
+
+    def serve(self) -> None:
+        """The log is open: from now on there are clients, which must get an answer in time."""
+        self._serving = True
 
     def close(self) -> None:
         """Wait for requests under way."""
@@ -191,17 +198,15 @@ class ObjectReader:
                 self._loading.pop((path, number), None)
 
     def _get(self, path: str, start: int, end: int) -> bytes:
-        def get() -> bytes:
-            data = self._store.read(path, start, end - start)
-            if len(data) < end - start:
-                raise OSError(errno.EIO, f"{path} is cut short")
-            return data
-
-        deadline = time.monotonic() + self._deadline
-        data = self._patience.until_answered(f"reading {path}", get, deadline)
-        with self._lock:
-            self.bytes += len(data)
-        return data
+        get = partial(self._store.read, path, start, end - start)
+        deadline = time.monotonic() + self._deadline if self._serving else None
+        for _ in range(_SHORT_READS):
+            data = self._patience.until_answered(f"reading {path}", get, deadline)
+            with self._lock:
+                self.bytes += len(data)
+            if len(data) >= end - start:
+                return data
+        raise OSError(errno.EIO, f"{path} is cut short")
 
     # --- reading ahead ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from quafka_proto.chain_format import (
     FENCE,
     HEADER_SIZE,
     NONCE_SIZE,
+    WINDOW,
     ChainHeader,
     chain_folder,
     chain_path,
@@ -130,20 +131,31 @@ async def read_objects(
 
 
 async def list_chain(store: ChainStore, shard: int, start: int) -> list[ListedObject]:
-    """The objects from `start` up to the first missing one."""
+    """The objects from `start` up to the first missing one.
+
+    Raises:
+        Malformed: the missing one was there before: no object is sent before all but the
+            `WINDOW` - 1 before it exist. The objects after it may have been acknowledged.
+    """
     after = chain_path(shard, start - 1) if start else ""
     found = await Attempts(f"listing shard {shard}").until_answered(
         lambda: store.list_objects(chain_folder(shard), after)
     )
+    sizes = {seq: info.size for info in found if (seq := seq_of(info.path)) is not None}
+    last = max(sizes, default=-1)
     listed: list[ListedObject] = []
-    for info in found:
-        seq = seq_of(info.path)
-        if seq is None:
-            continue
-        if seq != start + len(listed):
-            break
-        listed.append(ListedObject(seq, info.size))
+    while (seq := start + len(listed)) in sizes or seq <= last - WINDOW:
+        if seq not in sizes:  # the pages of a list are read one after the other: it may exist now
+            sizes[seq] = (await _existing(store, shard, seq)).size
+        listed.append(ListedObject(seq, sizes[seq]))
     return listed
+
+
+async def _existing(store: ChainStore, shard: int, seq: int) -> ChainHeader:
+    try:
+        return await read_header(store, shard, seq)
+    except ObjectNotFoundError as e:
+        raise Malformed(f"object {seq} of the chain is missing, and later ones exist") from e
 
 
 def valid_objects(headers: Iterable[ChainHeader]) -> list[ChainHeader]:

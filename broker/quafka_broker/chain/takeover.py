@@ -69,7 +69,7 @@ async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> 
     """Read the manifest and, if an earlier one is `known`, list the chain at the same time.
 
     Raises:
-        Malformed: the manifest is damaged, or only the manifest is missing.
+        Malformed: the manifest is damaged, or it or an object of the chain is missing.
     """
     if known is None:
         return Seen(await _manifest(store, shard))
@@ -77,6 +77,11 @@ async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> 
     try:
         found = await _manifest(store, shard)
         listed = await listing
+    except Malformed:
+        found = await _manifest(store, shard)  # after the list
+        if found is None or found.manifest.nonce == known.nonce:
+            raise
+        return Seen(found)  # what is not needed any more was deleted: the takeover lists the rest
     finally:
         listing.cancel()
     start = 0 if found is None else first_read(found.manifest)
@@ -125,10 +130,22 @@ async def take_over(
                 lease_until_ms=int(clock() * 1000) + lease_ms,
             )
             if listed is None:
-                listed = await list_chain(store, shard, first_read(now))
+                listed = await _listed(store, before, now)
             return await _take(store, before, after, listed, read, random)
     except TimeoutError as e:
         raise StoreUnavailableError(f"shard {shard}: the store does not answer") from e
+
+
+async def _listed(
+    store: ChainStore, before: StoredManifest | None, now: Manifest
+) -> Sequence[ListedObject]:
+    try:
+        return await list_chain(store, now.shard, first_read(now))
+    except Malformed:
+        found = await read_manifest(store, now.shard)
+        if found != before:  # a later owner has deleted what it does not need
+            raise FencedError(taken_by(found)) from None
+        raise
 
 
 async def _take(

@@ -100,6 +100,11 @@ class HostedShard:
         hosting.mesh.shards.add(number, shard.handlers)
         return hosted
 
+    @property
+    def broken(self) -> str | None:
+        """Why the log takes no more writes although the shard is here; None: it does take them."""
+        return None if self.stored.chain.failure else self.shard.state.log.health().failed
+
     def local_figures(self) -> LocalFigures:
         """The use of the shard's local folder."""
         cache = self._hosting.config_of(self.shard.number).store_cache_bytes
@@ -109,20 +114,23 @@ class HostedShard:
         """Shorten the takeover by another broker. The shard serves meanwhile."""
         await self.stored.prepare_hand_over(_PREPARE_SECONDS)
 
-    async def end(self) -> None:
+    async def end(self, *, last_view: bool = False) -> None:
         """Answer the ops under way, close the log and give the shard up. Safe to repeat.
 
-        `close` ends the remaining parts of the shard.
+        `close` ends the remaining parts of the shard. `last_view`: no broker is there to take it
+        over.
         """
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end())
+            self._ending = asyncio.get_running_loop().create_task(self._end(last_view))
         await asyncio.shield(self._ending)
 
-    async def _end(self) -> None:
+    async def _end(self, last_view: bool) -> None:
         hosting = self._hosting
         seconds = _DRAIN_SECONDS if self.stored.chain.failure is None else 0.0
         await self.shard.drain()
         await hosting.mesh.drain_shard(self.shard.number, seconds)
+        if last_view:
+            await self.stored.write_last_view()
         self.stored.prepare_to_close()
         await self.shard.close()
         await self.stored.release()

@@ -13,24 +13,27 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import replace
 
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.lease import LeaseWatch
-from quafka_broker.chain.manifest import StoredManifest, read_manifest
+from quafka_broker.chain.manifest import StoredManifest, read_manifest, taken_by
 from quafka_broker.chain.takeover import Seen, look
 from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
 from quafka_broker.cluster.members import ALIVE_SECONDS, BEAT_SECONDS, Members
 from quafka_broker.cluster.notices import SECONDS, Notice, Notices
+from quafka_broker.cluster.own_epochs import OwnEpochs
 from quafka_broker.cluster.peers import OtherBrokers, ShardPeers
 from quafka_broker.cluster.placement import NOBODY, placement
 from quafka_broker.cluster.shard_map import ShardMap
+from quafka_broker.cluster.store_calls import StoreCalls
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import is_node_id
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.cluster import ClusterBroker, LookAtShards, LookAtShardsResp, ShardOwner
-from quafka_objects.cluster import read_brokers
+from quafka_objects.cluster import read_brokers, read_cluster
 from quafka_proto.chain_format import Manifest, Owner
 from quafka_proto.cluster_format import Registration, broker_path, encode_registration
 from quafka_proto.errors import Malformed
@@ -47,6 +50,7 @@ _DECLINED_SECONDS = 60.0
 _PAUSE_SECONDS = 3.0  # between two reads: changes in between may have been missed
 _HANDED_OVER_SECONDS = 3.0
 _HANDED_OVER_POLL = 0.05
+_SAME_KEY = "the broker at {} has the same node key: give each broker a key of its own"
 _AT_ONCE = 4
 """Shards that a broker hands over at once when it stops."""
 
@@ -73,14 +77,18 @@ class ClusterMember:
         self.taken = self.given_up = self.lost = 0
         """Shards that this broker has taken over, given up, and lost to another one."""
         self._watches = [LeaseWatch() for _ in self.manifests]
+        self._epochs = OwnEpochs(hosting.owner)
         self._free_since: dict[int, float] = {}
         self._placed_since: dict[int, tuple[str, float]] = {}
         self._declined: dict[tuple[int, str], float] = {}
         self._moving: dict[int, asyncio.Task[None]] = {}
+        self._warned_of = ""
         self._looked_at = self._beat_seen_at = 0.0
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._reading = StoreCalls("the cluster cannot be seen")
+        self._registering = StoreCalls("this broker cannot register")
         self._notices = Notices(brokers, self._me.node)
         self._ending: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -150,7 +158,7 @@ class ClusterMember:
             )
         else:
             hosted = list(self.hosted.items())
-            await asyncio.gather(*(self._end(*each) for each in hosted))
+            await asyncio.gather(*(self._end(*each, last_view=True) for each in hosted))
             await asyncio.gather(*(each.close() for _, each in hosted))
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(SECONDS):
@@ -171,7 +179,9 @@ class ClusterMember:
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._hosting.store.calls.put(broker_path(me.node), encode_registration(me))
         except (OSError, TimeoutError) as e:
-            log.warning("this broker cannot register: %s", e or "the store does not answer")
+            self._registering.fail(e, asyncio.get_running_loop().time())
+        else:
+            self._registering.succeed()
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -181,16 +191,26 @@ class ClusterMember:
             try:
                 async with asyncio.timeout(ALIVE_SECONDS):
                     await self._read()
+                self._reading.succeed()
                 self._decide()
             except (OSError, TimeoutError) as e:
-                log.warning(
-                    "the cluster's state cannot be read: %s", e or "the store does not answer"
-                )
+                self._reading.fail(e, asyncio.get_running_loop().time())
             except Exception:  # otherwise this broker would keep its shards for ever, and take none
                 log.exception("the check of the cluster failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_next_look()):
                     await self._wake.wait()
+
+    def shown_problems(self) -> dict[str, str]:
+        """What keeps this broker from its work, by its subject."""
+        found = {f"shard {number}": problem for number, problem in self.problems.items()}
+        now = asyncio.get_running_loop().time()
+        silent = self._registering.problem(now) or self._reading.problem(now)
+        if silent:
+            found["store"] = silent
+        if rival := self._rival():
+            found["node key"] = _SAME_KEY.format(rival)
+        return found
 
     def _until_next_look(self) -> float:
         """Seconds until the next look, or until the end of a lease if that is sooner."""
@@ -229,6 +249,7 @@ class ClusterMember:
     def _note(self, shard: int, found: StoredManifest | None) -> None:
         self._stored[shard] = found
         self.manifests[shard] = None if found is None else found.manifest
+        self._epochs.see(shard, self.manifests[shard])
 
     def _forget(self) -> None:
         """Restart the observation of leases and beats after a pause."""
@@ -267,8 +288,7 @@ class ClusterMember:
             if shard in self._moving:
                 continue
             if shard in self.hosted:
-                if self._is_due(shard, to, now) and not self._moving:
-                    self._begin(shard, self._hand_over(shard, to, asyncio.Semaphore()))
+                self._decide_hosted(shard, to, now)
             elif shard in free:
                 since = self._free_since.setdefault(shard, now)
                 if to == me:
@@ -283,6 +303,12 @@ class ClusterMember:
         if not self._moving:
             self._settled.set()
 
+    def _decide_hosted(self, shard: int, to: str, now: float) -> None:
+        if reason := self.hosted[shard].broken:
+            self._begin(shard, self._abandon(shard, reason))
+        elif self._is_due(shard, to, now) and not self._moving:
+            self._begin(shard, self._hand_over(shard, to, asyncio.Semaphore()))
+
     def _is_due(self, shard: int, to: str, now: float) -> bool:
         """Whether to give a shard of this broker to another one at which it has been placed for
         long enough: brokers that are slow for a moment must not make shards move back and forth."""
@@ -296,6 +322,7 @@ class ClusterMember:
 
     def _find_free(self, now: float) -> set[int]:
         """The shards without an owner, and those of an earlier run of this broker."""
+        self._warn_of_rival()
         free: set[int] = set()
         for shard, manifest in enumerate(self.manifests):
             if shard in self.hosted:
@@ -304,12 +331,28 @@ class ClusterMember:
             over = self._watches[shard].is_over(manifest, now)
             if owner is not None and over and owner.node != self._me.node:
                 self.members.suspect(owner.node)
-            if over or (owner is not None and owner.node == self._me.node):
+            if over or (manifest is not None and self._epochs.is_own(shard, manifest)):
                 free.add(shard)
         return free
 
+    def _warn_of_rival(self) -> None:
+        rival = self._rival()
+        if rival and rival != self._warned_of:
+            log.error("%s", _SAME_KEY.format(rival))
+        self._warned_of = rival
+
+    def _rival(self) -> str:
+        """The address of another process with this broker's node key; empty: none has a shard."""
+        away = [
+            (shard, manifest)
+            for shard, manifest in enumerate(self.manifests)
+            if manifest is not None and not (shard in self.hosted or shard in self._moving)
+        ]
+        return next(filter(None, (self._epochs.rival(*each) for each in away)), "")
+
     def _begin(self, shard: int, move: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(move)
+        # Not in the context of the op that offers a shard: log lines would name it for ever.
+        task = asyncio.get_running_loop().create_task(move, context=Context())
         self._moving[shard] = task
 
         def ended(_task: asyncio.Task[None]) -> None:
@@ -331,18 +374,23 @@ class ClusterMember:
         hosting, began = self._hosting, time.monotonic()
         peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
         try:
+            if seen.manifest is None:
+                seen = await self._look_at_new(shard)
             hosted = await HostedShard.open(hosting, shard, seen, peers)
         except FencedError as e:
             log.info("shard %d: %s", shard, e)
             return
         except (DamagedLogError, Malformed, StartupError) as e:
-            log.exception("shard %d cannot be opened", shard)
+            log.error("shard %d cannot be opened: %s", shard, e)  # noqa: TRY400
             self.problems[shard] = str(e)
             self._decline(shard)
+            self._epochs.begin(shard, _next_epoch(seen))
             return
         except OSError as e:
             log.warning("shard %d cannot be taken over now: %s", shard, e)
+            self._epochs.begin(shard, _next_epoch(seen))
             return
+        self._epochs.begin(shard, hosted.stored.chain.epoch)
         self.problems.pop(shard, None)
         self._free_since.pop(shard, None)
         self.hosted[shard] = hosted
@@ -354,6 +402,23 @@ class ClusterMember:
         self._publish()
         for each in self.members.there():
             self._notices.send(each.node, each.address)
+
+    async def _look_at_new(self, shard: int) -> Seen:
+        """A shard without a manifest is a new one, unless the store has lost what it had: a new log
+        would hide the loss, and mix with what is left or comes back.
+
+        Raises:
+            StartupError, Malformed: the store has lost it.
+            FencedError: another broker has made it meanwhile.
+        """
+        cluster = await asyncio.to_thread(read_cluster, self._hosting.store.blocking)
+        if cluster != self._hosting.cluster or self._epochs.was_there(shard):
+            what = "the cluster" if cluster != self._hosting.cluster else f"shard {shard}"
+            raise StartupError(f"the store has lost the description of {what}")
+        seen = await look(self._hosting.store.calls, shard)
+        if seen.manifest is not None:
+            raise FencedError(taken_by(seen.manifest))
+        return seen
 
     async def _take_offered(self, shard: int) -> None:
         """Take a shard that its owner has just given up in favour of this broker."""
@@ -379,16 +444,26 @@ class ClusterMember:
         task.add_done_callback(self._ending.discard)
         self._wake.set()
 
-    async def _end(self, shard: int, hosted: HostedShard) -> None:
+    async def _end(self, shard: int, hosted: HostedShard, *, last_view: bool = False) -> None:
         """Stop serving a shard, and give it up."""
         hosted.stored.on_lost = lambda _reason: None
         try:
-            await hosted.end()
+            await hosted.end(last_view=last_view)
         except Exception:  # the shard becomes free when its lease ends
             log.exception("shard %d was not closed cleanly", shard)
         self.hosted.pop(shard, None)
         self.manifests[shard] = hosted.stored.chain.manifest
         self.given_up += 1
+
+    async def _abandon(self, shard: int, reason: str) -> None:
+        """Give up a shard whose local disk is lost. Whoever takes it next begins on a new folder:
+        another broker, or this one if its disk can be used."""
+        hosted = self.hosted.get(shard)
+        if hosted is not None:
+            log.error("shard %d is given up: %s", shard, reason)
+            await self._end(shard, hosted)
+            self._publish()
+            await hosted.close()
 
     async def _hand_over(self, shard: int, to: str, gate: asyncio.Semaphore) -> None:
         """Give a shard up, and wait briefly until its next owner has it."""
@@ -418,6 +493,10 @@ class ClusterMember:
                     shard, owner.node[:16], time.monotonic() - began, given_up - began,
                 )  # fmt: skip
         self._publish()
+
+
+def _next_epoch(seen: Seen) -> int:
+    return 1 + (seen.manifest.manifest.epoch if seen.manifest is not None else 0)
 
 
 def _stored_owner(found: StoredManifest | None) -> Owner | None:

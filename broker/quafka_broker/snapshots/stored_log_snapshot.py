@@ -1,7 +1,9 @@
 """Snapshots of a log in an object store, kept below the same prefix. They name its objects.
 
-A snapshot is the newest view of each shard. Only the records that are not in a segment's object yet
-are copied, from small objects of the chain to one file per segment. The other objects are pinned:
+A snapshot is a view of each shard with everything that was in the chain when the snapshot began:
+the shard's owner writes one regularly, and a last one when it stops. Without an owner, it is the
+newest view. Only the records that are not in a segment's object yet are copied, from small objects
+of the chain to one file per segment. The other objects are pinned:
 the owner of a shard deletes no file that a snapshot names (`PinnedFiles`).
 """
 
@@ -31,6 +33,7 @@ from quafka_objects.chain_tail import ChainGapError, ChainTail, TailObject
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import HEADER_SIZE, MANIFESTS, decode_manifest, manifest_path
+from quafka_proto.chain_format import Manifest as ShardManifest
 from quafka_proto.log_format import (
     APPENDED,
     FILE_HEADER_SIZE,
@@ -59,11 +62,23 @@ _PAUSE = 0.5
 _CHUNK = 8 << 20
 
 
+_TURN = 0.5
+_SILENT_TURNS = 16  # more than a lease
+_LONGEST_TURNS = 240
+
+
 class _Shard(NamedTuple):
-    """A shard's view, and the chain up to the view's cut."""
+    """A shard's view, and the chain up to the view's cut.
+
+    Attributes:
+        end_id: the global id after the last record of the chain.
+        manifest: as it was read before.
+    """
 
     view: View
     tail: list[TailObject]
+    end_id: int
+    manifest: ShardManifest
 
 
 def has_log(store: ObjectStore) -> bool:
@@ -81,10 +96,11 @@ def snapshot_in_store(
         OSError, Malformed: the store fails, or an object is damaged.
     """
     before = load_all(store)
-    shards = [_read(store, number) for number in _shards(store)]
+    first = [_read(store, number) for number in _shards(store)]
+    shards = [_awaited(store, shard) for shard in first]
     written = 0
     pieces: list[Piece] = []
-    for view, tail in shards:
+    for view, tail, _, _ in shards:
         some = [*view.manifest.pieces]
         for _, objects in groupby(tail, key=lambda one: one.header.segment):
             piece = _pack(store, list(objects))
@@ -173,8 +189,32 @@ def _read(store: ObjectStore, shard: int) -> _Shard:
         except (ChainGapError, ObjectNotFoundError) as e:
             gap = str(e)
             continue
-        return _Shard(view, [one for one in tail if _end_id(one) <= view.manifest.end_id])
+        return _shard(view, tail, manifest)
     raise SnapshotError(f"shard {shard} has no view of its log that can be used: {gap}")
+
+
+def _shard(view: View, tail: list[TailObject], manifest: ShardManifest) -> _Shard:
+    cut_id = view.manifest.end_id
+    end_id = max([cut_id, *(_end_id(one) for one in tail[-1:])])
+    return _Shard(view, [one for one in tail if _end_id(one) <= cut_id], end_id, manifest)
+
+
+def _awaited(store: ObjectStore, first: _Shard) -> _Shard:
+    """The shard with a view up to the end that it had, if there is an owner who writes one."""
+    found, latest = first, first.manifest
+    silent = 0
+    for _ in range(_LONGEST_TURNS):
+        if found.view.manifest.end_id >= first.end_id or not latest.owner or silent > _SILENT_TURNS:
+            break
+        time.sleep(_TURN)
+        before, latest = (
+            latest,
+            decode_manifest(store.read(manifest_path(latest.shard)), latest.shard),
+        )
+        silent = silent + 1 if latest.nonce == before.nonce else 0
+        if latest.view != found.manifest.view:
+            found = _read(store, latest.shard)
+    return found
 
 
 def _end_id(tail: TailObject) -> int:

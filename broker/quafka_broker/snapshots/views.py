@@ -109,6 +109,11 @@ class Views:
     def _news(self) -> tuple[int, int]:
         return self._state.registry.changes, self._state.log.next_id
 
+    async def write_news(self) -> None:
+        """`write`, if anything has changed since the last view."""
+        if self._news() != self._seen:
+            await self.write()
+
     async def write(self) -> View:
         """Write a view of the present log, and name it in the manifest.
 

@@ -39,6 +39,7 @@ log = logging.getLogger("quafka.broker.wal")
 _UNSYNCED = FsyncPolicy(0.0)
 _CLOSING_SECONDS = 4.0
 _LINGER_STEPS = 8
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Chain(Protocol):
@@ -50,6 +51,11 @@ class Chain(Protocol):
     @property
     def failure(self) -> str | None:
         """Why groups can no longer become durable; None while they can."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the oldest object under way does not exist yet; None: it is not known."""
         ...
 
     async def room(self) -> None:
@@ -217,8 +223,10 @@ class ChainWriter(Writer):
             self._timer = loop.call_later(self._policy.patience, self._lose_patience)
         done.add_done_callback(self._settle_sent)
 
-    def _settle_sent(self, _done: asyncio.Future[None]) -> None:
+    def _settle_sent(self, done: asyncio.Future[None]) -> None:
         """Publish durable groups, in order."""
+        if not done.cancelled():
+            done.exception()  # asyncio logs it otherwise, where the group was given up before
         sent = self._sent
         if not sent or not sent[0][1].done():
             return
@@ -275,22 +283,27 @@ class ChainWriter(Writer):
         self._active.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * self._entries)
 
     async def _take_back(self, error: OSError) -> None:
+        """See `Writer`. A full disk may get room; after another error the local disk is lost, and
+        so is this log: the shard is opened anew on another disk or folder."""
         self._ends.clear()
         for group, _ in self._sent:
             for partition, row in _placed(group):
                 self._ends[partition] = row.base_offset + row.record_count
         await super()._take_back(error)
+        if self.failure is None and error.errno not in _NO_ROOM:
+            self._fail(error)
 
     def _lose_patience(self) -> None:
         """Refuse waiting appends after a long silence of the store."""
         self._timer = None
         if self.failure is not None or self.queue.closed is not None:
             return
-        self.refusing = self.queue.closed = (
-            f"the object store has not answered for {self._policy.patience:g} seconds"
-        )
-        log.error("%s: appends are refused", self.refusing)
-        self.queue.refuse([], self.refusing)
+        closed = f"the object store has taken no object for {self._policy.patience:g} seconds"
+        trouble = self._chain.trouble
+        self.refusing = closed if trouble is None else f"{closed}: {trouble}"
+        log.error("%s; appends are refused", self.refusing)
+        self.queue.closed = closed  # for clients, whom the store's address does not concern
+        self.queue.refuse([], closed)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -18,6 +18,7 @@ log = logging.getLogger("quafka.broker.wal")
 _SOON_SECONDS = 5.0
 _SOON_FACTOR = 20
 """A requested checkpoint waits for at least this multiple of the time that the last one took."""
+_FAILED = "no checkpoint could be written, the previous one remains in use: %s"
 
 
 class CheckpointFigures(NamedTuple):
@@ -129,7 +130,10 @@ class CheckpointSchedule:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, OSError):
+            log.warning(_FAILED, error)
+        elif error is not None:
             log.error("a checkpoint failed", exc_info=error)
 
     async def _take(self) -> None:
@@ -147,7 +151,7 @@ class CheckpointSchedule:
         try:
             await self._take()
         except OSError as e:
-            log.warning("no checkpoint could be written, the previous one remains in use: %s", e)
+            log.warning(_FAILED, e)
 
 
 def uncovered_bytes(checkpoint: Checkpoint | None, segments: Sequence[Segment]) -> int:

@@ -127,6 +127,8 @@ class RewriteTask:
             try:
                 await self.run_once()
                 last = now
+            except OSError as e:
+                log.warning("segments cannot be rewritten now; the next run tries again: %s", e)
             except Exception:  # a bug must not let the log grow for ever
                 log.exception("segments cannot be rewritten now; the next run tries again")
 

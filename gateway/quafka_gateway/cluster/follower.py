@@ -21,6 +21,7 @@ from quafka_objects.address import open_store
 from quafka_objects.cluster import ClusterState, read_state
 from quafka_objects.errors import StoreAddressError
 from quafka_objects.meter import MeteredStore, StoreMeter
+from quafka_objects.retries import RetryingStore, RetryPolicy
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_telemetry.startup import StartupError
@@ -33,6 +34,8 @@ _PARKED_SECONDS = 20.0
 _ANSWER_SECONDS = 3.0
 _CONNECT_SECONDS = 1.5
 _RETRY_SECONDS = 0.1, 0.4
+_ATTEMPT_SECONDS = 5.0
+_PATIENCE = RetryPolicy(seconds=4.0)
 _PACE_SECONDS = 0.02  # between two answers: a broker that drains answers at once
 
 
@@ -56,7 +59,7 @@ class ClusterFollower:
         """
         url = next((each for each in brokers if "://" in each), "")
         self._seeds = () if url else tuple(brokers)
-        self.store = MeteredStore(_opened(url), meter) if url else None
+        self.store = _opened(url, meter) if url else None
         """The cluster's store, if this gateway may read it."""
         self._dial = dial
         self._changed = changed
@@ -166,9 +169,12 @@ class ClusterFollower:
         self.problem = problem
 
 
-def _opened(url: str) -> ObjectStore:
+def _opened(url: str, meter: StoreMeter) -> ObjectStore:
+    """The store; a call takes a few seconds at most, and is repeated meanwhile if it fails."""
     try:
-        return open_store(url)
+        return RetryingStore(
+            MeteredStore(open_store(url, None, _ATTEMPT_SECONDS), meter), _PATIENCE
+        )
     except OSError as e:
         reason = str(e) if isinstance(e, StoreAddressError) else f"{url}: {e}"
         raise StartupError(f"cannot open the store of the cluster: {reason}") from e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -155,17 +156,33 @@ async def test_a_refused_object_ends_the_log() -> None:
             await log.checkpoint()
 
 
+async def test_objects_of_a_log_that_was_given_up_fail_in_silence() -> None:
+    chain = MemoryChain()
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    async with chained(chain) as log:
+        pending = await three_under_way(log, chain)
+        log.give_up("shard 0 belongs to another broker")
+        chain.fail("shard 0 belongs to another broker")
+        for each in pending:
+            with pytest.raises(InDoubtError):
+                await each
+    gc.collect()
+    assert unheard == []
+
+
 async def test_a_silent_store_refuses_what_waits_and_keeps_what_was_sent() -> None:
     chain = MemoryChain(most=1)
+    chain.trouble = "access is denied"
     async with chained(chain, ChainPolicy(0.0, 1 << 20, 0.05)) as log:
         sent = begin(log, b"sent")
         await until(lambda: len(chain.under_way) == 1)
         waiting = begin(log, b"waits")
-        with pytest.raises(StorageError, match="has not answered"):
+        with pytest.raises(StorageError, match=r"has taken no object for 0\.05 seconds$"):
             await waiting
-        with pytest.raises(StorageError, match="has not answered"):
+        with pytest.raises(StorageError, match="has taken no object"):
             await begin(log, b"new")
-        assert log.health().refusing
+        assert (log.health().refusing or "").endswith("seconds: access is denied")
         assert log.figures().pending_bytes < 200
         assert not sent.done()
         chain.create()

@@ -20,7 +20,7 @@ SECONDS = 10.0
 class Running:
     """tiny.py with a pipe for its ready report, and a lifeline."""
 
-    def __init__(self, how: str = "good") -> None:
+    def __init__(self, how: str = "good", *, gets_ready: bool = True) -> None:
         ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
         self.process = subprocess.Popen(
@@ -33,7 +33,7 @@ class Running:
         os.close(ready_end)
         os.close(lifeline_end)
         self._ready = ready
-        if how not in ("starts-slowly", "recovers"):
+        if gets_ready:
             assert self.ready is not None, "it is up, or has ended"
 
     @cached_property
@@ -95,29 +95,52 @@ def test_a_program_that_cannot_start_says_one_sentence_and_exits_1(running: Runn
     assert (code, err) == (1, "quafka: the disk is made of cheese\n")
 
 
-@how("starts-slowly")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_cuts_a_start_short(running: Running, number: int) -> None:
-    running.until_printed("starting")
-    running.signal(number)
-    assert running.ended() == (0, "closing\nclosed\n", "")
-    assert running.ready == ""
-
-
-@how("recovers")
-def test_a_recovery_ends_before_the_program_does(running: Running) -> None:
-    running.until_printed("starting")
-    running.signal(signal.SIGTERM)
-    assert running.ended() == (0, "closing\nclosed\n", "")
-    assert running.ready
-
-
 @how("hangs")
 def test_a_drain_has_a_deadline(running: Running) -> None:
     running.signal(signal.SIGTERM)
     code, out, err = running.ended()
     assert (code, out) == (0, "closing\n")
     assert "requests unanswered" in err
+
+
+@pytest.mark.parametrize("kind", ["thread", "pool"])
+def test_a_thread_that_a_store_keeps_waiting_does_not_keep_the_process(kind: str) -> None:
+    running = Running(f"leaves-a-{kind}")
+    try:
+        running.signal(signal.SIGTERM)
+        code, out, err = running.ended()
+    finally:
+        running.clean_up()
+    assert (code, out) == (0, "closing\nclosed\n")
+    assert "ends without threads" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("how", "printed"), [("starts-for-ever", "closing\nclosed\n"), ("recovers-for-ever", "")]
+)
+def test_a_stop_does_not_wait_for_a_start_without_end(how: str, printed: str, number: int) -> None:
+    """Threads may be in the middle of a recovery's files, so nothing is closed beneath them."""
+    started = Running(how, gets_ready=False)
+    try:
+        started.until_printed("starting")
+        started.signal(number)
+        code, out, err = started.ended()
+    finally:
+        started.clean_up()
+    assert (code, out, started.ready) == (0, printed, "")
+    assert "stopped during the start" in err
+
+
+def test_a_recovery_ends_before_the_program_does() -> None:
+    started = Running("recovers", gets_ready=False)
+    try:
+        started.until_printed("starting")
+        started.signal(signal.SIGTERM)
+        assert started.ended() == (0, "closing\nclosed\n", "")
+        assert started.ready
+    finally:
+        started.clean_up()
 
 
 @how("hangs")

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from quafka import logs, process
 from quafka_telemetry.metrics import Metrics
@@ -19,9 +21,13 @@ class Tiny:
     async def start(self) -> None:
         if self._how == "refuses":
             raise StartupError("the disk is made of cheese")
-        if self._how in ("starts-slowly", "recovers"):
+        if self._how in ("starts-for-ever", "recovers-for-ever", "recovers"):
             print("starting", flush=True)
-            await asyncio.sleep(0.5 if self._how == "recovers" else 60)
+            await asyncio.sleep(0.3 if self._how == "recovers" else 3600)
+        if self._how == "leaves-a-thread":
+            asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+        if self._how == "leaves-a-pool":
+            ThreadPoolExecutor(1).submit(threading.Event().wait)
         if self._how == "loop-error":
             asyncio.get_running_loop().call_soon(int, "cheese")
 
@@ -38,9 +44,10 @@ class Tiny:
 def main(how: str, *fds: str) -> int:
     logs.configure("info", "console")
     ready, lifeline = (int(fd) if fd else None for fd in fds)
-    # Keeps the test of the drain deadline short.
-    process._DRAIN_SECONDS = 0.3
-    return process.run(Tiny(how), Tracer(), ready, lifeline, keeps_state=how == "recovers")
+    # Keeps the tests of deadlines short.
+    process._DRAIN_SECONDS = process._LEAVE_SECONDS = 0.3
+    process._START_SECONDS = 60 if how == "recovers" else 0.3
+    return process.run(Tiny(how), Tracer(), ready, lifeline, keeps_state="recovers" in how)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,14 @@ def test_an_allowed_peer_is_known_by_its_key() -> None:
     assert verify_peer(certificate, NOW, {identity.node_id}) == identity.node_id
 
 
+@pytest.mark.parametrize("hours", [-12, 12])
+def test_clocks_may_differ_by_half_a_day(hours: int) -> None:
+    """A broker of an object store serves with any clock: its peers must not refuse it."""
+    identity = Identity(Ed25519PrivateKey.generate())
+    certificate, _ = identity.certificate(NOW)
+    assert verify_peer(certificate, NOW + hours * HOUR, {identity.node_id}) == identity.node_id
+
+
 def test_peers_that_are_refused() -> None:
     key = Ed25519PrivateKey.generate()
     allowed = {Identity(key).node_id}

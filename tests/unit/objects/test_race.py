@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from quafka_objects.address import open_store
-from quafka_objects.errors import TransientStoreError, UnsafeStoreError
+from quafka_objects.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    TransientStoreError,
+    UnsafeStoreError,
+)
 from quafka_objects.folder import FolderStore
 from quafka_objects.race import verify_store
 from quafka_objects.retries import RetryPolicy
@@ -50,6 +55,22 @@ class ListsLate(FolderStore):
         yield from list(super().list_objects(folder, after))[:-1]
 
 
+class ReadsLate(FolderStore):
+    """What has just been created cannot be read yet."""
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        raise ObjectNotFoundError(path)
+
+
+class RefusesAll(FolderStore):
+    """Every write on a condition is refused."""
+
+    def create(self, path: str, data: Buffer) -> ETag:
+        if path.endswith("counter"):
+            raise ObjectExistsError(path)
+        return super().create(path, data)
+
+
 def test_a_folder_passes_and_keeps_nothing(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     proof = verify_store(store)
@@ -87,6 +108,8 @@ def test_faults_are_no_lies(tmp_path: Path) -> None:
         (LooksFirst, "creators of one object were told|has not the bytes"),
         (SwapsAnything, "4 of 4 writers replaced the same version"),
         (ListsLate, "a list lacks objects just written"),
+        (ReadsLate, "just written cannot be read"),
+        (RefusesAll, "a write without a rival was refused"),
     ],
 )
 def test_stores_that_lie(liar: type[FolderStore], reason: str, tmp_path: Path) -> None:

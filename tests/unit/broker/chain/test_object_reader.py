@@ -51,6 +51,7 @@ def cache(tmp_path: Path) -> BlockCache:
 @pytest.fixture
 def reader(store: Requests, cache: BlockCache) -> Iterator[ObjectReader]:
     reader = ObjectReader(store, cache, Patience(0.001), deadline_seconds=0.05)
+    reader.serve()
     yield reader
     reader.close()
     cache.close()
@@ -123,7 +124,7 @@ def test_a_missing_or_short_object_is_an_error_not_damage(
     with pytest.raises(ObjectNotFoundError):
         reader.read(StoredRange("files/y", 10), 0, 10)
     store.objects["files/z"] = b"short"
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(OSError, match="is cut short"):
         reader.read(StoredRange("files/z", 10), 0, 10)
 
 
@@ -149,3 +150,27 @@ def test_a_closed_reader_refuses(store: Requests, cache: BlockCache) -> None:
     reader.request(STORED, [(0, 10)])
     with pytest.raises(StoreUnavailableError):
         reader.read(STORED, 0, 10)
+
+
+def test_until_it_serves_a_read_waits_for_the_end_of_an_outage(cache: BlockCache) -> None:
+    """A takeover that gave up would have raised the epoch, and would have to be made again."""
+    store = Requests()
+    reader = ObjectReader(store, cache, Patience(0.001), deadline_seconds=0.0)
+    store.down = True
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(reader.read, STORED, 100, 50)
+        while store.failed < 20:
+            time.sleep(0.001)
+        assert not read.done()
+        store.down = False
+        assert read.result(10) == DATA[100:150]
+    reader.close()
+
+
+def test_an_object_that_is_cut_short_is_no_outage(cache: BlockCache) -> None:
+    store = Requests()
+    reader = ObjectReader(store, cache, Patience(0.001))
+    store.objects[STORED.path] = DATA[:BLOCK]
+    with pytest.raises(OSError, match="is cut short"):
+        reader.read(STORED, BLOCK - 10, 20)
+    reader.close()

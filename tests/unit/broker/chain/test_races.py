@@ -427,6 +427,32 @@ async def test_a_missing_object_is_no_end_of_the_log() -> None:
         await read_all(store)
 
 
+@at_virtual_time
+async def test_a_hole_with_a_window_of_objects_behind_it_is_damage() -> None:
+    """What is behind it was acknowledged: taking the hole for the end would lose it."""
+    objects = Objects()
+    chain = (await taken(objects)).chain
+    first = chain.next_seq
+    for at in range(WINDOW + 3):
+        await append(chain, at)
+    objects.delete(chain_path(SHARD, first + 2))
+    with pytest.raises(Malformed, match=f"object {first + 2} of the chain is missing"):
+        await taken(objects, "b")
+
+
+@at_virtual_time
+async def test_a_list_of_several_pages_may_lack_what_exists_by_now() -> None:
+    objects = Objects()
+    chain = (await taken(objects)).chain
+    first = chain.next_seq
+    for at in range(WINDOW + 3):
+        await append(chain, at)
+    store = Store(objects)
+    store.lag = {chain_path(SHARD, first + 2)}
+    found = await take_over(store, SHARD, Owner("b", ""), lambda: 1e9)
+    assert len(found.objects) == WINDOW + 3
+
+
 async def read_all(store: Store) -> None:
     seqs = [
         seq for seq in range(WINDOW, WINDOW + 3) if chain_path(SHARD, seq) in store.objects.objects
