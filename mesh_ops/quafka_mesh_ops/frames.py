@@ -104,10 +104,11 @@ def encode_placed(position: int, length: int) -> bytes:
 
 def decode_placed(payload: Buffer) -> tuple[int, int]:
     """Decode the payload of a PLACED frame: position and length. Raises ProtocolError."""
-    values = unpack(payload)
-    if type(values) is not list or [type(each) for each in values] != [int, int]:
-        raise ProtocolError("the payload is not a position and a length")
-    return values[0], values[1]
+    match cast(object, unpack(payload)):
+        case [int(position), int(length)]:
+            return position, length
+        case _:
+            raise ProtocolError("the payload is not a position and a length")
 
 
 class FrameReader:
