@@ -292,9 +292,7 @@ def test_a_share_group_reads_topics_of_both_brokers(client: RawClient, fleet: Fl
             topics=[] if epoch else topics,
         )
 
-    begun = client.call(request(0), ShareFetchResponse, 2).responses
-    assert {each.topic_id for each in begun} == set(ids.values())
-    assert not any(part.error_code or part.records for each in begun for part in each.partitions)
+    assert client.call(request(0), ShareFetchResponse, 2).responses == []
     for epoch, topic in enumerate((THERE, HERE), 1):
         client.send(request(epoch, 20_000), 2)
         with RawClient(fleet.address()) as other:

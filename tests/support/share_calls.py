@@ -59,11 +59,9 @@ class ShareMember:
         )
 
     def answered(self, response: ShareFetchResponse) -> list[PartitionData]:
-        """The partitions; of the first response of a session, those that say something."""
         assert response.error_code == 0, response
         self.epoch += 1
-        parts = [part for topic in response.responses for part in topic.partitions]
-        return parts if self.epoch > 1 else list(filter(_says_something, parts))
+        return [part for topic in response.responses for part in topic.partitions]
 
     def fetch(
         self, *partitions: int, acks: Acks | None = None, wait_ms: int = 0, **options: int
@@ -84,10 +82,6 @@ class ShareMember:
         assert response.error_code == 0, response
         self.epoch += 1
         return [part.error_code for topic in response.responses for part in topic.partitions]
-
-
-def _says_something(part: PartitionData) -> bool:
-    return bool(part.error_code or part.acknowledge_error_code or part.acquired_records)
 
 
 def _batches(its: Sequence[tuple[int, int, Sequence[int]]]) -> list[AcknowledgementBatch]:

@@ -304,15 +304,7 @@ async def _response(
     codes: Mapping[Place, int],
     found: Mapping[Place, _Fetched],
 ) -> ShareFetchResponse:
-    # As in Kafka, the first response of a session names all partitions, also those without records.
-    first = list(session.partitions) if request.share_session_epoch == INITIAL else []
-    places = await by_topic(
-        chain(
-            codes,
-            (place for place in found if place not in codes),
-            (place for place in first if place not in found and place not in codes),
-        )
-    )
+    places = await by_topic(chain(codes, (place for place in found if place not in codes)))
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=session.lock_ms,
         responses=await in_slices(_topics(places, codes, found, request.batch_size)),
