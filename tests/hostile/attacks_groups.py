@@ -36,6 +36,7 @@ from tests.support.raw_group import (
 )
 
 _AGAIN = (MEMBER_ID_REQUIRED, LOADING, NOT_THERE, MOVED)
+_BEAT = 0.05
 _TABLE = 100_864
 """Refused joins that once filled the table of groups."""
 
@@ -60,6 +61,23 @@ async def _join(member: RawMember, metadata: bytes) -> JoinGroupResponse:
             return answer
 
 
+async def _join_whole(
+    member: RawMember, metadata: bytes, count: int, whole: asyncio.Future[JoinGroupResponse]
+) -> None:
+    """Join, again for each member that comes later, until the leader's answer names all."""
+    while not whole.done():
+        answer = await _join(member, metadata)
+        assert answer.error_code in (0, ErrorCode.REBALANCE_IN_PROGRESS)
+        if answer.member_id == answer.leader and len(answer.members) == count:
+            whole.set_result(answer)
+        error = answer.error_code
+        while not error and not whole.done():
+            await asyncio.sleep(_BEAT)
+            error = await member.heartbeat()
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            member.id = ""
+
+
 async def _sync(member: RawMember, others: list[str], assignment: bytes) -> SyncGroupResponse:
     request = SyncGroupRequest(
         group_id=member.group,
@@ -76,15 +94,10 @@ async def _form(arena: Arena, count: int, metadata: bytes, assignment: bytes) ->
     """A group in which every member has joined and has its assignment; its name."""
     group = arena.name("group")
     joining = await members(arena.address, [group] * count)
+    whole: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(100):
-        while True:
-            joined = await asyncio.gather(*(_join(one, metadata) for one in joining))
-            errors = {one.error_code for one in joined}
-            if errors <= {0, ErrorCode.REBALANCE_IN_PROGRESS}:
-                lead = next((a for a in joined if a.member_id == a.leader), None)
-                if lead is not None and len(lead.members) == count:
-                    break
-            assert errors <= {0, ErrorCode.REBALANCE_IN_PROGRESS}
+        await asyncio.gather(*(_join_whole(one, metadata, count, whole) for one in joining))
+        lead = whole.result()
         names = [one.member_id for one in lead.members]
         synced = await asyncio.gather(
             *(_sync(one, names if one.id == lead.leader else [], assignment) for one in joining)

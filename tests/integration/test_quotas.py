@@ -173,10 +173,10 @@ def test_changes_of_partitions_are_refused_to_clients_that_know_the_error(
             for n in range(3)
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=10_000)
+        began = time.monotonic()
         answer = client.call(request, CreateTopicsResponse, 6)
         assert [each.error_code for each in answer.topics] == [0, 0, 89]  # 2 samples of 2
         assert 500 < answer.throttle_time_ms <= 1_000
-        began = time.monotonic()
         late = CreateTopicsRequest(topics=topics[2:], timeout_ms=10_000)
         assert client.call(late, CreateTopicsResponse, 6).topics[0].error_code == 0
         assert time.monotonic() - began > 0.5  # muted, and the debt is paid

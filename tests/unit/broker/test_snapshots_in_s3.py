@@ -124,7 +124,9 @@ async def test_a_manifest_is_put_only_where_there_is_none(store: BucketDestinati
 
 async def test_the_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(OSError, match=r"segments: access is denied \(.*403 Forbidden\)"):
+    with pytest.raises(
+        OSError, match=r"segments: access is denied \(.*403 Forbidden: SignatureDoesNotMatch\)"
+    ):
         sizes(BucketDestination(url, DEAD_SECONDS), "segments")
 
 
