@@ -11,10 +11,10 @@ from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Inode, RecordedDisk, moments
 
 RECIPES = [
-    *[Recipe(seed) for seed in range(3)],
+    Recipe(0),
     Recipe(4, turns=16, fates=1),
-    *[Recipe(seed, full=0.1) for seed in range(10, 12)],
-    *[Recipe(seed, turns=14, fates=1, full=0.03, sync=0.03) for seed in range(20, 22)],
+    Recipe(10, full=0.1),
+    Recipe(20, turns=14, fates=1, full=0.03, sync=0.03),
 ]
 
 
