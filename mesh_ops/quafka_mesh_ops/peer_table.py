@@ -14,7 +14,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",
-            "packets lost", "bulk answers", "large ops", "unanswered ops", "credit used",
+            "lost", "bulk answers", "large ops", "ops", "credit used",
             "reconnects",
         ),
         (
@@ -44,7 +44,7 @@ def _bulk(peer: PeerCounters) -> Cell:
 
 def _large(peer: PeerCounters) -> Cell:
     """The way of large ops, and the bytes that lay in shared memory."""
-    way = "shared memory" if peer.memory_shared else "QUIC"
+    way = "memory" if peer.memory_shared else "QUIC"
     if peer.memory_bytes:
         way += f", {size(peer.memory_bytes).text} in memory"
     return text(way)

@@ -73,7 +73,7 @@ def test_produces_arrive_whole(
             assert peer["memory_shared"] is both
             assert (peer["memory_bytes"] >= RECORDS // 2 * SIZE) is both
             _, _, page = get(str(process.ready["operations"]), "/statusz")
-            assert (">shared memory, " in page) is both
+            assert (">memory, " in page) is both
 
 
 @pytest.mark.parametrize("killed", ["broker", "gateway"])
