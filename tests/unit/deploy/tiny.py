@@ -45,8 +45,9 @@ def main(how: str, *fds: str) -> int:
     logs.configure("info", "console")
     ready, lifeline = (int(fd) if fd else None for fd in fds)
     # Keeps the tests of deadlines short.
-    process._DRAIN_SECONDS = process._LEAVE_SECONDS = 0.3
+    process._DRAIN_SECONDS = 0.3
     process._START_SECONDS = 60 if how == "recovers" else 0.3
+    process._LEAVE_SECONDS = 0.3 if how.startswith("leaves-") else 60
     return process.run(Tiny(how), Tracer(), ready, lifeline, keeps_state="recovers" in how)
 
 
