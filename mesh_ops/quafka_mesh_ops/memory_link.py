@@ -64,7 +64,7 @@ class MemoryLink:
         self._task.add_done_callback(_log_failure)
 
     async def close(self) -> None:
-        """Give the memory up."""
+        """Release the memory."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -100,7 +100,7 @@ class MemoryLink:
             memory.close()
 
     async def _hand_over(self, session: BrokerSession, memory: SharedMemory) -> bool:
-        """Have the broker open the memory; False: it does not want to.
+        """Have the broker open the memory; False: it takes none.
 
         Raises:
             MeshError, OSError, TimeoutError: it cannot.

@@ -14,8 +14,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",
-            "lost", "bulk answers", "large ops", "ops", "credit used",
-            "reconnects",
+            "lost", "bulk answers", "large ops", "ops", "credit used", "reconnects",
         ),
         (
             (

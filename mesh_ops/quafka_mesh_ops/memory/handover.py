@@ -91,7 +91,7 @@ def receive(connection: socket.socket, token: bytes) -> int | None:
 
 
 def acknowledge(connection: socket.socket) -> None:
-    """Tell the gateway that its memory is in use. Raises OSError."""
+    """Confirm to the gateway that its memory is in use. Raises OSError."""
     descriptors.send(connection, _TAKEN)
 
 

@@ -27,8 +27,8 @@ OFFER_SECONDS = 5.0
 class MemoryOffer:
     """Takes the memory of one peer, at most once, and reads frames from it.
 
-    Whoever connects without the token costs the offer, not the connection: then all ops of the peer
-    travel in packets.
+    A process that connects without the token ends the offer, not the connection: all ops of the
+    peer then travel in packets.
     """
 
     def __init__(self, enabled: bool) -> None:

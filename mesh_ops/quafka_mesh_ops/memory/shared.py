@@ -21,16 +21,16 @@ MOST_BYTES = 2 << 20
 class SharedMemory:
     """An anonymous file in memory, and the frames that lie in it.
 
-    The broker reads the frames of a stream in their order, each when it arrives. So an answer to
-    one op shows that the frames before it on its stream have been read, too, also those of ops
-    that were cancelled and are never answered.
+    The broker reads the frames of a stream in their order, each when it arrives. An answer to an op
+    therefore shows that all earlier frames of its stream have been read, including those of
+    cancelled ops, which may never be answered.
 
     Attributes:
         placed: bytes of frames placed so far.
     """
 
     def __init__(self, size: int = MEMORY_BYTES) -> None:
-        """Raises OSError: the system gives no such file."""
+        """Raises OSError: the system cannot create such a file."""
         self.placed = 0
         self._areas = Areas(size)
         self._streams: dict[int, int] = {}
