@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,10 @@ class KafkaPython:
         self.acknowledged[value] = at.offset
 
     def close(self) -> None:
-        self._producer.flush(SECONDS)
-        self._producer.close()
+        try:
+            self._producer.flush(SECONDS)
+        finally:
+            self._producer.close(timeout=SECONDS)
 
 
 class Load:
@@ -119,9 +122,10 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join()
-        self._consumer.close()
-        for producer in self.producers:
-            producer.close()
+        with ExitStack() as closing:  # each is closed, whatever fails
+            closing.callback(self._consumer.close)
+            for producer in self.producers:
+                closing.callback(producer.close)
 
     def _send(self) -> None:
         number = 0

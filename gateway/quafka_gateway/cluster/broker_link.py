@@ -96,7 +96,7 @@ class BrokerLink:
         self._in_vain_at = -_VAIN_SECONDS
         self._lister = TopicLister(self.call)
         self._heartbeats = JointHeartbeats(partial(self.call, trace=None))
-        self._joint = JointProduces(self._produce, _failed, turns, org_id)
+        self._joint = JointProduces(self._produce, _failed, lambda: client.connected, turns, org_id)
 
     @property
     def connected(self) -> bool:

@@ -52,12 +52,12 @@ class _Joining(DirectFuture[list[ProduceOpResp]]):
     ) -> None:
         super().__init__(loop=loop)
         self.partitions = partitions
-        self._joint = joint
+        self.joint = joint
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
         if cancelled:
-            self._joint.left()
+            self.joint.left()
         return cancelled
 
 
@@ -116,12 +116,19 @@ class JointProduces:
     """
 
     def __init__(
-        self, call: Call, failed: Failed, turns: FairTurns | None = None, party: Hashable = None
+        self,
+        call: Call,
+        failed: Failed,
+        connected: Callable[[], bool] = lambda: True,
+        turns: FairTurns | None = None,
+        party: Hashable = None,
     ) -> None:
-        """`turns`: in which requests continue; `party`: the org whose requests they are."""
+        """`connected`: whether an op would leave now. `turns`: in which requests continue; `party`:
+        the org whose requests they are."""
         self.unanswered = 0
         self._call = call
         self._failed = failed
+        self._connected = connected
         self._turns = turns or FairTurns()
         self._party = party
         self._filling: dict[int, _Joint] = {}  # by lane
@@ -159,8 +166,17 @@ class JointProduces:
         if joint is None:
             return
         joint.requests = [request for request in joint.requests if not request.done()]
-        if not joint.requests:
+        if self._connected():
+            if joint.requests:
+                self._send(joint, lane)
             return
+        # The op of each waits for the broker, and a request that is cancelled must not be sent.
+        for request in joint.requests:
+            own = request.joint = _Joint(self, joint.acks, joint.timeout)
+            own.requests = [request]
+            self._send(own, lane)
+
+    def _send(self, joint: _Joint, lane: int) -> None:
         op = ProduceOps([part for each in joint.requests for part in each.partitions], joint.acks)
         task = joint.task = EagerTask(self._call(op, lane, joint.timeout), self.loop)
         task.add_direct_callback(partial(self._answered, joint, task))

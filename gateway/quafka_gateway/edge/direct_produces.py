@@ -96,6 +96,8 @@ class DirectProduces:
         answered: DirectFuture[list[ProduceOpResp]],
         began: float,
     ) -> None:
+        if answered.cancelled() and not request.ordered:
+            return  # dropped
         code, failure = 0, ""
         try:
             answers = answered.result()

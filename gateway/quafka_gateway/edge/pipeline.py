@@ -444,8 +444,13 @@ class RequestPipeline:
         self.run()
 
     def _give_up(self, request: InFlightRequest, reason: str) -> None:
-        # A request that waits for this one must not run as if this one had been answered.
-        self._drop(waiting for waiting in self._in_flight if not waiting.begun)
+        # The client sends all of them again. A request that waits for this one must not run as if
+        # it had been answered. A later produce whose op still waits for the broker must not reach
+        # the log first: a log that was restored would store it, and then refuse this one.
+        later = dropwhile(lambda each: each is not request, self._in_flight)
+        produces = [each for each in later if each.order.in_lane and each is not request]
+        self._drop(produces)
+        self._drop(each for each in self._in_flight if not each.begun)
         if request.trace is not None:
             request.trace.end()
         self._events.failed(reason)

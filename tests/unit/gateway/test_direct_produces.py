@@ -237,6 +237,21 @@ async def test_a_defect_closes_the_connection(
     assert joined.services.request_memory.held == 0
 
 
+async def test_one_that_fails_takes_the_later_ones_back(
+    joined: Joined, mesh: SlowMesh, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    held: list[DirectFuture[None]] = []
+    mesh.held = held
+    for _ in range(3):
+        producer.client.begin(produce_request("t", b"y"), V)
+    held[0].set_exception(RuntimeError("a defect"))
+    assert producer.client.transport.is_closing()
+    assert [each.cancelled() for each in held] == [False, True, True]
+    await producer.client.connection.wait_ended()
+    assert len(caplog.records) == 1, "only the first one has failed"
+    assert joined.services.request_memory.held == 0
+
+
 async def test_clients_with_quotas_are_served_as_ever(joined: Joined, producer: Producer) -> None:
     with mock.patch.object(type(joined.services.quotas), "of", return_value=mock.Mock()):
         frame = b"".join(encode_request(7, "joined", produce_request("t", b"y"), V))

@@ -30,6 +30,7 @@ class Mesh:
     """A mesh client whose ops are answered one by one."""
 
     def __init__(self) -> None:
+        self.connected = True
         self.sent: list[tuple[int, ProduceOps]] = []
         self.deadlines: list[float] = []
         self.cancelled: list[ProduceOps] = []
@@ -285,3 +286,19 @@ async def test_the_op_is_cancelled_with_its_last_request(mesh: Mesh, busy: Produ
     only.cancel()
     await turn()
     assert len(mesh.sent) == 1
+
+
+async def test_without_a_connection_each_waits_in_an_op_of_its_own(
+    mesh: Mesh, busy: Producers
+) -> None:
+    """A cancelled request must not be sent in an op that others keep."""
+    tasks = [busy.produce(number) for number in range(3)]
+    mesh.connected = False  # in the turn in which they arrived
+    await turn()
+    assert mesh.partitions() == [(0,), (1,), (2,)]
+    tasks[1].cancel()
+    await turn()
+    assert [op.partitions[0].partition for op in mesh.cancelled] == [1]
+    mesh.answer(0)
+    mesh.answer(2)
+    assert offsets(tasks[::2]) == [[0], [2]]

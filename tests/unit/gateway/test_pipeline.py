@@ -171,6 +171,20 @@ async def test_a_failure_closes_before_the_requests_that_waited_begin(
     assert client.is_closed()
 
 
+async def test_a_failure_takes_the_later_produces_back(client: ScriptedClient) -> None:
+    """Their ops may still wait for the broker: they must not reach its log before the first one,
+    which the client sends again."""
+    client.hold(0, 1, 2, 3)
+    client.request(_PRODUCE, _PRODUCE, _PRODUCE, _PRODUCE)
+    client.held[1].set_exception(UnavailableError("the connection was lost"))
+    assert client.is_closed()
+    assert [client.held[n].cancelled() for n in range(4)] == [False, False, True, True]
+    client.connection.connection_lost(None)
+    client.held[0].set_result(None)
+    await client.connection.wait_ended()
+    assert client.memory.held == 0
+
+
 async def test_requests_after_a_malformed_one_never_begin(client: ScriptedClient) -> None:
     versions = b"".join(encode_request(9, "test", APIS[_VERSIONS].request(), 0))
     client.request(_VERSIONS, garbage=b"\0\0\0\2\xff\xff" + versions)
