@@ -222,6 +222,8 @@ def test_two_brokers_with_one_node_key_do_not_take_shards_from_each_other(tmp_pa
         found = epochs()
         assert len(found) == 2
         assert max(found) < 5, "each took them once, but for pauses of a busy machine"
+        cluster.kill("b")
+        until(lambda: all(map(int.__gt__, epochs(), found)), "a takes over")
 
 
 def test_the_loss_of_the_local_folder_costs_a_moment_and_no_record(tmp_path: Path) -> None:

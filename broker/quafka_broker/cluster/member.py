@@ -241,10 +241,14 @@ class ClusterMember:
 
     async def _manifest(self, shard: int) -> StoredManifest | None:
         try:
-            return await read_manifest(self._hosting.store.calls, shard)
+            found = await read_manifest(self._hosting.store.calls, shard)
         except Malformed as e:
             self.problems[shard] = str(e)
             return self._stored[shard]
+        owner = _stored_owner(found)
+        if owner is not None and owner != self._hosting.owner:
+            self.problems.pop(shard, None)  # it is not this broker's any more
+        return found
 
     def _note(self, shard: int, found: StoredManifest | None) -> None:
         self._stored[shard] = found
@@ -409,15 +413,15 @@ class ClusterMember:
 
         Raises:
             StartupError, Malformed: the store has lost it.
-            FencedError: another broker has made it meanwhile.
+            FencedError: it has been made meanwhile.
         """
+        seen = await look(self._hosting.store.calls, shard)
+        if seen.manifest is not None:  # also if it was read last before this broker made it
+            raise FencedError(taken_by(seen.manifest))
         cluster = await asyncio.to_thread(read_cluster, self._hosting.store.blocking)
         if cluster != self._hosting.cluster or self._epochs.was_there(shard):
             what = "the cluster" if cluster != self._hosting.cluster else f"shard {shard}"
             raise StartupError(f"the store has lost the description of {what}")
-        seen = await look(self._hosting.store.calls, shard)
-        if seen.manifest is not None:
-            raise FencedError(taken_by(seen.manifest))
         return seen
 
     async def _take_offered(self, shard: int) -> None:
