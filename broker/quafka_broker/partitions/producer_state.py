@@ -13,6 +13,8 @@ from quafka_proto.errors import ErrorCode
 
 ProducerKey = tuple[PartitionId, int]
 """A partition and a producer id."""
+SENT_AGAIN_MS = 10_000
+"""Within this time clients send a failed batch again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +81,14 @@ class ProducerState(NamedTuple):
     batches: tuple[tuple[int, int, int, int], ...]
 
 
+class Failed(NamedTuple):
+    """A batch whose write has failed: its epoch and first sequence, and when that was (ms)."""
+
+    epoch: int
+    sequence: int
+    at_ms: int
+
+
 @dataclass(slots=True)
 class OrgProducers:
     """The producers of an org.
@@ -87,12 +97,14 @@ class OrgProducers:
         known: by last use.
         lapsed: producers without a stored batch to compare with, and the next sequence; None: any
             sequence, because the producer has expired.
+        failed: the first failed batch of producers that have not sent it again.
         refused: producers that may have been evicted and were refused, with their epoch.
         evicted_below: the ids of all evicted producers are below this one.
     """
 
     known: dict[ProducerKey, Producer] = field(default_factory=dict[ProducerKey, Producer])
     lapsed: dict[ProducerKey, int | None] = field(default_factory=dict[ProducerKey, "int | None"])
+    failed: dict[ProducerKey, Failed] = field(default_factory=dict[ProducerKey, Failed])
     refused: dict[ProducerKey, int] = field(default_factory=dict[ProducerKey, int])
     evicted_below: int = 0
 

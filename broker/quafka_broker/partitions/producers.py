@@ -8,6 +8,7 @@ survives restarts, and retention, which removes the rows. Pure: no I/O; callers 
 | --- | --- | --- |
 | known | repeats one of the last five | the offset of the first copy, or "in doubt" |
 | known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| known or not | follows one whose write has just failed | KAFKA_STORAGE_ERROR, as that one |
 | known from before a restore | is later than the next | stored: the batches between are lost |
 | known | has an older epoch | INVALID_PRODUCER_EPOCH |
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -31,7 +32,10 @@ If the next batch were refused, librdkafka would raise a fatal error.
 
 Kafka stores any sequence of a producer that it does not know; if the first batch then fails, the
 second overtakes it. Quafka does so only for producers that it knows it has dropped, and for topics
-that have been created again. A failed batch must be repeated before its successors.
+that have been created again. A failed batch must be repeated before its successors. These are
+refused with the same retriable error for some seconds: on OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka
+asks for another producer id, under which it sends all batches again that it has in doubt, also
+those of other partitions (in a broker that then dies, some are stored).
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.partitions.producer_state import (
+    SENT_AGAIN_MS,
     Batch,
+    Failed,
     OrgProducers,
     Producer,
     ProducerKey,
@@ -136,9 +142,8 @@ class Producers:
             )
         if header.producer_epoch > producer.epoch:
             if header.base_sequence:
-                raise SequenceError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"a new epoch begins with sequence {header.base_sequence}",
+                raise self._too_early(
+                    key, header, f"a new epoch begins with sequence {header.base_sequence}"
                 )
             return None
         return self._next_or_repeated(partition, producer, header)
@@ -174,9 +179,8 @@ class Producers:
             expected = lapsed[key]
             if expected in (None, sequence):
                 return
-            raise SequenceError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {sequence} came where {expected}, which failed, is next",
+            raise self._too_early(
+                key, header, f"sequence {sequence} came where {expected}, which failed, is next"
             )
         if partition.generation:
             return  # the producer may have begun with a deleted topic of this name
@@ -205,11 +209,24 @@ class Producers:
         if 0 < ahead < _SEQUENCES // 2 and newest is not None and newest.offset is not None:
             ahead *= not self.may_lack(partition, newest.offset)
         if ahead:
-            raise SequenceError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {header.base_sequence} came where {expected} is next",
-            )
+            message = f"sequence {header.base_sequence} came where {expected} is next"
+            raise self._too_early((partition, header.producer_id), header, message)
         return None
+
+    def _too_early(self, key: ProducerKey, header: BatchHeader, message: str) -> SequenceError:
+        """The error of a batch that does not come after its predecessor."""
+        failed = self._org(key[0]).failed.get(key)
+        if (
+            failed is not None
+            and failed.epoch == header.producer_epoch
+            and 0 < (header.base_sequence - failed.sequence) % _SEQUENCES < _SEQUENCES // 2
+            and self._now_ms() - failed.at_ms <= SENT_AGAIN_MS
+        ):
+            return SequenceError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"sequence {failed.sequence} could not be stored: it must be sent again first",
+            )
+        return SequenceError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
     # --- batches ----------------------------------------------------------------------------
 
@@ -261,6 +278,9 @@ class Producers:
         while owner.batches and owner.batches.pop() is not batch:
             pass
         org = self._org(key[0])
+        org.failed[key] = Failed(owner.epoch, batch.first, self._now_ms())
+        if len(org.failed) > self._limit:
+            del org.failed[next(iter(org.failed))]
         known: Producer | None = org.known[key]
         while known is not None and not known.batches:
             known = known.before
@@ -288,6 +308,8 @@ class Producers:
         org = self._org(key[0])
         org.lapsed.pop(key, None)
         org.refused.pop(key, None)
+        if org.failed:
+            org.failed.pop(key, None)
         org.known.pop(key, None)
         org.known[key] = producer
         self._ids.setdefault(key[0], set()).add(key[1])

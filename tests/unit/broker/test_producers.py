@@ -97,14 +97,20 @@ async def test_epochs_replace_each_other() -> None:
 
 
 async def test_a_failed_batch_may_be_repeated_and_none_overtakes_it() -> None:
-    producers = Producers()
+    now = 0
+    producers = Producers(now_ms=lambda: now)
     first, second = begin(producers, 0), begin(producers, 1)
     fail(first)
     fail(second)
     # The third must not take the first's place.
-    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused(producers, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(producers, 1) is ErrorCode.KAFKA_STORAGE_ERROR
     assert producers.duplicate_of(TOPIC, header(0)) is None
+    now = 10_001  # nobody sends the first again
+    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    begin(producers, 0)
+    assert producers.duplicate_of(TOPIC, header(1)) is None
+    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
@@ -113,7 +119,8 @@ async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
     fail(begin(producers, 1))
     assert repeated(producers, 0).offset == 9
     assert producers.duplicate_of(TOPIC, header(1)) is None
-    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(producers, 2, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 async def test_a_batch_in_doubt_keeps_its_place() -> None:
@@ -129,7 +136,7 @@ async def test_a_batch_in_doubt_keeps_its_place() -> None:
         with pytest.raises(InDoubtError, match="who knows"):
             await answer
     assert producers.duplicate_of(TOPIC, header(2)) is None
-    assert refused(producers, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 3) == ErrorCode.KAFKA_STORAGE_ERROR
     ((_, _, _, batches),) = producers.dump(TOPIC)
     assert [batch[0] for batch in batches] == [0], "no checkpoint knows of it"
 
@@ -187,7 +194,7 @@ async def test_a_topic_created_again_accepts_any_sequence() -> None:
     fail(producers.begin_append(created_again, header(5)))
     with pytest.raises(SequenceError) as caught:
         producers.duplicate_of(created_again, header(6))
-    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "5 failed, and is next"
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR, "5 failed, and is next"
     assert producers.duplicate_of(created_again, header(5)) is None
 
 
@@ -280,7 +287,7 @@ async def test_silent_producers_expire() -> None:
     assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next"
     failing = begin(producers, 9)
     fail(failing)
-    assert refused(producers, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 9 first"
+    assert refused(producers, 10) is ErrorCode.KAFKA_STORAGE_ERROR, "but 9 first"
     begin(producers, 9)([3])
     assert producers.duplicate_of(TOPIC, header(10)) is None
 

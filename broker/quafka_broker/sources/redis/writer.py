@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.partitions.producer_state import SequenceError
+from quafka_broker.partitions.producer_state import SENT_AGAIN_MS, Failed, SequenceError
 from quafka_broker.partitions.producers import NO_PRODUCER
 from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import EntryId
@@ -52,7 +53,7 @@ class StreamWriter:
         self._server = server
         self._config = config
         self._written = written
-        self._failed_sequences: dict[int, tuple[int, int]] = {}
+        self._failed: dict[int, Failed] = {}
 
     def append(self, batch: tuple[BatchHeader, memoryview]) -> asyncio.Future[list[int]]:
         """Queue a batch for the stream; returns a future of its offset.
@@ -100,29 +101,32 @@ class StreamWriter:
             )
 
     def _check_order(self, header: BatchHeader) -> None:
-        """Refuse a batch that would overtake a failed one of its producer."""
-        failed = self._failed_sequences.get(header.producer_id)
+        """Refuse a batch that would overtake a failed one of its producer.
+
+        With a retriable error, as long as that one may be sent again: see `Producers`.
+        """
+        failed = self._failed.get(header.producer_id)
         if failed is None:
             return
-        epoch, sequence = failed
-        if header.producer_epoch == epoch and header.base_sequence > sequence:
+        if header.producer_epoch == failed.epoch and header.base_sequence > failed.sequence:
+            recent = _now_ms() - failed.at_ms <= SENT_AGAIN_MS
             raise SequenceError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {header.base_sequence} came where {sequence}, which failed, is next",
+                ErrorCode.KAFKA_STORAGE_ERROR if recent else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} came where {failed.sequence}, which failed, is "
+                "next",
             )
-        del self._failed_sequences[header.producer_id]
+        del self._failed[header.producer_id]
 
     def _remember_failure(self, header: BatchHeader) -> None:
         if header.producer_id == NO_PRODUCER:
             return
-        failed = self._failed_sequences.get(header.producer_id)
-        if failed is None or failed[0] != header.producer_epoch:
-            sequence = header.base_sequence
-        else:
-            sequence = min(failed[1], header.base_sequence)
-        self._failed_sequences[header.producer_id] = header.producer_epoch, sequence
-        if len(self._failed_sequences) > _FAILED_PRODUCERS:
-            del self._failed_sequences[next(iter(self._failed_sequences))]
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        failed = self._failed.get(header.producer_id)
+        if failed is not None and failed.epoch == epoch:
+            sequence = min(failed.sequence, sequence)
+        self._failed[header.producer_id] = Failed(epoch, sequence, _now_ms())
+        if len(self._failed) > _FAILED_PRODUCERS:
+            del self._failed[next(iter(self._failed))]
 
     def _settle(
         self,
@@ -158,6 +162,10 @@ class StreamWriter:
         self._written(base + header.record_count)
         if not result.done():
             result.set_result([base])
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _refusal(header: BatchHeader, outcome: Appended) -> SequenceError:
