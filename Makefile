@@ -43,7 +43,8 @@ bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 crash: $(VENV)/.installed-dev     ## kill -9, power cuts and damaged files: nothing lost, nothing twice
 	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)
 
-fuzz: $(VENV)/.installed-fuzz     ## mutated bytes, guided by coverage: SECONDS per target
+fuzz: $(VENV)/.installed-fuzz     ## other examples for the property tests; mutated bytes, guided by coverage: SECONDS per target
+	$(BIN)/python -m pytest tests/property $(SPREAD) --hypothesis-profile random
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that must notice nothing

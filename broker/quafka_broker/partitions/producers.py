@@ -34,8 +34,8 @@ Kafka stores any sequence of a producer that it does not know; if the first batc
 second overtakes it. Quafka does so only for producers that it knows it has dropped, and for topics
 that have been created again. A failed batch must be repeated before its successors. These are
 refused with the same retriable error for some seconds: on OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka
-asks for another producer id, under which it sends all batches again that it has in doubt, also
-those of other partitions (in a broker that then dies, some are stored).
+begins a new epoch for all partitions. If the broker dies before it answers a batch that it has
+stored, librdkafka sends that batch again in the new epoch, and it would be stored twice.
 """
 
 from __future__ import annotations

@@ -224,15 +224,18 @@ class Window:
                 raise BadAcknowledgementError("batches overlap, or are not in order")
             if after[0] < before[1]:  # Kafka applies the first one, then does not find the record
                 raise RecordStateError(f"offset {after[0]} is acknowledged twice")
-        for first, end, _ in runs:
-            self._check_held(member, max(first, self.start), end)
+        for batch in batches:
+            self._check_acquired(batch.end)
+            self._check_held(member, max(batch.first, self.start), batch.end)
         return runs
 
-    def _check_held(self, member: str, first: int, end: int) -> None:
+    def _check_acquired(self, end: int) -> None:
         if end > self.end > self.start:
             raise BadAcknowledgementError(f"offset {end - 1} is past the acquired records")
         if end > self.end:
             raise RecordStateError(f"offset {end - 1} was never acquired")
+
+    def _check_held(self, member: str, first: int, end: int) -> None:
         for at in range(self._ranges.place(first), len(self._ranges)):
             here = self._ranges[at]
             if here.first >= end:

@@ -282,3 +282,14 @@ class ShareWindow(RuleBasedStateMachine):
 
 TestShareWindow = ShareWindow.TestCase
 TestShareWindow.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_a_batch_that_ends_past_the_acquired_records_is_bad_whatever_is_in_it() -> None:
+    state = ShareWindow()
+    state.produce(gap=0, hidden=False, size=3)
+    state.retention(step=3)
+    state.produce(gap=2, hidden=False, size=6)
+    state.acquire(exact=True, member="a", most=1, now=True)
+    types = [Acknowledge.ACCEPT, Acknowledge.RELEASE]
+    state.acknowledge(first=10, member="a", one=False, types=types)
+    state.teardown()
