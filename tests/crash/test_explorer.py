@@ -11,7 +11,6 @@ from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Inode, RecordedDisk, moments
 
 RECIPES = [
-    Recipe(0),
     Recipe(4, turns=16, fates=1),
     Recipe(10, full=0.1),
     Recipe(20, turns=14, fates=1, full=0.03, sync=0.03),

@@ -1,4 +1,4 @@
-"""A million damaged frames and batches: each is accepted or refused, at once and in little memory.
+"""Half a million damaged frames and batches: each is accepted or refused, at once and in little memory.
 
 The mutations are the same in every run; `SEED` makes others. `make fuzz` looks further.
 """
@@ -19,26 +19,26 @@ from tests.fuzz.targets import LIMIT, TARGETS
 
 SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
 RUNS = {
-    "header": 162_000,
-    "request": 270_000,
-    "response": 140_000,
-    "batches": 70_000,
-    "sealed_batch": 45_000,
-    "message_set": 50_000,
-    "sealed_message_set": 50_000,
-    "fetched": 30_000,
-    "decompression": 30_000,
-    "mesh_stream": 20_000,
-    "mesh_envelope": 30_000,
-    "kafka_metadata": 20_000,
-    "kafka_groups": 20_000,
-    "kafka_indexes": 10_000,
-    "kafka_segment": 3_000,
-    "sasl": 20_000,
-    "chain": 15_000,
-    "group_facts": 15_000,
+    "header": 81_000,
+    "request": 135_000,
+    "response": 70_000,
+    "batches": 35_000,
+    "sealed_batch": 22_500,
+    "message_set": 25_000,
+    "sealed_message_set": 25_000,
+    "fetched": 15_000,
+    "decompression": 15_000,
+    "mesh_stream": 10_000,
+    "mesh_envelope": 15_000,
+    "kafka_metadata": 10_000,
+    "kafka_groups": 10_000,
+    "kafka_indexes": 5_000,
+    "kafka_segment": 1_500,
+    "sasl": 10_000,
+    "chain": 7_500,
+    "group_facts": 7_500,
 }
-"""How many mutations of each target: a million in all."""
+"""How many mutations of each target: half a million in all."""
 MEASURED = 1_000
 """How many of each target are measured in memory."""
 MS_PER_KB = 1.0
@@ -49,8 +49,8 @@ BYTES_PER_BYTE = 200
 SMALL_CHANGE = 64 << 10
 
 
-def test_a_million_in_all() -> None:
-    assert sum(RUNS.values()) == 1_000_000
+def test_half_a_million_in_all() -> None:
+    assert sum(RUNS.values()) == 500_000
     assert RUNS.keys() == TARGETS.keys()
 
 

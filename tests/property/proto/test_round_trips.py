@@ -20,7 +20,7 @@ from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from tests.property.proto.messages import CASES, messages
 
 T = TypeVar("T")
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
