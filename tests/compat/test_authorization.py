@@ -55,7 +55,7 @@ NO_RIGHT_NEEDED = {17, 18, 36}
 """ApiVersions and SASL."""
 _FROM = {0: 3}
 """Kafka advertises Produce from version 0 on, and closes the connection below 3."""
-_SECONDS = 10.0
+_SECONDS = 30.0
 
 
 def _subsets(rights: Sequence[Right]) -> set[frozenset[Right]]:

@@ -125,7 +125,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def until_there(client: RawClient, *topics: str) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while any(metadata(client, topic).topics[0].error_code for topic in topics):
         assert time.monotonic() < give_up
         time.sleep(0.05)
@@ -133,7 +133,7 @@ def until_there(client: RawClient, *topics: str) -> None:
 
 def until_asked(client: RawClient, topic: str) -> None:
     """Until administrators reach the topic's broker; Metadata shows it as it was last seen."""
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while describe_configs(client, 4, resource(TOPIC, topic))[0].error_code:
         assert time.monotonic() < give_up
         time.sleep(0.05)

@@ -28,7 +28,7 @@ from tests.support.raw_client import RawClient
 from tests.support.sasl_users import alter_users, log_in_plain, upsertion
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-_SECONDS = 5.0
+_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")

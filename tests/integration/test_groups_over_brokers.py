@@ -81,7 +81,7 @@ def topic_id(client: RawClient, topic: str) -> tuple[int, bytes]:
 
 
 def until_known(client: RawClient, topic: str) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while topic_id(client, topic)[0] not in (0, UNKNOWN_TOPIC):
         assert time.monotonic() < give_up
         time.sleep(0.05)

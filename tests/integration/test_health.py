@@ -28,7 +28,7 @@ def ready(process: Process) -> dict[str, str]:
 
 
 def becomes(process: Process, names: set[str]) -> None:
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 30
     while ready(process).keys() != names:
         assert time.monotonic() < give_up, ready(process)
         time.sleep(0.02)
@@ -99,7 +99,7 @@ def test_neither_is_ready_while_it_drains(tmp_path: Path) -> None:
 
 def until_received(process: Process) -> None:
     """Until the gateway has begun to serve a request that it cannot answer."""
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 30
     while not Scrape(process.ready["operations"])("quafka_gateway_request_memory_bytes"):
         assert time.monotonic() < give_up
         time.sleep(0.02)

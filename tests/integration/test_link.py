@@ -135,7 +135,7 @@ def test_what_was_stored_and_never_answered_is_not_stored_twice(tmp_path: Path) 
             producer.produce("t", value)
             producer.poll(0.3)
         lost = cluster.logs.count("no connection to")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while cluster.logs.count("no connection to") == lost:
             assert time.monotonic() < until
             time.sleep(0.01)

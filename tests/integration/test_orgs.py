@@ -130,7 +130,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def _wait_for_rules(client: RawClient) -> None:
     """A gateway that does not have all rules yet allows super users alone."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while error_codes(client.call(_ALL_RULES, acls.DescribeAclsResponse, 3)):
         assert time.monotonic() < until, "the gateway has no rules"
         time.sleep(0.02)

@@ -62,7 +62,7 @@ async def test_the_same_numbers_reach_an_otlp_receiver(tmp_path: Path) -> None:
             expected = {
                 re.sub("_(total|bucket|sum|count)$", "", n) for s in scrapes for n in s.names
             }
-            give_up = time.monotonic() + 10
+            give_up = time.monotonic() + 30
             while not expected <= pushed.keys():
                 assert time.monotonic() < give_up, expected - pushed.keys()
                 time.sleep(0.05)

@@ -61,7 +61,7 @@ def describe(client: RawClient, *topics: str | bytes, version: int = 12) -> Meta
 
 
 def until_connected(client: RawClient, *topics: str) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while any(t.error_code for t in describe(client, *topics).topics):
         assert time.monotonic() < give_up
         time.sleep(0.05)
@@ -201,7 +201,7 @@ def test_topics_are_known_by_their_ids(fleet: Fleet, client: RawClient) -> None:
 
 
 def until_some_data(client: RawClient, topic_id: bytes) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while get(client, (topic_id, 0), version=13)[0].error_code:
         assert time.monotonic() < give_up
         time.sleep(0.05)

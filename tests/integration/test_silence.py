@@ -37,7 +37,7 @@ def notices(watcher: Process, line: str, before: int, at_most: float) -> tuple[f
 
 def served(cluster: Cluster) -> int:
     """A producer that retries, as clients do, is served soon. The log's end."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while True:
         # The gateway closes a connection whose produce may have happened or not.
         with RawClient(cluster.address) as client, suppress(ConnectionError):

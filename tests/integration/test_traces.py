@@ -355,7 +355,7 @@ def test_log_lines_name_the_request_and_its_trace(tmp_path: Path) -> None:
                 metadata(client, "logged")
                 cluster.broker.kill()
                 # Answers of this API have no code for a broker that is away: its connection ends.
-                client.socket.settimeout(20)
+                client.socket.settimeout(60)
                 with pytest.raises(ConnectionError):
                     metadata(client, "logged")
             lines = map(json.loads, cluster.gateway.log.read_text().splitlines())

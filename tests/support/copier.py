@@ -25,7 +25,7 @@ from tests.support.confluent import LASTING
 
 SESSION_MS, HEARTBEAT_MS, TRANSACTION_MS = 3_000, 200, 3_000
 _BATCH = 50
-_SECONDS = 10.0
+_SECONDS = 30.0
 
 Job = Mapping[str, Any]
 

@@ -42,7 +42,7 @@ from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
 M = TypeVar("M", bound=Message)
-_SECONDS = 10.0
+_SECONDS = 30.0
 
 
 class Mesh:

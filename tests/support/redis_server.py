@@ -14,7 +14,7 @@ import redis
 from tests.support import needs
 from tests.support.ports import lasting_port
 
-_START_SECONDS = 10.0
+_START_SECONDS = 30.0
 
 
 class RedisServer:

@@ -74,7 +74,7 @@ def test_what_a_start_reads_of_the_listed_files_is_read_ahead() -> None:
     store.fetch_files(listing)
     assert store.read(listing) == encode_directory(files)
     ahead = [names[1], names[2], *names[5:]]
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while len(inner.asked) < 1 + len(ahead):  # by other threads
         assert time.monotonic() < until
         time.sleep(0.001)
