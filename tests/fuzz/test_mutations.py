@@ -1,4 +1,4 @@
-"""Half a million damaged frames and batches: each is accepted or refused, at once and in little memory.
+"""Half a million damaged frames and batches: each is accepted or refused, soon, in little memory.
 
 The mutations are the same in every run; `SEED` makes others. `make fuzz` looks further.
 """
