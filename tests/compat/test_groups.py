@@ -41,7 +41,7 @@ def test_a_member_commits_and_the_next_one_resumes(group_cluster: Cluster) -> No
     assert sorted(read(first, 40)) == sorted(values)
     begun = time.monotonic()
     first.close()  # it commits what it has read, and leaves
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
     more = produce(group_cluster, "resume", range(40, 60))
     second = member(group_cluster, "resume", "resume")
     assert sorted(read(second, 20)) == sorted(more)

@@ -144,7 +144,7 @@ async def test_a_parked_fetch_ends_at_its_deadline_with_the_readable_records() -
         await put(state, topic, b"0")
         start = time.monotonic()
         (answer,) = await get(state, part(), wait=50, min_bytes=10_000)
-        assert 0.04 < time.monotonic() - start < 2
+        assert 0.04 < time.monotonic() - start < 20
         assert offsets(answer) == [0]
 
 

@@ -73,10 +73,10 @@ async def test_the_handler_is_told_who_asks_and_until_when() -> None:
         return DescribeTopicsResp("c", [])
 
     async with mesh({OpCode.DESCRIBE_TOPICS: note}) as m:
-        await m.client.call(DescribeTopics(), org_id=42, deadline=3)
+        await m.client.call(DescribeTopics(), org_id=42, deadline=60)
         assert seen[0].org_id == 42
         assert seen[0].peer == m.client_identity.node_id
-        assert 2 < seen[0].deadline - asyncio.get_running_loop().time() <= 3
+        assert 30 < seen[0].deadline - asyncio.get_running_loop().time() <= 60
         assert seen[0].trace is None
 
 
@@ -160,7 +160,7 @@ async def test_a_passed_deadline_leaves_the_outcome_open_and_ends_the_handler() 
         start = time.monotonic()
         with pytest.raises((OutcomeUnknownError, OpFailedError)):
             await m.client.call(PARK, org_id=1, deadline=0.1)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 20
         await until(lambda: m.broker.cancelled == ["park"])
 
 

@@ -93,7 +93,7 @@ async def test_a_fetch_waits_for_the_next_entry(server: RedisServer, client: Any
             began = time.perf_counter()
             client.xadd(f"s:{number}", {"value": b"%d" % number})
             answer = await asyncio.wait_for(waiting[number], 30)
-            assert time.perf_counter() - began < 2
+            assert time.perf_counter() - began < 10
             (batch,) = answer.records
             assert [record.value for record in iter_records(batch)] == [b"%d" % number]
         client.xadd("other", {"value": "x"})
