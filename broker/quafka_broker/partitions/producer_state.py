@@ -13,8 +13,7 @@ from quafka_proto.errors import ErrorCode
 
 ProducerKey = tuple[PartitionId, int]
 """A partition and a producer id."""
-SENT_AGAIN_MS = 10_000
-"""Within this time clients send a failed batch again."""
+_SENT_AGAIN_MS = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +81,15 @@ class ProducerState(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A batch whose write has failed: its epoch and first sequence, and when that was (ms)."""
+    """A batch whose write has failed: its epoch and first sequence, and when that was."""
 
     epoch: int
     sequence: int
     at_ms: int
+
+    def is_awaited(self, now_ms: int) -> bool:
+        """Whether the client may still send it again: clients wait for less than ten seconds."""
+        return now_ms - self.at_ms <= _SENT_AGAIN_MS
 
 
 @dataclass(slots=True)

@@ -48,7 +48,6 @@ from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.partitions.producer_state import (
-    SENT_AGAIN_MS,
     Batch,
     Failed,
     OrgProducers,
@@ -220,7 +219,7 @@ class Producers:
             failed is not None
             and failed.epoch == header.producer_epoch
             and 0 < (header.base_sequence - failed.sequence) % _SEQUENCES < _SEQUENCES // 2
-            and self._now_ms() - failed.at_ms <= SENT_AGAIN_MS
+            and failed.is_awaited(self._now_ms())
         ):
             return SequenceError(
                 ErrorCode.KAFKA_STORAGE_ERROR,

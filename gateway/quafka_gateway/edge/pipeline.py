@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
 from quafka_gateway.context import Services
@@ -447,9 +447,8 @@ class RequestPipeline:
         # The client sends all of them again. A request that waits for this one must not run as if
         # it had been answered. A later produce whose op still waits for the broker must not reach
         # the log first: a log that was restored would store it, and then refuse this one.
-        later = dropwhile(lambda each: each is not request, self._in_flight)
-        produces = [each for each in later if each.order.in_lane and each is not request]
-        self._drop(produces)
+        later = islice(dropwhile(lambda each: each is not request, self._in_flight), 1, None)
+        self._drop(each for each in later if each.order.in_lane)
         self._drop(each for each in self._in_flight if not each.begun)
         if request.trace is not None:
             request.trace.end()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.partitions.producer_state import SENT_AGAIN_MS, Failed, SequenceError
+from quafka_broker.partitions.producer_state import Failed, SequenceError
 from quafka_broker.partitions.producers import NO_PRODUCER
 from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import EntryId
@@ -109,9 +109,11 @@ class StreamWriter:
         if failed is None:
             return
         if header.producer_epoch == failed.epoch and header.base_sequence > failed.sequence:
-            recent = _now_ms() - failed.at_ms <= SENT_AGAIN_MS
+            awaited = failed.is_awaited(_now_ms())
             raise SequenceError(
-                ErrorCode.KAFKA_STORAGE_ERROR if recent else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                ErrorCode.KAFKA_STORAGE_ERROR
+                if awaited
+                else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} came where {failed.sequence}, which failed, is "
                 "next",
             )
