@@ -31,7 +31,7 @@ test-bare: $(VENV)/.installed-dev ## the same with every optional program (kcat,
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops broker/quafka_objects broker/quafka_broker \
+	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops broker/quafka_objects broker/quafka_broker \
 		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports

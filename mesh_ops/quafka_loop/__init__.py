@@ -1,0 +1,7 @@
+"""What Quafka adds to the event loop, and the seam to the outside of the process.
+
+Product code reads clocks, sleeps, makes threads and opens sockets through `clock`, `threads` and
+`sockets` only. Each of these modules holds the operating system's functions and classes as
+attributes, which a simulation replaces before the product starts. So product code refers to the
+module (`clock.monotonic()`), never to a name imported from it.
+"""
