@@ -51,7 +51,7 @@ hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that 
 	$(BIN)/python -m tests.hostile $(ARGS)
 
 sim: $(VENV)/.installed-dev       ## shards in an object store under simulated trouble: SEEDS runs
-	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tests.sim.shards --seeds $(SEEDS) $(ARGS)
 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)

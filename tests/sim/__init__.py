@@ -1,4 +1,1 @@
-"""Shards in an object store under simulated trouble: one process, no threads, time that is counted.
-
-Every run is made from its seed, and is the same each time. `make sim` runs thousands of seeds.
-"""
+"""The simulation of the product: one process, one virtual clock, one seed; see `make sim`."""

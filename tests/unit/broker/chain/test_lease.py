@@ -8,8 +8,8 @@ from random import Random
 from quafka_broker.chain.lease import LEASE_MS, LeaseWatch, keep_lease, should_take_over
 from quafka_broker.chain.takeover import take_over
 from quafka_proto.chain_format import Manifest, Owner
-from tests.sim import virtual_time
-from tests.sim.store import Objects, Process, SimulatedStore, Weather
+from tests.sim.shards import virtual_time
+from tests.sim.shards.store import Objects, Process, SimulatedStore, Weather
 
 OWNER = Owner("a", "a:9094")
 

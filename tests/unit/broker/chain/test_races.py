@@ -34,8 +34,8 @@ from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.snapshot_format import Manifest as SnapshotManifest
 from quafka_proto.snapshot_format import Piece, new_snapshot_id
 from quafka_proto.view_format import View, encode_view, view_path
-from tests.sim import virtual_time
-from tests.sim.store import Objects, Process, SimulatedStore, Weather
+from tests.sim.shards import virtual_time
+from tests.sim.shards.store import Objects, Process, SimulatedStore, Weather
 
 SHARD = 0
 ENTRY = b"\x07" * 10

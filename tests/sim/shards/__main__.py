@@ -1,4 +1,4 @@
-"""`make sim`: many seeds on all cores; prints those that fail."""
+"""`python -m tests.sim.shards`: many seeds on all cores; prints those that fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.sim.world import Result, simulate
+from tests.sim.shards.world import Result, simulate
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from quafka_broker.chain.errors import FencedError
-from tests.sim.history import History
-from tests.sim.ledger import Entry, Kind
+from tests.sim.shards.history import History
+from tests.sim.shards.ledger import Entry, Kind
 
 _ANSWER_S = 2.0
 _PAUSE_S = 0.2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quafka_proto.errors import Malformed
-from tests.sim.mutations import MUTATIONS
-from tests.sim.world import simulate
+from tests.sim.shards.mutations import MUTATIONS
+from tests.sim.shards.world import simulate
 
 SEEDS = 200
 TRIES = 150

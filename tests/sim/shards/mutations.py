@@ -24,9 +24,9 @@ from quafka_proto.chain_format import (
     encode_manifest,
     manifest_path,
 )
-from tests.sim import broker
-from tests.sim.broker import SimulatedBroker
-from tests.sim.ledger import Ledger
+from tests.sim.shards import broker
+from tests.sim.shards.broker import SimulatedBroker
+from tests.sim.shards.ledger import Ledger
 
 _acknowledge = Chain._acknowledge
 _create_fences = takeover._create_fences

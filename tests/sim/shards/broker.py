@@ -41,10 +41,10 @@ from quafka_proto.chain_format import (
 )
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
-from tests.sim.copier import Position, RefusedError
-from tests.sim.history import History
-from tests.sim.ledger import Entry, Kind, Ledger, encode
-from tests.sim.store import Process, SimulatedStore
+from tests.sim.shards.copier import Position, RefusedError
+from tests.sim.shards.history import History
+from tests.sim.shards.ledger import Entry, Kind, Ledger, encode
+from tests.sim.shards.store import Process, SimulatedStore
 
 SHARD = 0
 _ENTRY = 8

@@ -10,11 +10,11 @@ from random import Random
 from unittest.mock import patch
 
 from quafka_broker.chain import attempts, chain, takeover
-from tests.sim import virtual_time
-from tests.sim.broker import Pace, SimulatedBroker, read_log
-from tests.sim.copier import Copier
-from tests.sim.history import History
-from tests.sim.store import LATE_S, Objects, Process, SimulatedStore, Weather
+from tests.sim.shards import virtual_time
+from tests.sim.shards.broker import Pace, SimulatedBroker, read_log
+from tests.sim.shards.copier import Copier
+from tests.sim.shards.history import History
+from tests.sim.shards.store import LATE_S, Objects, Process, SimulatedStore, Weather
 
 _SECONDS = 12.0
 
