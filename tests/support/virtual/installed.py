@@ -1,0 +1,37 @@
+"""Puts a hub in the place of the real clocks, threads and sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from quafka_loop import clock, sockets
+from quafka_loop import threads as product_threads
+from tests.support.virtual import threads
+from tests.support.virtual.hub import Hub
+from tests.support.virtual.network import Network
+
+
+@contextmanager
+def installed(hub: Hub, net: Network) -> Generator[None]:
+    """Product code runs on this hub and network until the end of the block."""
+    with ExitStack() as stack:
+
+        def put(module: ModuleType, name: str, value: Any) -> None:
+            stack.enter_context(patch.object(module, name, value))
+
+        for name in ("monotonic", "time", "time_ns", "perf_counter", "sleep"):
+            put(clock, name, getattr(hub, name))
+        put(clock, "thread_time", hub.cpu_time)
+        put(clock, "process_time", hub.cpu_time)
+        for name in product_threads.__all__:
+            put(product_threads, name, getattr(threads, name))
+        put(sockets, "socket", net.socket)
+        put(sockets, "getaddrinfo", net.getaddrinfo)
+        put(sockets, "gethostname", lambda: hub.node.name if hub.node is not None else "localhost")
+        threads.use(hub)
+        stack.callback(threads.leave)
+        yield
