@@ -27,6 +27,14 @@ thread_time: Callable[[], float] = _time.thread_time
 process_time: Callable[[], float] = _time.process_time
 """Seconds of CPU time of this process."""
 
+
+def _since_boot() -> float:
+    return _time.clock_gettime(_time.CLOCK_BOOTTIME)
+
+
+since_boot: Callable[[], float] = _since_boot
+"""Seconds since the machine started, including those for which it was suspended."""
+
 sleep: Callable[[float], None] = _time.sleep
 """Block this thread for some seconds."""
 

@@ -249,7 +249,7 @@ class MeshClient:
                 return self._read(op, answer)
             return await self._read_long(op, call, answer)
         finally:
-            expiring.discard(call)
+            expiring.pop(call, None)
             self._finish(call)
 
     # --- sending ----------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from time import monotonic
 
+from quafka_loop import clock
 from quafka_mesh_ops.broker_session import Call
 from quafka_mesh_ops.errors import OpTooLargeError
 
@@ -56,7 +56,7 @@ class Shares:
         org = call.org_id
         if org != self._last_org:
             if self._last_org:
-                self._several_until = monotonic() + _ALONE_SECONDS
+                self._several_until = clock.monotonic() + _ALONE_SECONDS
             self._last_org = org
         self._work[org] = self._work.get(org, 0) + work_of(call)
 
@@ -73,7 +73,7 @@ class Shares:
         used = self._work.get(call.org_id)
         if used is None or used + work_of(call) <= SHARE:
             return True
-        if self._several_until and self._several_until <= monotonic():
+        if self._several_until and self._several_until <= clock.monotonic():
             self._several_until = 0.0
         return not self._several_until
 

@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -184,11 +184,6 @@ def verify_peer(
     if node_id not in allowed:
         raise PeerRefusedError(f"its node id is not on the allow-list: {node_id}")
     return node_id
-
-
-def utc_now() -> datetime:
-    """Return the wall-clock time, for certificates."""
-    return datetime.now(UTC)
 
 
 def _node_id(key: Ed25519PublicKey) -> NodeId:

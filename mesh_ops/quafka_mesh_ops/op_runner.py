@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from quafka_loop import clock
 from quafka_mesh_ops.bulk.replies import Replies
 from quafka_mesh_ops.envelopes import Request, encode_body, encode_response, length_of
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
@@ -127,7 +127,7 @@ class OpRunner:
         Its handler runs in this call, up to its first wait.
         """
         if op.code is _FETCH and self._must_wait():
-            running.request.queued_at = time.time_ns()
+            running.request.queued_at = clock.time_ns()
             self.waiting[running.request_id] = running, op
         else:
             self._start(running, op)
@@ -286,7 +286,7 @@ class OpRunner:
                 answer = await running.handler(running, op)
             finally:
                 if running.expiring is not None:
-                    running.expiring.discard(running)
+                    running.expiring.pop(running, None)
             if running.trace is not None:
                 fail_with(span, _error_codes(answer))
             if is_long(answer):

@@ -9,7 +9,7 @@ from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import AnyOp
-from quafka_telemetry.deadlines import Expiring
+from quafka_telemetry.deadlines import Bucket
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import Tracer
 
@@ -24,7 +24,7 @@ class RunningOp(OpContext):
         stream_id: the stream that the op arrived on.
         size: the bytes of its payload; once it is decoded, with the memory that it takes.
         task: reads the op or runs its handler; None before.
-        expiring: the set that it is in until its handler ends; None for one that did not wait.
+        expiring: the bucket that it is in until its handler ends; None for one that did not wait.
         reads: whether it has asked for a turn to read.
         stopped: the error code to answer instead of a cancelled handler; None if the caller has
             given up the op.
@@ -58,7 +58,7 @@ class RunningOp(OpContext):
         self.handler = handler
         self.size = size
         self.task: asyncio.Task[None] | EagerTask[None] | None = None
-        self.expiring: set[Expiring] | None = None
+        self.expiring: Bucket | None = None
         self.reads = False
         self.stopped: int | None = None
         self._admit = admit

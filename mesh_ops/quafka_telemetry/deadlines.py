@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from time import perf_counter
 from typing import Protocol
 
+from quafka_loop import clock
 from quafka_telemetry.slices import SLICE_SECONDS
 
 TICK = 0.05
@@ -26,6 +26,10 @@ class Expiring(Protocol):
         ...
 
 
+Bucket = dict[Expiring, None]
+"""Operations in the order in which they began. (A set would have the order of their addresses.)"""
+
+
 class Deadline:
     """A deadline that calls back."""
 
@@ -33,11 +37,11 @@ class Deadline:
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
-        self.bucket: set[Expiring]
+        self.bucket: Bucket
 
     def cancel(self) -> None:
         """Forget it. A deadline that has passed, or was cancelled, may be cancelled again."""
-        self.bucket.discard(self)
+        self.bucket.pop(self, None)
 
     def expire(self) -> None:
         """Call back."""
@@ -53,7 +57,7 @@ class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop, tick: float = TICK) -> None:
         self._loop = loop
         self._tick = tick
-        self._buckets: dict[int, set[Expiring]] = {}
+        self._buckets: dict[int, Bucket] = {}
         self._ticks: list[int] = []  # of the buckets, as a heap
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0  # the bucket of the timer
@@ -64,19 +68,19 @@ class Deadlines:
         deadline.bucket = self.watch(when, deadline)
         return deadline
 
-    def watch(self, when: float, operation: Expiring) -> set[Expiring]:
+    def watch(self, when: float, operation: Expiring) -> Bucket:
         """Call its `expire` at this loop time, or up to a tick later.
 
-        Returns the set from which the operation removes itself when it has ended.
+        Returns the bucket from which the operation removes itself when it has ended.
         """
         tick = int(when / self._tick) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
-            bucket = self._buckets[tick] = set()
+            bucket = self._buckets[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._timer is None or tick < self._next:
                 self._arm(tick)
-        bucket.add(operation)
+        bucket[operation] = None
         return bucket
 
     def close(self) -> None:
@@ -97,11 +101,11 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer = None
-        now, until = int(self._loop.time() / self._tick), perf_counter() + SLICE_SECONDS
+        now, until = int(self._loop.time() / self._tick), clock.perf_counter() + SLICE_SECONDS
         ticks = self._ticks
         try:
             while ticks and (ticks[0] <= now or not self._buckets[ticks[0]]):
-                if perf_counter() >= until:
+                if clock.perf_counter() >= until:
                     break
                 self._expire_bucket(heapq.heappop(ticks), until)
         finally:
@@ -109,11 +113,11 @@ class Deadlines:
                 self._arm(ticks[0])
 
     def _expire_bucket(self, tick: int, until: float) -> None:
-        """Call the operations of a bucket until the slice ends."""
+        """Call the operations of a bucket, the last one first, until the slice ends."""
         bucket = self._buckets[tick]
         try:
-            while bucket and perf_counter() < until:
-                bucket.pop().expire()
+            while bucket and clock.perf_counter() < until:
+                bucket.popitem()[0].expire()
         finally:
             if bucket:
                 heapq.heappush(self._ticks, tick)

@@ -17,8 +17,9 @@ from asyncio.tasks import (
 )
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from time import perf_counter
 from typing import Any, ClassVar, TypeVar, cast
+
+from quafka_loop import clock
 
 T = TypeVar("T")
 
@@ -186,7 +187,7 @@ class TimedTask(EagerTask[T]):
         since = self._since
         if since is None:
             return self._seconds
-        return self._seconds + perf_counter() - since - TimedTask._others
+        return self._seconds + clock.perf_counter() - since - TimedTask._others
 
     def add(self, seconds: float) -> None:
         """Add time that was taken elsewhere for this task."""
@@ -194,11 +195,11 @@ class TimedTask(EagerTask[T]):
 
     def _step(self) -> None:
         outer, TimedTask._others = TimedTask._others, 0.0
-        self._since = began = perf_counter()
+        self._since = began = clock.perf_counter()
         try:
             super()._step()
         finally:
-            took = perf_counter() - began
+            took = clock.perf_counter() - began
             self._seconds += took - TimedTask._others
             self._since = None
             TimedTask._others = outer + took

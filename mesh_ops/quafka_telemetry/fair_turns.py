@@ -14,9 +14,9 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Hashable
 from functools import partial
-from time import perf_counter
 from typing import Final
 
+from quafka_loop import clock
 from quafka_telemetry.turn_end import turn_end
 
 QUANTUM_SECONDS = 0.001
@@ -59,7 +59,7 @@ class FairTurns:
         if not self.shared and not self._waiting:
             work()
             return True
-        now = perf_counter()
+        now = clock.perf_counter()
         if party == self._running:  # a part of what runs
             if now < self._until:
                 work()
@@ -85,7 +85,7 @@ class FairTurns:
             work()
         finally:
             self._running, self._until = outer
-            self._used[party] = self._used.get(party, 0.0) + perf_counter() - began
+            self._used[party] = self._used.get(party, 0.0) + clock.perf_counter() - began
             self._schedule()
 
     def _schedule(self) -> None:
@@ -104,7 +104,7 @@ class FairTurns:
             party, line = next(iter(self._waiting.items()))
             left = QUANTUM_SECONDS / parties - used.get(party, 0.0)
             quantum = max(_SHORTEST, left)
-            self._run(party, partial(self._work_off, line), perf_counter(), quantum)
+            self._run(party, partial(self._work_off, line), clock.perf_counter(), quantum)
             if line:
                 self._waiting.move_to_end(party)
             else:
@@ -116,5 +116,5 @@ class FairTurns:
     def _work_off(self, line: deque[Work]) -> None:
         while line:
             line.popleft()()
-            if perf_counter() >= self._until:
+            if clock.perf_counter() >= self._until:
                 break

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from selectors import SelectorKey
-from time import perf_counter
 
+from quafka_loop import clock
 from quafka_telemetry.fair_selector import FairSelector, attach
 from quafka_telemetry.metrics import Family, Histogram, Kind, gauge
 
@@ -65,12 +65,12 @@ class _TimedSelector(FairSelector):
         super().__init__()
         self._ended = turns.ended
         self._wait = super().select
-        self._began = perf_counter()
+        self._began = clock.perf_counter()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        seconds = perf_counter() - self._began
+        seconds = clock.perf_counter() - self._began
         if seconds >= _SHORT:
             self._ended(seconds)
         found = self._wait(timeout)
-        self._began = perf_counter()
+        self._began = clock.perf_counter()
         return found

@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -29,6 +28,7 @@ from typing import Any
 
 import h11
 
+from quafka_loop import clock
 from quafka_telemetry.page_access import PageAccess, PageFiles
 from quafka_telemetry.startup import StartupError
 
@@ -261,13 +261,13 @@ def _warn_of(host: str, access: PageAccess) -> None:
 
 def _slice(body: Iterator[bytes]) -> bytes:
     """Render pieces for a few milliseconds, so that other tasks can run; b"" at the end."""
-    until = time.perf_counter() + _SLICE_SECONDS
+    until = clock.perf_counter() + _SLICE_SECONDS
     pieces: list[bytes] = []
     size = 0
     for piece in body:
         pieces.append(piece)
         size += len(piece)
-        if size and (size >= _SLICE_BYTES or time.perf_counter() >= until):
+        if size and (size >= _SLICE_BYTES or clock.perf_counter() >= until):
             break
     return b"".join(pieces)
 

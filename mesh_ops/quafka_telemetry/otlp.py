@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
-import time
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +29,7 @@ from opentelemetry.trace import (
     TraceState,
 )
 
+from quafka_loop import clock, threads
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp_environment import speaks_grpc
 from quafka_telemetry.sampling import Sampler
@@ -84,7 +83,7 @@ class RecordedSpan:
         self.links: list[TraceContext] = []
         self.error: str | None = None
         self.ended = 0
-        self.start = begun or time.time_ns()
+        self.start = begun or clock.time_ns()
 
     def set(self, attributes: Attributes) -> None:
         """See Span."""
@@ -92,7 +91,7 @@ class RecordedSpan:
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
         """See Span."""
-        self.events.append((name, time.time_ns(), attributes))
+        self.events.append((name, clock.time_ns(), attributes))
 
     def fail(self, error: str) -> None:
         """See Span."""
@@ -111,7 +110,7 @@ class RecordedSpan:
         if self.ended:
             return
         # The wall clock may be set back: a span does not end before it began.
-        self.ended = max(self.start, at or time.time_ns())
+        self.ended = max(self.start, at or clock.time_ns())
         self._out.put(self)
 
     def __enter__(self) -> RecordedSpan:
@@ -146,13 +145,13 @@ class SpanQueue:
         self._batch = min(batch, limit)
         self._delay = delay
         self._spans: deque[RecordedSpan] = deque()
-        self._wake = threading.Event()
-        self._closing = threading.Event()
+        self._wake = threads.Event()
+        self._closing = threads.Event()
         self.full = 0
         """Spans that did not fit."""
         self.refused = 0
         """Spans that the collector did not take."""
-        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread = threads.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:

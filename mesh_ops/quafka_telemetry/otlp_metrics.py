@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from uuid import uuid4
 
+from quafka_loop import clock, threads
 from quafka_telemetry.metrics import Family, Histogram, Kind, Metrics
 from quafka_telemetry.otlp_environment import has_collector, speaks_grpc
 
@@ -79,7 +78,7 @@ class MetricsPush:
         self._scope = InstrumentationScope("quafka")
         self._metrics = metrics
         self._interval = interval
-        self._started = time.time_ns()
+        self._started = clock.time_ns()
         self._failing = False
         self._task: asyncio.Task[None] | None = None
         # The SDK logs every failed export; one line per outage is enough.
@@ -128,7 +127,7 @@ class MetricsPush:
         self._failing = not sent
 
     async def _read(self) -> list[Metric]:
-        now = time.time_ns()
+        now = clock.time_ns()
         metrics: list[Metric] = []
         for family in await self._metrics.read():
             metrics += _metric(family, self._started, now)
@@ -204,7 +203,7 @@ async def _in_thread(job: Callable[[], T]) -> T:
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result)
 
-    threading.Thread(target=run, name="metrics-push", daemon=True).start()
+    threads.Thread(target=run, name="metrics-push", daemon=True).start()
     return await done
 
 

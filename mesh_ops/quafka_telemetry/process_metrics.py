@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from quafka_loop import clock
 from quafka_telemetry.exposition import metrics_page
 from quafka_telemetry.metrics import Family, Kind, Metrics, counter, gauge
 from quafka_telemetry.operations import Operations
@@ -26,7 +26,7 @@ class ProcessFigures:
         self._program = program
         self._version = ""
         self._open_files = self._virtual = self._resident = 0
-        self._started = time.time()
+        self._started = clock.time()
 
     def read(self) -> None:
         """Read /proc. Raises OSError."""
@@ -47,8 +47,8 @@ class ProcessFigures:
                 ("version", text(self._version)),
                 ("Python", text(platform.python_version())),
                 ("process id", text(os.getpid())),
-                ("running for", duration(time.time() - self._started)),
-                ("processor time", duration(time.process_time())),
+                ("running for", duration(clock.time() - self._started)),
+                ("processor time", duration(clock.process_time())),
                 ("memory", size(self._resident)),
                 ("open files", count(self._open_files)),
             ],
@@ -61,7 +61,9 @@ class ProcessFigures:
             "quafka_build_info", Kind.GAUGE, "The running build; always 1", [(labels, 1)],
             ("program", "version", "python"),
         )  # fmt: skip
-        yield counter("process_cpu_seconds", "Processor time, user and system", time.process_time())
+        yield counter(
+            "process_cpu_seconds", "Processor time, user and system", clock.process_time()
+        )
         yield gauge("process_resident_memory_bytes", "Memory in use", self._resident)
         yield gauge("process_virtual_memory_bytes", "Memory reserved", self._virtual)
         yield gauge("process_open_fds", "Files and sockets that are open", self._open_files)
@@ -87,4 +89,4 @@ def _started() -> float:
     # The fields after the name, which may contain any character but a newline: proc(5), field 22.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     since_boot = int(fields[19]) / _CLOCK_TICKS
-    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)
+    return clock.time() - (clock.since_boot() - since_boot)

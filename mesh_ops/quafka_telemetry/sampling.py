@@ -9,10 +9,11 @@ gateway's part, within a bound of its own.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from quafka_loop import clock
 
 _LATE_PER_SECOND = 100
 NEVER = float("inf")
@@ -41,11 +42,11 @@ class EdgeSampling:
 class TokenBucket:
     """A token bucket that holds the tokens of one second."""
 
-    def __init__(self, per_second: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_second: int, now: Callable[[], float] | None = None) -> None:
         self._rate = per_second
-        self._now = now
+        self._now = now or clock.monotonic
         self._tokens = float(per_second)
-        self._at = now()
+        self._at = self._now()
 
     def has_any(self) -> bool:
         """Whether any token is left. `spend` may then overdraw the bucket."""
@@ -69,7 +70,7 @@ class Sampler:
         ratio: float,
         follows_clients: bool,
         edge: EdgeSampling,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.follows_clients = follows_clients
         self.slow_after = edge.slow_seconds or NEVER

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator, Iterable
-from time import perf_counter
 from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+from quafka_loop import clock
 
 T = TypeVar("T")
 
@@ -84,10 +85,10 @@ async def listed(items: Iterable[T]) -> list[T]:
     until = 0.0
     for item in items:
         found.append(item)
-        if len(found) & _LOOKS == 0 and perf_counter() >= until:
+        if len(found) & _LOOKS == 0 and clock.perf_counter() >= until:
             if until:
                 await turn()
-            until = perf_counter() + SLICE_SECONDS
+            until = clock.perf_counter() + SLICE_SECONDS
     return found
 
 
@@ -103,13 +104,13 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
     """Run a generator that yields after each short step; returns its result."""
-    until = perf_counter() + SLICE_SECONDS
+    until = clock.perf_counter() + SLICE_SECONDS
     try:
         while True:
             next(steps)
-            if perf_counter() >= until:
+            if clock.perf_counter() >= until:
                 await turn()
-                until = perf_counter() + SLICE_SECONDS
+                until = clock.perf_counter() + SLICE_SECONDS
     except StopIteration as end:
         result: T = end.value
         return result

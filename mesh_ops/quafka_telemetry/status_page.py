@@ -13,6 +13,7 @@ from html import escape
 from itertools import islice
 from typing import NamedTuple
 
+from quafka_loop import clock
 from quafka_telemetry.metrics import Histogram
 from quafka_telemetry.operations import Page, PageRequest, Reply
 
@@ -141,7 +142,7 @@ def _html(program: str, problems: Mapping[str, str], sections: Iterable[Section]
         f'<meta http-equiv=Content-Security-Policy content="{_POLICY}">'
         f"<style>{_STYLE}</style></head><body><header><h1>Quafka {escape(program)}</h1>"
         f'<p class="{"good" if not problems else "bad"}" role=status>{state}</p>'
-        f"<p>{escape(why)}</p><p class=at>{escape(moment(time.time()).text)}, refreshed every "
+        f"<p>{escape(why)}</p><p class=at>{escape(moment(clock.time()).text)}, refreshed every "
         f"{_REFRESH_SECONDS} s</p></header><main>"
     )
     for section in sections:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import perf_counter
 
+from quafka_loop import clock
 from quafka_telemetry.slices import SLICE_SECONDS
 
 
@@ -30,11 +30,11 @@ class Wakeups:
 
     def _run(self) -> None:
         self._under_way = True
-        until = perf_counter() + SLICE_SECONDS
+        until = clock.perf_counter() + SLICE_SECONDS
         try:
             while self._waiting:
                 self._waiting.popleft()()
-                if self._waiting and perf_counter() >= until:
+                if self._waiting and clock.perf_counter() >= until:
                     break
         finally:
             if self._waiting:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from quafka_loop import clock
 from quafka_mesh_ops.bulk.tls import TlsPipe, encoded, tls_context
-from quafka_mesh_ops.identity import utc_now
 from tests.bench.mesh import CLIENT, SERVER, SIZES
 
 _UDP_SEGMENT, _UDP_GRO = 103, 104
@@ -88,7 +88,7 @@ class Records:
     """The same bytes as TLS records."""
 
     def __init__(self) -> None:
-        ours, theirs = (each.certificate(utc_now()) for each in (SERVER, CLIENT))
+        ours, theirs = (each.certificate(clock.utc_now()) for each in (SERVER, CLIENT))
         self._server = TlsPipe(
             tls_context(ours, encoded(theirs), server_side=True), encoded(theirs), server_side=True
         )

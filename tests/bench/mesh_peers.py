@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from quafka_mesh_ops.identity import utc_now
+from quafka_loop import clock
 
 QH3_SIZES = (1452, 8900)
 Ask = Callable[[int], Awaitable[None]]
@@ -36,8 +36,8 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(utc_now() - timedelta(days=1))
-        .not_valid_after(utc_now() + timedelta(days=1))
+        .not_valid_before(clock.utc_now() - timedelta(days=1))
+        .not_valid_after(clock.utc_now() + timedelta(days=1))
         .sign(key, SHA256())
     )
     chain, secret = folder / "cert.pem", folder / "key.pem"

@@ -27,7 +27,7 @@ from quafka_gateway.fetch.cached_partition import PartitionKey
 from quafka_gateway.fetch.produce_acks import Moment
 from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
-from quafka_telemetry.deadlines import Deadline, Deadlines, Expiring
+from quafka_telemetry.deadlines import Bucket, Deadline, Deadlines
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.wakeups import Wakeups
 
@@ -61,7 +61,7 @@ class TailWait:
         self.arrived = arrived
         self.ended = ended
         """Called once. True: nothing has changed until the deadline."""
-        self.bucket: set[Expiring] | None = None
+        self.bucket: Bucket | None = None
 
     def expire(self) -> None:
         """The deadline has passed."""
@@ -201,7 +201,7 @@ class StandingPolls:
         del poll.waits[wait]
         self.waiting -= 1
         if wait.bucket is not None:
-            wait.bucket.discard(wait)
+            wait.bucket.pop(wait, None)
         if not poll.waits and poll.alive:
             if cancelled:
                 self._end(poll)

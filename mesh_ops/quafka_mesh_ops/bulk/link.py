@@ -8,13 +8,14 @@ import random
 from collections.abc import Awaitable, Collection
 from typing import Any, Protocol, cast
 
+from quafka_loop import clock
 from quafka_mesh_ops.broker_session import BrokerSession
 from quafka_mesh_ops.bulk.chunks import OPENING, ChunkReader, encode_received
 from quafka_mesh_ops.bulk.sockets import tune
 from quafka_mesh_ops.bulk.tls import TlsPipe, check_certificate, encoded, tls_context
 from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.errors import MeshError, OpFailedError, PeerRefusedError, ProtocolError
-from quafka_mesh_ops.identity import Identity, NodeId, utc_now
+from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
 from quafka_mesh_ops.transport.udp import Address
 from quafka_proto.errors import ErrorCode
@@ -224,7 +225,7 @@ class BulkLink:
         Raises:
             MeshError: no answer, or the broker's certificate is not acceptable.
         """
-        ours = self._identity.certificate(utc_now())
+        ours = self._identity.certificate(clock.utc_now())
         op = OpenBulk(encoded(ours))
         try:
             offer = await self._call(op, org_id=1, deadline=_OPEN_SECONDS)

@@ -8,10 +8,11 @@ import logging
 import secrets
 from collections.abc import Callable, Collection
 
+from quafka_loop import clock
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel, Offer
 from quafka_mesh_ops.bulk.chunks import NAME_BYTES, TOKEN_BYTES
 from quafka_mesh_ops.bulk.tls import check_certificate, encoded, tls_context
-from quafka_mesh_ops.identity import Identity, NodeId, utc_now
+from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.ops.bulk import OpenBulkResp
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 
@@ -67,7 +68,7 @@ class BulkListener:
             PeerRefusedError: it is not a valid certificate of the peer.
         """
         check_certificate(certificate, peer, self._allowed)
-        ours = self._identity.certificate(utc_now())
+        ours = self._identity.certificate(clock.utc_now())
         offer = Offer(
             secrets.token_bytes(NAME_BYTES),
             secrets.token_bytes(TOKEN_BYTES),

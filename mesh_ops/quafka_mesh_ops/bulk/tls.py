@@ -16,8 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from quafka_loop import clock
 from quafka_mesh_ops.errors import PeerRefusedError
-from quafka_mesh_ops.identity import NodeId, utc_now, verify_peer
+from quafka_mesh_ops.identity import NodeId, verify_peer
 from quafka_mesh_ops.ops.base import Buffer
 
 _SHORT = 1 << 10
@@ -43,7 +44,7 @@ def check_certificate(der: bytes, peer: NodeId, allowed: Collection[NodeId]) -> 
         certificate = x509.load_der_x509_certificate(der)
     except ValueError as e:
         raise PeerRefusedError("its certificate cannot be read") from e
-    if verify_peer(certificate, utc_now(), allowed) != peer:
+    if verify_peer(certificate, clock.utc_now(), allowed) != peer:
         raise PeerRefusedError("its certificate is another node's")
 
 

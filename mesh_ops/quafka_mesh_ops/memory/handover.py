@@ -19,6 +19,7 @@ import hmac
 import secrets
 import socket
 
+from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
 from quafka_mesh_ops.errors import ProtocolError
 
@@ -36,7 +37,7 @@ def new_token() -> bytes:
 def listen() -> tuple[socket.socket, bytes]:
     """Listen at a new name; returns the socket and the name. Raises OSError."""
     name = b"\0quafka-" + secrets.token_hex(_NAME_BYTES).encode()
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening = sockets.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         listening.setblocking(False)
         listening.bind(name)
@@ -51,7 +52,7 @@ def connect(name: bytes) -> socket.socket | None:
     """Connect to a name; None: its owner is another user. Raises OSError."""
     if not name.startswith(b"\0quafka-"):
         raise OSError("not a name for memory")
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = sockets.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.setblocking(False)
         connection.connect(name)

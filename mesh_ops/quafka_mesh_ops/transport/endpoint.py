@@ -6,13 +6,13 @@ import asyncio
 import errno
 import logging
 import socket
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from cryptography import x509
 
-from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
+from quafka_loop import clock, sockets
+from quafka_mesh_ops.identity import Identity, NodeId, verify_peer
 from quafka_mesh_ops.transport.admission import Host, Kind, host_of
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.initial import destination_of
@@ -39,7 +39,7 @@ def checker(allowed: Collection[NodeId]) -> VerifyPeer:
     """Return a check of certificates against the current content of an allow-list."""
 
     def verify(certificate: x509.Certificate | None) -> NodeId:
-        return verify_peer(certificate, utc_now(), allowed)
+        return verify_peer(certificate, clock.utc_now(), allowed)
 
     return verify
 
@@ -62,7 +62,7 @@ async def dial(
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     family, _, _, _, address = found[0]
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock = sockets.socket(family, socket.SOCK_DGRAM)
     try:
         # A connected socket reports a closed port (ECONNREFUSED) and receives from its peer only.
         sock.connect(address)
@@ -71,7 +71,7 @@ async def dial(
         raise
     ladder = _ladder(datagram_size, lambda: _largest(sock))
     configuration = quic_configuration(
-        identity, utc_now(), is_client=True, datagram_size=ladder.size
+        identity, clock.utc_now(), is_client=True, datagram_size=ladder.size
     )
     quic = quic_class(batched)(configuration, checker(allowed), ladder=ladder)
     return _Dialled(sock, address, quic, make_user).connection
@@ -250,7 +250,7 @@ class Listener:
         if len(self._connections) - len(self._handshakes) >= MAX_CONNECTIONS:
             self._limited.warning("full", "ignored %s: %d nodes", address[0], MAX_CONNECTIONS)
             return
-        found = self._strangers.arrived(data, address, self._loop.time(), time.time())
+        found = self._strangers.arrived(data, address, self._loop.time(), clock.time())
         if found is None:
             return
         if not isinstance(found, Welcome):
@@ -275,7 +275,7 @@ class Listener:
         fixed = self._datagram_size or (min(size, RUNGS[0]) if size > FLOOR else None)
         ladder = _ladder(fixed, lambda: _largest_to(address))
         configuration = quic_configuration(
-            self._identity, utc_now(), is_client=False, datagram_size=ladder.size
+            self._identity, clock.utc_now(), is_client=False, datagram_size=ladder.size
         )
         quic = self._quic_class(
             configuration,
@@ -335,7 +335,7 @@ def _largest(connected: socket.socket) -> int:
 def _largest_to(address: Address) -> int:
     """Return the same for the route to an address."""
     family = socket.AF_INET6 if len(address) == 4 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+    with sockets.socket(family, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(address)
         except OSError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+
+from quafka_loop import clock
 
 _MAX_REASONS = 64
 
@@ -16,16 +17,16 @@ class LimitedLog:
         self,
         logger: logging.Logger,
         interval: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._logger = logger
         self._interval = interval
-        self._clock = clock
+        self._now = now or clock.monotonic
         self._last: dict[str, tuple[float, int]] = {}
 
     def warning(self, reason: str, message: str, *args: object) -> None:
         """Log `message` unless a line with the same `reason` was logged just now."""
-        now = self._clock()
+        now = self._now()
         last, left_out = self._last.get(reason, (-self._interval, 0))
         if now - last < self._interval:
             self._last[reason] = (last, left_out + 1)

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from quafka_loop import sockets
+
 logger = logging.getLogger("quafka.mesh.udp")
 
 Address = Any
@@ -268,10 +270,10 @@ class UdpSocket:
 
 def bind_udp(host: str, port: int) -> socket.socket:
     """Make a UDP socket bound to this address. Raises OSError."""
-    family, _, _, _, address = socket.getaddrinfo(
+    family, _, _, _, address = sockets.getaddrinfo(
         host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
     )[0]
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock = sockets.socket(family, socket.SOCK_DGRAM)
     try:
         sock.bind(address)
     except OSError:

@@ -16,7 +16,8 @@ from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataRecei
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from quafka_mesh_ops.identity import Identity, utc_now
+from quafka_loop import clock
+from quafka_mesh_ops.identity import Identity
 
 Credentials = tuple[x509.Certificate, PrivateKeyTypes]
 
@@ -54,7 +55,7 @@ class RawClient(QuicConnectionProtocol):
 
 
 def credentials(identity: Identity) -> Credentials:
-    return identity.certificate(utc_now())
+    return identity.certificate(clock.utc_now())
 
 
 @asynccontextmanager

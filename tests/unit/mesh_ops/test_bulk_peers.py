@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from quafka_loop import clock
 from quafka_mesh_ops.bulk import listener as listener_module
 from quafka_mesh_ops.bulk import tls
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel
@@ -19,7 +20,7 @@ from quafka_mesh_ops.bulk.chunks import OPENING, ChunkKind, empty_chunk
 from quafka_mesh_ops.bulk.listener import MAX_STRANGERS, BulkListener
 from quafka_mesh_ops.bulk.tls import Credentials, check_certificate, encoded
 from quafka_mesh_ops.errors import OpFailedError, PeerRefusedError
-from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
+from quafka_mesh_ops.identity import Identity, make_certificate
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, new_identity, over_tls
 
@@ -39,7 +40,7 @@ class Port:
     attached: list[BrokerChannel]
 
     def offer(self, shown: Credentials | None = None) -> OpenBulkResp:
-        ours = shown or self.gateway.certificate(utc_now())
+        ours = shown or self.gateway.certificate(clock.utc_now())
         return self.listener.offer(encoded(ours), self.gateway.node_id, self.attached.append)
 
 
@@ -87,12 +88,12 @@ async def knock(
 
 
 def other_certificate(key: Ed25519PrivateKey, begin: timedelta, end: timedelta) -> Credentials:
-    return make_certificate(key, utc_now() + begin, utc_now() + end), key
+    return make_certificate(key, clock.utc_now() + begin, clock.utc_now() + end), key
 
 
 async def test_the_peer_itself_is_accepted_once() -> None:
     async with port() as p:
-        ours = p.gateway.certificate(utc_now())
+        ours = p.gateway.certificate(clock.utc_now())
         offer = p.offer()
         assert await knock(p.number, offer.name, client_context(ours), offer.token) == READY
         assert len(p.attached) == 1
@@ -104,10 +105,10 @@ async def test_the_peer_itself_is_accepted_once() -> None:
 @pytest.mark.parametrize("case", ["none", "another node's", "the same key's", "expired"])
 async def test_another_certificate_than_the_announced_one_is_refused(case: str) -> None:
     async with port() as p:
-        announced, key = p.gateway.certificate(utc_now())
+        announced, key = p.gateway.certificate(clock.utc_now())
         shown = {
             "none": None,
-            "another node's": new_identity().certificate(utc_now()),
+            "another node's": new_identity().certificate(clock.utc_now()),
             "the same key's": other_certificate(key, -DAY, DAY),
             "expired": other_certificate(key, -2 * DAY, -DAY),
         }[case]
@@ -118,7 +119,7 @@ async def test_another_certificate_than_the_announced_one_is_refused(case: str) 
 
 async def test_a_certificate_that_expires_after_its_announcement_is_refused() -> None:
     async with port() as p:
-        _, key = p.gateway.certificate(utc_now())
+        _, key = p.gateway.certificate(clock.utc_now())
         short = other_certificate(key, -DAY, timedelta(seconds=1))
         offer = p.offer(short)
         await asyncio.sleep(2.1)  # certificates count whole seconds
@@ -129,7 +130,7 @@ async def test_a_certificate_that_expires_after_its_announcement_is_refused() ->
 @pytest.mark.parametrize("token", [bytes(32), b"short"])
 async def test_a_wrong_token_is_refused(token: bytes) -> None:
     async with port(handshake_seconds=0.5) as p:
-        ours = p.gateway.certificate(utc_now())
+        ours = p.gateway.certificate(clock.utc_now())
         offer = p.offer()
         assert await knock(p.number, offer.name, client_context(ours), token) == b""
         assert not p.attached
@@ -137,7 +138,7 @@ async def test_a_wrong_token_is_refused(token: bytes) -> None:
 
 async def test_an_unknown_an_expired_and_a_withdrawn_offer_are_refused() -> None:
     async with port(offer_seconds=0.05) as p:
-        context = client_context(p.gateway.certificate(utc_now()))
+        context = client_context(p.gateway.certificate(clock.utc_now()))
         assert await knock(p.number, bytes(16), context, bytes(32)) == b""
         offer = p.offer()
         await asyncio.sleep(0.1)
@@ -152,14 +153,14 @@ async def test_two_offers_cannot_be_mixed() -> None:
     """The name of one session with the token of another one of the same node."""
     async with port() as p:
         one, two = p.offer(), p.offer()
-        context = client_context(p.gateway.certificate(utc_now()))
+        context = client_context(p.gateway.certificate(clock.utc_now()))
         assert await knock(p.number, one.name, context, two.token) == b""
         assert not p.attached
 
 
 async def test_an_older_tls_is_refused() -> None:
     async with port() as p:
-        context = client_context(p.gateway.certificate(utc_now()))
+        context = client_context(p.gateway.certificate(clock.utc_now()))
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         offer = p.offer()
         assert await knock(p.number, offer.name, context, offer.token) == b""
@@ -195,7 +196,7 @@ async def test_strangers_are_bounded_and_do_not_keep_the_peer_out() -> None:
         ]
         await asyncio.sleep(0.05)
         assert len(p.listener._pending) == MAX_STRANGERS
-        ours = p.gateway.certificate(utc_now())
+        ours = p.gateway.certificate(clock.utc_now())
         offer = p.offer()
         assert await knock(p.number, offer.name, client_context(ours), offer.token) == READY
         for _, writer in strangers:
@@ -206,15 +207,15 @@ async def test_strangers_are_bounded_and_do_not_keep_the_peer_out() -> None:
 
 
 def damaged(identity: Identity) -> bytes:
-    return encoded(identity.certificate(utc_now()))[:-1]
+    return encoded(identity.certificate(clock.utc_now()))[:-1]
 
 
 def anothers(_identity: Identity) -> bytes:
-    return encoded(new_identity().certificate(utc_now()))
+    return encoded(new_identity().certificate(clock.utc_now()))
 
 
 def expired(identity: Identity) -> bytes:
-    _, key = identity.certificate(utc_now())
+    _, key = identity.certificate(clock.utc_now())
     return encoded(other_certificate(key, -2 * DAY, -DAY))
 
 
@@ -235,7 +236,7 @@ async def test_a_gateway_that_asks_all_the_time_gets_few_offers() -> None:
     async with mesh(bulk=True) as m:
         await over_tls(m)
         await asyncio.sleep(0.1)
-        op = OpenBulk(encoded(m.client_identity.certificate(utc_now())))
+        op = OpenBulk(encoded(m.client_identity.certificate(clock.utc_now())))
         calls = [m.client.call(op, org_id=1, deadline=5) for _ in range(500)]
         found = await asyncio.gather(*calls, return_exceptions=True)
         offers = [one for one in found if isinstance(one, OpenBulkResp)]
@@ -255,7 +256,7 @@ def test_a_gateway_uses_no_bad_certificate(announce: Callable[[Identity], bytes]
 
 def test_a_certificate_of_a_node_that_is_not_allowed_is_refused() -> None:
     identity = new_identity()
-    certificate = encoded(identity.certificate(utc_now()))
+    certificate = encoded(identity.certificate(clock.utc_now()))
     check_certificate(certificate, identity.node_id, {identity.node_id})
     with pytest.raises(PeerRefusedError, match="not on the allow-list"):
         check_certificate(certificate, identity.node_id, ())
@@ -272,7 +273,7 @@ async def test_a_gateway_sends_no_token_to_another_server(
     def false_server(ours: Credentials, certificate: bytes, *, server_side: bool) -> ssl.SSLContext:
         _, key = ours
         shown = {
-            "another node's": new_identity().certificate(utc_now()),
+            "another node's": new_identity().certificate(clock.utc_now()),
             "the same key's": other_certificate(key, -DAY, DAY),
             "expired": other_certificate(key, -2 * DAY, -DAY),
         }[case]

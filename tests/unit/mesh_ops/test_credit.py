@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from quafka_mesh_ops import credit as credit_module
+from quafka_loop import clock
 from quafka_mesh_ops.broker_session import Call
 from quafka_mesh_ops.credit import SHARE, Credit, work_of
 from quafka_mesh_ops.ops.base import AnyOp
@@ -82,7 +82,7 @@ def test_a_call_that_ends_waits_no_longer() -> None:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Credit:
     """Credit of two orgs: the second has just had an op."""
-    monkeypatch.setattr(credit_module, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
     credit = Credit(most=1_000, budget=1 << 30, largest=1 << 30, shared=True)
     for org in (1, 2):
         call = _call(0, org)
@@ -122,10 +122,10 @@ def test_one_op_is_always_allowed(shared: Credit) -> None:
 
 
 def test_an_org_that_is_alone_has_no_share(shared: Credit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credit_module, "monotonic", lambda: 101.5)
+    monkeypatch.setattr(clock, "monotonic", lambda: 101.5)
     first = _call(0, 1)
     shared.reserve(first)
-    monkeypatch.setattr(credit_module, "monotonic", lambda: 103.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: 103.0)
     calls = [_call(number, 1) for number in range(100)]
     assert _send_all(shared, calls) == calls
 

@@ -23,10 +23,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from quafka_loop import clock
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
-from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
+from quafka_mesh_ops.identity import Identity, make_certificate
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
@@ -48,11 +49,11 @@ def stranger() -> Credentials:
 
 
 def expired() -> Credentials:
-    return make_certificate(KEY, utc_now() - 2 * HOUR, utc_now() - HOUR), KEY
+    return make_certificate(KEY, clock.utc_now() - 2 * HOUR, clock.utc_now() - HOUR), KEY
 
 
 def not_yet_valid() -> Credentials:
-    return make_certificate(KEY, utc_now() + HOUR, utc_now() + 2 * HOUR), KEY
+    return make_certificate(KEY, clock.utc_now() + HOUR, clock.utc_now() + 2 * HOUR), KEY
 
 
 def stolen_certificate() -> Credentials:
@@ -69,8 +70,8 @@ def _named(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .serial_number(1)
         .public_key(key.public_key())
-        .not_valid_before(utc_now() - HOUR)
-        .not_valid_after(utc_now() + HOUR)
+        .not_valid_before(clock.utc_now() - HOUR)
+        .not_valid_after(clock.utc_now() + HOUR)
     )
 
 

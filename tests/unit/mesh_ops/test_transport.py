@@ -251,7 +251,7 @@ def test_the_window_starts_high_shrinks_once_per_loss_event_and_has_bounds() -> 
 
 def test_log_lines_are_limited_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
     now = 10.0
-    limited = LimitedLog(logging.getLogger("quafka.mesh.test"), clock=lambda: now)
+    limited = LimitedLog(logging.getLogger("quafka.mesh.test"), now=lambda: now)
     for _ in range(5):
         limited.warning("a", "first %d", 1)
     limited.warning("b", "other")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from aioquic.quic import events
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from quafka_mesh_ops.identity import Identity, utc_now
+from quafka_loop import clock
+from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.transport.endpoint import checker
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import quic_configuration
@@ -78,7 +79,7 @@ class Wire:
         self._flying: list[list[tuple[int, bytes]]] = [[], []]
         self._steps = 0
         quic = client(
-            quic_configuration(ours, utc_now(), is_client=True, datagram_size=size),
+            quic_configuration(ours, clock.utc_now(), is_client=True, datagram_size=size),
             checker({theirs.node_id}),
             ladder=ladders[0] if ladders else None,
         )
@@ -86,7 +87,7 @@ class Wire:
         self.client = End(quic)
         self.server = End(
             server(
-                quic_configuration(theirs, utc_now(), is_client=False, datagram_size=size),
+                quic_configuration(theirs, clock.utc_now(), is_client=False, datagram_size=size),
                 checker({ours.node_id}),
                 original_destination_connection_id=quic.original_destination_connection_id,
                 ladder=ladders[1] if ladders else None,
