@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Protocol
 
 from quafka_gateway.config import EdgeSettings
@@ -26,10 +26,14 @@ from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import Tenants
+from quafka_loop import clock, threads
+from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.message import Versions
 from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
+
+_connection_log = logging.getLogger("quafka.gateway.connection")
 
 
 class ServedApi(Protocol):
@@ -72,6 +76,8 @@ class Services:
         authorizer: decides who may do what; None: everyone may do everything.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
+        refusals: logs which clients are refused, a line a second for each reason.
+        converter: the thread that converts message sets of old clients.
         quotas: what clients and orgs may take, and what they have taken.
     """
 
@@ -90,6 +96,10 @@ class Services:
     audit: AuditLog = field(default_factory=AuditLog)
     authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))
+    refusals: LimitedLog = field(default_factory=lambda: LimitedLog(_connection_log))
+    converter: threads.ThreadPoolExecutor = field(
+        default_factory=lambda: threads.ThreadPoolExecutor(1, "message-sets")
+    )
     long_responses: LongResponseLimiter = field(init=False)
     quotas: Quotas = field(init=False)
 
@@ -183,7 +193,7 @@ class RequestContext:
         org = self.services.quotas.of(self.session.tenant)
         if org is None:
             return None
-        return org.client(self.session.principal.name, self.client_id or "", monotonic())
+        return org.client(self.session.principal.name, self.client_id or "", clock.monotonic())
 
     def throttle(self, kind: Kind, seconds: float) -> None:
         """Make the client wait after this request; the longest of several times counts."""

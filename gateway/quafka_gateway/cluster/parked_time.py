@@ -8,7 +8,8 @@ depth below the handler.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from time import perf_counter
+
+from quafka_loop import clock
 
 
 class ParkedTime:
@@ -44,4 +45,4 @@ def add_parked(seconds: float) -> None:
     """The request of this task was parked for `seconds` until now."""
     current = _CURRENT.get()
     if current is not None:
-        current.add(seconds, perf_counter())
+        current.add(seconds, clock.perf_counter())

@@ -35,11 +35,9 @@ from quafka_gateway.security.sasl.mechanism import Account
 from quafka_gateway.security.session import SSL, ClientSession
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
-from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
-_refusals = LimitedLog(log)
 
 _API_VERSIONS = 18
 
@@ -167,7 +165,9 @@ class KafkaConnection(asyncio.Protocol):
             if not sasl.failures.bars(self.host, self._loop.time()):
                 return tenants.own
             whose = f"clients at {self.host}"
-            _refusals.warning(whose, "refusing %s: too many have failed to authenticate", whose)
+            self._services.refusals.warning(
+                whose, "refusing %s: too many have failed to authenticate", whose
+            )
             return None
         try:
             if self._certificate_name and not listener.org:
@@ -177,7 +177,7 @@ class KafkaConnection(asyncio.Protocol):
             whose = (
                 f"org {listener.org} of listener {listener.name}" if listener.org else "the own org"
             )
-            _refusals.warning(whose, "refusing clients of %s: %s", whose, e)
+            self._services.refusals.warning(whose, "refusing clients of %s: %s", whose, e)
             name = self._certificate_name
             if name:
                 audit = self._services.audit

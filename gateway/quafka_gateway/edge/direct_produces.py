@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import Services
@@ -23,6 +22,7 @@ from quafka_gateway.edge.request_decoding import Decoded
 from quafka_gateway.edge.request_serving import RequestServing
 from quafka_gateway.handlers.kafka_api import RepeatedRequest
 from quafka_gateway.security.session import ClientSession
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.eager_task import DirectFuture
@@ -77,7 +77,7 @@ class DirectProduces:
 
     def start(self, request: InFlightRequest, repeated: RepeatedRequest, op: ProduceOp) -> None:
         """Append the batch."""
-        began = perf_counter()
+        began = clock.perf_counter()
         ops = ProduceOps([op], repeated.acks)
         topics = self._session.tenant.topics
         answers = topics.begin_produce(ops, self._client.serial, repeated.timeout)
@@ -111,7 +111,7 @@ class DirectProduces:
             log.exception("Produce from %s failed", self._client)
             code, failure = ErrorCode.UNKNOWN_SERVER_ERROR, "internal error"
         self._release(request)
-        self._serving.count(request, (code,) if code else (), perf_counter() - began, 0.0)
+        self._serving.count(request, (code,) if code else (), clock.perf_counter() - began, 0.0)
         if not request.ordered:
             return  # dropped
         if failure:

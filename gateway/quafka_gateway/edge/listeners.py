@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -22,6 +21,7 @@ from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.security.session import SSL
+from quafka_loop import sockets
 from quafka_mesh_ops.settings import join_address
 from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
@@ -99,7 +99,7 @@ class Listeners:
             ) from e
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]
-        bound[0] = listener.bound(host if listener.host else "", port, socket.gethostname())
+        bound[0] = listener.bound(host if listener.host else "", port, sockets.gethostname())
         return bound[0]
 
     async def serve(self, services: Services, apis: Mapping[int, AnyApi]) -> None:

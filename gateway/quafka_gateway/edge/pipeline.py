@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -43,6 +42,7 @@ from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi, RepeatedRequest
 from quafka_gateway.memory import HeldRequests
 from quafka_gateway.security.session import ClientSession
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import Malformed
 from quafka_proto.schema.produce import ProduceRequest
@@ -211,7 +211,7 @@ class RequestPipeline:
             while ((frames or order.changed) and self._begin_next()) or (
                 (in_flight or self._writing is not None) and self._answer_next()
             ):
-                now = time.perf_counter()
+                now = clock.perf_counter()
                 until = until or now + (PIECE_SECONDS if self._turn.shared else SLICE_SECONDS)
                 if now >= until:
                     self._go_on()
@@ -285,7 +285,7 @@ class RequestPipeline:
             if op is not None and self._produces.may_begin(last):
                 self._produce_again(last, op, frame)
                 return
-        began = time.perf_counter() if self._serving.timed else 0.0
+        began = clock.perf_counter() if self._serving.timed else 0.0
         try:
             decoded = decode_request(self._apis, frame)
         except Malformed:
@@ -296,7 +296,7 @@ class RequestPipeline:
             self._leave(EagerTask(self._decode_long(decoded, frame), self._loop))
         else:
             self._produces.learn(decoded, frame)
-            self._add(decoded, frame, time.perf_counter() - began if began else 0.0)
+            self._add(decoded, frame, clock.perf_counter() - began if began else 0.0)
 
     async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
         """Decode a long request. Later requests of the connection wait, so that order holds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from time import perf_counter
 from typing import NamedTuple
 
 from quafka_gateway.edge import quirks
@@ -13,6 +12,7 @@ from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.response_length import is_long
 from quafka_gateway.tenant import Tenant
+from quafka_loop import clock
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header
@@ -80,9 +80,9 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
         request, end = decode_front(api.request, header.api_version, frame, at)
         return Decoded(header, api, request, end)
     steps = decode_in_steps(api.request, header.api_version, frame, at)
-    until = perf_counter() + SLICE_SECONDS
+    until = clock.perf_counter() + SLICE_SECONDS
     try:
-        while perf_counter() < until:
+        while clock.perf_counter() < until:
             next(steps)
     except StopIteration as end:
         return Decoded(header, api, *end.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -22,6 +21,7 @@ from quafka_gateway.responses.error_codes import error_codes, error_codes_in_ste
 from quafka_gateway.responses.response_length import is_long
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.stats import SlowRequest
+from quafka_loop import clock
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import encode_response, frame_response
@@ -79,7 +79,7 @@ class RequestServing:
         """Put the encoded response into the request; return False if it has been given up."""
         header, trace = request.header, request.trace
         parked = begin_request() if request.api.may_park else NEVER_PARKED
-        began = time.perf_counter()
+        began = clock.perf_counter()
         context = RequestContext(
             self._services,
             self._session,
@@ -119,7 +119,7 @@ class RequestServing:
         if context.throttled:
             request.idle = None  # its response would be throttled again
             self._throttle(context.throttled)
-        seconds = time.perf_counter() - began - parked.seconds
+        seconds = clock.perf_counter() - began - parked.seconds
         self.count(request, errors, seconds, parked.seconds + request.waited)
         if failure:
             self._give_up(request, failure)
@@ -152,7 +152,7 @@ class RequestServing:
         if stats.count_request(api.name, errors, seconds, parked_seconds):
             stats.slow.append(
                 SlowRequest(
-                    time.time(),
+                    clock.time(),
                     api.name,
                     request.header.client_id or "",
                     str(self._client),
@@ -207,7 +207,7 @@ def _charge_time(request: InFlightRequest, context: RequestContext) -> None:
     if quotas is None or quotas.requests is None or task is None:
         return
     seconds = request.decoding + task.seconds
-    wait = quotas.requests.charge(100 * seconds, time.monotonic())
+    wait = quotas.requests.charge(100 * seconds, clock.monotonic())
     if wait:
         context.throttle(
             Kind.REQUESTS, min(wait, context.services.config.quota_window_size_seconds)

@@ -11,7 +11,6 @@ still export a late trace of it, made of what is known when the request is over.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from quafka_gateway.context import Services
@@ -20,6 +19,7 @@ from quafka_gateway.handlers.client_context import context_in_frame, context_of_
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.transaction_traces import TransactionTraces, transaction_of
+from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
@@ -53,7 +53,7 @@ class RequestTrace:
         self._tracer = tracer
         self._connect = connect
         self._write: Span = NO_SPAN
-        self._begun = begun or time.time_ns()
+        self._begun = begun or clock.time_ns()
         self.request = tracer.start(semconv.REQUEST, connect.context, begun=self._begun)
         self.request.set(
             {
@@ -168,7 +168,7 @@ class ConnectionTracing:
             reason = FAILED
         else:
             return None
-        begun = time.time_ns() - int((seconds + parked) * 1e9)
+        begun = clock.time_ns() - int((seconds + parked) * 1e9)
         connect = tracer.late_root(semconv.CONNECT, reason, self._about, begun)
         if connect.context is None:
             return None
@@ -181,7 +181,7 @@ class ConnectionTracing:
         """Trace bytes that break the protocol and close the connection."""
         connect = self._tracer.root(semconv.CONNECT, self._session.tenant.org_id, None, self._about)
         if connect.context is None and self._tracer.traces_failed:
-            connect = self._tracer.late_root(semconv.CONNECT, FAILED, self._about, time.time_ns())
+            connect = self._tracer.late_root(semconv.CONNECT, FAILED, self._about, clock.time_ns())
         with connect, self._tracer.start(semconv.REQUEST, connect.context) as span:
             span.event(semconv.MALFORMED, {semconv.REASON: reason})
             span.fail("Malformed")

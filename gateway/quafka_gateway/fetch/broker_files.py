@@ -21,6 +21,7 @@ from pathlib import Path
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.fetch.file_slice import LogFile
+from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
 from quafka_mesh_ops.descriptors import Kind, Message, socket_path
 from quafka_mesh_ops.errors import ProtocolError
@@ -130,7 +131,7 @@ class BrokerFiles:
             return
         if not named.folder:
             return
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection = sockets.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.setblocking(False)
         try:
             with socket_path(Path(named.folder)) as path:

@@ -9,11 +9,11 @@ or fails at once.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeGuard, cast
 
+from quafka_loop import threads
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_proto import records
 
@@ -38,7 +38,7 @@ class LogFile:
         self._fd = fd
         self._uses = 0
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     def close(self) -> None:
         """Allow no more use."""

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.fetch.cache import FetchCache
+from quafka_loop import clock
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 
 _UNUSED_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
 _PACE_SECONDS = 0.02  # a broker that drains answers at once
-
-
-def boot_clock() -> float:
-    """Seconds since the machine started, including those for which it was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseGrantor(Protocol):
@@ -39,14 +34,17 @@ class ReadLease:
     """Holds the lease while fetches use it, and drops from the cache what the broker changes."""
 
     def __init__(
-        self, broker: LeaseGrantor, cache: FetchCache, clock: Callable[[], float] = boot_clock
+        self,
+        broker: LeaseGrantor,
+        cache: FetchCache,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.generation = 0
         """How many times the broker has changed something. A read that began in an earlier
         generation is neither kept nor shared."""
         self._broker = broker
         self._cache = cache
-        self._clock = clock
+        self._now = now or clock.since_boot
         self._holder = os.urandom(16)
         self._incarnation = b""
         self._serial = -1
@@ -57,11 +55,11 @@ class ReadLease:
     @property
     def valid(self) -> bool:
         """Whether the cache may be served at this moment."""
-        return self._clock() < self._until
+        return self._now() < self._until
 
     def use(self) -> None:
         """Hold the lease for the next seconds. It becomes valid with the broker's answer."""
-        self._used = self._clock()
+        self._used = self._now()
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
@@ -73,8 +71,8 @@ class ReadLease:
             await asyncio.gather(self._keeper, return_exceptions=True)
 
     async def _keep(self) -> None:
-        while self._clock() - self._used < _UNUSED_SECONDS:
-            asked = self._clock()
+        while self._now() - self._used < _UNUSED_SECONDS:
+            asked = self._now()
             op = HoldLease(self._holder, self._incarnation, self._serial)
             try:
                 answer = await self._broker.hold_lease(op)
@@ -85,7 +83,7 @@ class ReadLease:
             self._apply(answer)
             self._until = asked + answer.valid_ms / 1000
             if answer.valid_ms:
-                await asyncio.sleep(max(0.0, asked + _PACE_SECONDS - self._clock()))
+                await asyncio.sleep(max(0.0, asked + _PACE_SECONDS - self._now()))
 
     def _apply(self, answer: HoldLeaseResp) -> None:
         if answer.forget or answer.incarnation != self._incarnation:

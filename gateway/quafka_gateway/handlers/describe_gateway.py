@@ -8,7 +8,6 @@ folders and buckets. The others learn that there is a problem.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
@@ -18,6 +17,7 @@ from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.listeners import Listener
+from quafka_loop import clock
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.errors import ErrorCode
@@ -40,7 +40,7 @@ async def handle(_: DescribeGatewayRequest, context: RequestContext) -> Describe
     """Probe all brokers at once; wait only briefly for an unavailable one."""
     if not may_on_cluster(DESCRIBE_CLUSTER, context):
         return DescribeGatewayResponse(
-            server_time_ms=time.time_ns() // 1_000_000,
+            server_time_ms=clock.time_ns() // 1_000_000,
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         )
     with context.child("gateway.kafka.describe_gateway") as span:
@@ -52,7 +52,7 @@ async def handle(_: DescribeGatewayRequest, context: RequestContext) -> Describe
             hide_other_orgs(broker)
     runs = await asyncio.to_thread(version)
     answer = DescribeGatewayResponse(
-        server_time_ms=time.time_ns() // 1_000_000, version=runs, brokers=brokers
+        server_time_ms=clock.time_ns() // 1_000_000, version=runs, brokers=brokers
     )
     if context.is_operator:
         services = context.services
@@ -85,14 +85,14 @@ def _listener(listener: Listener) -> GatewayListener:
 
 
 async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:
-    began = time.perf_counter()
+    began = clock.perf_counter()
     answer: ProbeResp | None = None
     # A broker that has just disconnected, or is just being connected, may answer in a moment.
     patience = link.wait_among_others(_ANSWER_SECONDS)
     if patience > 0:
         with suppress(UnavailableError):  # reported as not answered
             answer = await link.call(Probe(), trace, patience)
-    seconds = time.perf_counter() - began
+    seconds = clock.perf_counter() - began
     counters = link.counters()
     found = GatewayBroker(
         address=counters.address,

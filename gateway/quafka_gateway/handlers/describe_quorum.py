@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from time import time_ns
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop import clock
 from quafka_mesh_ops.ops.admin import DescribeBroker, DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -84,7 +84,7 @@ def _partition(
         return DescribeQuorumPartitionData(
             partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    now = time_ns() // 1_000_000
+    now = clock.time_ns() // 1_000_000
     leader = ReplicaState(
         replica_id=node,
         log_end_offset=broker.registry_end,

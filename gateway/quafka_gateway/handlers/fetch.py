@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice
-from time import monotonic
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import first_bytes
@@ -31,6 +30,7 @@ from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas.client import RateQuota
 from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -84,7 +84,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         error, session_id, _ = fetch.throttled()
         return FetchResponse(error_code=error, session_id=session_id)
     if context.version < _FIRST_WITH_BATCHES:
-        answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
+        answers = await message_sets.for_consumer(
+            fetch.ops, answers, context.version, context.services.converter
+        )
     error, session_id, partitions = fetch.finish(answers, now())
     response = FetchResponse(
         error_code=error, session_id=session_id, responses=await in_slices(_topics(partitions))
@@ -194,7 +196,7 @@ def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestCo
 
     Records that exceed the whole quota are sent if nothing else was: otherwise they never would be.
     """
-    size, now = sum(len(batch) for answer in answers for batch in answer.records), monotonic()
+    size, now = sum(len(batch) for answer in answers for batch in answer.records), clock.monotonic()
     first = quota.is_unused(now)
     seconds = quota.charge(size, now)
     if not seconds:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from time import thread_time
 from typing import TypeVar
 
 from quafka_gateway.fetch.file_slice import in_memory
+from quafka_loop import clock, threads
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
@@ -27,21 +26,24 @@ _REQUEST_LIMIT = 64 << 20  # bytes that all partitions of a request may decompre
 _PARTITION_LIMIT = 64 << 10  # bytes that each may decompress to, if they are many
 _RESPONSE_LIMIT = 57_671_680  # bytes of one response, as for newer clients
 
-_thread = ThreadPoolExecutor(1, "message-sets")
 
-
-async def from_producer(message_sets: Sequence[Buffer]) -> list[bytearray | BatchError]:
+async def from_producer(
+    message_sets: Sequence[Buffer], converter: threads.ThreadPoolExecutor
+) -> list[bytearray | BatchError]:
     """Return the batch of each partition's message set, or the error."""
     limit = max(_REQUEST_LIMIT // max(1, len(message_sets)), _PARTITION_LIMIT)
 
     def convert() -> list[bytearray | BatchError]:
         return [_batch(message_set, limit) for message_set in message_sets]
 
-    return await _in_thread(convert)
+    return await _in_thread(converter, convert)
 
 
 async def for_consumer(
-    ops: Sequence[FetchOp], answers: Sequence[FetchOpResp], version: int
+    ops: Sequence[FetchOp],
+    answers: Sequence[FetchOpResp],
+    version: int,
+    converter: threads.ThreadPoolExecutor,
 ) -> list[FetchOpResp]:
     """Return the answers with message sets instead of batches, for a Fetch version below 4.
 
@@ -64,17 +66,17 @@ async def for_consumer(
         rest = answers[len(converted) :]
         return [*converted, *(replace(answer, records=[]) for answer in rest)]
 
-    return await _in_thread(convert)
+    return await _in_thread(converter, convert)
 
 
-async def _in_thread(work: Callable[[], _R]) -> _R:
+async def _in_thread(converter: threads.ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
     """Run the work in the thread; its processor time is the request's."""
 
     def timed() -> tuple[_R, float]:
-        began = thread_time()
-        return work(), thread_time() - began
+        began = clock.thread_time()
+        return work(), clock.thread_time() - began
 
-    result, seconds = await asyncio.get_running_loop().run_in_executor(_thread, timed)
+    result, seconds = await asyncio.get_running_loop().run_in_executor(converter, timed)
     task = current_timed_task()
     if task is not None:
         task.add(seconds)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from time import monotonic
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.quotas.kinds import Kind
+from quafka_loop import clock
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
@@ -36,7 +36,7 @@ class Mutations:
         """Whether the next change may be made."""
         if self._quota is None or not self._strict:
             return True
-        seconds = self._quota.debt(monotonic())
+        seconds = self._quota.debt(clock.monotonic())
         if seconds:
             self._context.throttle(Kind.MUTATIONS, seconds)
         return not seconds
@@ -45,7 +45,7 @@ class Mutations:
         """Charge partitions that were created or deleted."""
         if self._quota is None or count <= 0:
             return
-        seconds = self._quota.charge(count, monotonic())
+        seconds = self._quota.charge(count, clock.monotonic())
         if seconds and not self._strict:
             self._context.throttle(Kind.MUTATIONS, seconds)
 

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 from typing import TypeAlias
 
 from quafka_gateway.context import RequestContext
@@ -30,6 +29,7 @@ from quafka_gateway.handlers.repeated_produce import RepeatedProduce
 from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
 from quafka_gateway.tenant import Tenant
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -60,7 +60,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
     """Append to each partition; return when the records are durable."""
     quotas = context.quotas
     if quotas is not None and quotas.produce is not None:
-        seconds = quotas.produce.charge(context.size, monotonic())
+        seconds = quotas.produce.charge(context.size, clock.monotonic())
         if seconds:
             context.throttle(Kind.PRODUCE, seconds)
     with context.child(semconv.GATEWAY_PRODUCE) as span:
@@ -207,7 +207,9 @@ async def _append_message_sets(
     request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
 ) -> list[ProduceOpResp]:
     """Append the message sets that can be converted."""
-    converted = await message_sets.from_producer([part.records for part in partitions])
+    converted = await message_sets.from_producer(
+        [part.records for part in partitions], context.services.converter
+    )
     good = [
         replace(part, records=batches)
         for part, batches in zip(partitions, converted, strict=True)

@@ -21,7 +21,6 @@ import asyncio
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from time import monotonic
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
@@ -40,6 +39,7 @@ from quafka_gateway.handlers.share_records import (
     refused_topics,
 )
 from quafka_gateway.quotas.kinds import Kind
+from quafka_loop import clock
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_mesh_ops.ops.shares import (
@@ -290,7 +290,7 @@ def _charge(found: Iterable[_Fetched], context: RequestContext) -> None:
     quota = None if quotas is None else quotas.fetch
     if quota is not None:
         size = sum(len(batch) for each in found for batch in each.records)
-        seconds = quota.charge(size, monotonic())
+        seconds = quota.charge(size, clock.monotonic())
         if seconds:
             context.throttle(Kind.FETCH, seconds)
 

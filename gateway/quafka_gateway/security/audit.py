@@ -11,12 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import sys
-import threading
-import time
 from collections.abc import Collection
-from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from typing import Any, TextIO
@@ -24,6 +20,7 @@ from typing import Any, TextIO
 from quafka_gateway.security.audit_details import errors_in, request_fields
 from quafka_gateway.security.line_limit import FirstOf, LineLimit
 from quafka_gateway.security.session import ClientSession
+from quafka_loop import clock, threads
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
 from quafka_telemetry import semconv
@@ -67,10 +64,11 @@ class AuditLog:
         self._denied = FirstOf(_DENIED_SECONDS)
         self._handler = handler
         self._reported = 0  # of the dropped lines
-        self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(queued)
-        self._writer: threading.Thread | None = None
+        self._queue: threads.SimpleQueue[dict[str, Any] | None] = threads.SimpleQueue()
+        self._most_queued = queued
+        self._writer: threads.Thread | None = None
         if handler is not None:
-            self._writer = threading.Thread(target=self._write, name="audit", daemon=True)
+            self._writer = threads.Thread(target=self._write, name="audit", daemon=True)
             self._writer.start()
 
     def wants(self, span: Span) -> bool:
@@ -104,7 +102,7 @@ class AuditLog:
             span.event(semconv.AUDIT, about)
         missing = 0
         if errors:  # what succeeds is bounded by what a broker can make durable
-            passed = self.limit.take(session.tenant.org_id, time.monotonic())
+            passed = self.limit.take(session.tenant.org_id, clock.monotonic())
             if passed is None:
                 return
             missing = passed
@@ -144,7 +142,7 @@ class AuditLog:
         api = type(request).__name__.removesuffix("Request")
         failed = errors_in(response) if response is not None else []
         about = {"failed": failed} if failed else {"request": request_fields(request)}
-        org, now = session.tenant.org_id, time.monotonic()
+        org, now = session.tenant.org_id, clock.monotonic()
         if not self._denied.take((org, session.principal, api, repr(about)), now):
             return
         missing = self.limit.take(org, now)
@@ -188,16 +186,13 @@ class AuditLog:
         """Write what is queued, for a few seconds at most."""
         if self._writer is None or self._handler is None:
             return
-        try:
-            self._queue.put(None, timeout=_CLOSE_SECONDS)
-        except queue.Full:
-            return
+        self._queue.put(None)
         self._writer.join(_CLOSE_SECONDS)
 
     # --- writing ----------------------------------------------------------------------------
 
     def _put_login(self, client_host: str, line: dict[str, Any]) -> None:
-        missing = self.limit.take(client_host, time.monotonic())
+        missing = self.limit.take(client_host, clock.monotonic())
         if missing is not None:
             self._put(line, missing)
 
@@ -206,13 +201,12 @@ class AuditLog:
             return
         if suppressed:
             line["suppressed_before"] = suppressed
-        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
-        try:
-            self._queue.put_nowait({"time": now, **line})
-        except queue.Full:
+        if self._queue.qsize() >= self._most_queued:
             self.dropped += 1
-        else:
-            self.lines += 1
+            return
+        now = clock.utc_now().isoformat(timespec="milliseconds")
+        self._queue.put({"time": now, **line})
+        self.lines += 1
 
     def _write(self) -> None:
         handler = self._handler
@@ -307,8 +301,8 @@ class _File(WatchedFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Report that a line is lost."""
-        if time.monotonic() - self._failed_at > _QUIET_SECONDS or not self._failed_at:
-            self._failed_at = time.monotonic()
+        if clock.monotonic() - self._failed_at > _QUIET_SECONDS or not self._failed_at:
+            self._failed_at = clock.monotonic()
             reason = sys.exc_info()[1]
             logger.error("lines of the audit log %s are lost: %s", self.baseFilename, reason)
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_gateway.edge.tls import transport
 from quafka_gateway.edge.tls.records import MOST_BYTES, HandshakeRecords, NotTlsError
 from quafka_gateway.edge.tls.transport import TlsTransport
+from quafka_loop import clock
 from tests.support.certificates import Authority
 from tests.support.memory_transport import MemoryTransport
 
@@ -41,7 +41,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_cost() -> Iterator[None]:
     """What a record costs under Hypothesis is no measure."""
-    with patch.object(transport, "thread_time", return_value=0.0):
+    with patch.object(clock, "thread_time", return_value=0.0):
         yield
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_record_ends_the_connection(folder: Path) -> None:
 
 def test_records_that_cost_too_much_end_the_connection(folder: Path) -> None:
     pair = Pair(folder)
-    with patch.object(transport, "thread_time", side_effect=count(0, 0.01)):
+    with patch.object(clock, "thread_time", side_effect=count(0, 0.01)):
         turns = 0
         while not pair.socket.gone:
             pair.client.write(bytes(8_000))

@@ -18,6 +18,7 @@ from quafka_gateway.security.audit_details import errors_in, request_fields
 from quafka_gateway.security.line_limit import LineLimit
 from quafka_gateway.security.principal import Principal
 from quafka_gateway.security.session import ClientSession
+from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.acls import AclCreation, CreateAclsRequest
 from quafka_proto.schema.configs import (
@@ -62,7 +63,7 @@ async def test_a_denied_read_is_recorded_once_a_minute(
     tmp_path: Path, session: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, now = tmp_path / "audit.log", 1_000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
     audit = open_audit_log(str(path), authenticates=False)
 
     def read(topic: str) -> None:

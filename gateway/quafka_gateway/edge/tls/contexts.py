@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -13,6 +13,7 @@ from cryptography import x509
 from quafka_gateway.listeners import Listener, TlsSettings
 from quafka_gateway.principal_rules import principal_name
 from quafka_gateway.security.certificate_names import distinguished_name
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.gateway.tls")
@@ -87,7 +88,7 @@ class TlsContext:
             self._warn_of_its_end()
 
     def _warn_of_its_end(self) -> None:
-        if self.expires <= datetime.now(UTC):
+        if self.expires <= clock.utc_now():
             log.warning(
                 "clients refuse the certificate of listener %s: it has expired at %s",
                 self.name, self.expires,

@@ -13,7 +13,6 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from quafka_gateway.edge.tls.contexts import TlsContext
@@ -21,10 +20,10 @@ from quafka_gateway.edge.tls.records import HandshakeRecords, NotTlsError
 from quafka_gateway.edge.tls.transport import TlsTransport
 from quafka_gateway.principal_rules import NoRuleError
 from quafka_gateway.security.sasl.limits import Unauthenticated
+from quafka_loop import threads
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 
 log = logging.getLogger("quafka.gateway.tls")
-_endings = LimitedLog(log)
 
 FAILURES = ("not_tls", "handshake", "certificate", "name", "timeout", "internal")
 """Why handshakes fail, in few words, for metrics."""
@@ -48,6 +47,7 @@ class Handshakes:
         failed: those that failed by reason.
         refused: called with the listener, the address and the reason if a client is refused for its
             certificate.
+        endings: logs why connections end, a few lines a second.
     """
 
     def __init__(self, unauthenticated: Unauthenticated, timeout: float) -> None:
@@ -56,7 +56,8 @@ class Handshakes:
         self.refused: Callable[[str, str, str], None] = _unheard
         self.unauthenticated = unauthenticated
         self.timeout = timeout
-        self._threads = ThreadPoolExecutor(_THREADS, "tls-handshake")
+        self.endings = LimitedLog(log)
+        self._threads = threads.ThreadPoolExecutor(_THREADS, "tls-handshake")
         self._open: set[TlsHandshake] = set()
         self._serial = 0
 
@@ -222,7 +223,9 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._end = asyncio.get_running_loop().call_later(_READ_SECONDS, self._socket.close)
 
     def _log(self, reason: str) -> None:
-        _endings.warning(reason, "closing %s:%d: %s", self._host, self._port, reason)
+        self._handshakes.endings.warning(
+            reason, "closing %s:%d: %s", self._host, self._port, reason
+        )
 
 
 def _unheard(_listener: str, _host: str, _reason: str) -> None:

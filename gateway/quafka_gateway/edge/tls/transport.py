@@ -14,9 +14,9 @@ import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from time import thread_time
 from typing import Any, cast
 
+from quafka_loop import clock
 from quafka_proto.message import Buffer
 
 log = logging.getLogger("quafka.gateway.connection")
@@ -133,9 +133,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt_judged(self, arrived: int) -> tuple[int, bool, str]:
         """As `_decrypt`; also judge its cost in CPU time, which a busy machine does not raise."""
-        began = thread_time()
+        began = clock.thread_time()
         count, ended, failure = self._decrypt()
-        self._spent += thread_time() - began
+        self._spent += clock.thread_time() - began
         self._window += arrived
         if self._window >= _WINDOW and self._is_too_dear():
             failure = "its records carry almost no data"

@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import ssl
-import time
 import urllib.request
 from contextlib import suppress
 from http.client import HTTPException
@@ -21,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, KeySet
 
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.gateway.sasl")
@@ -152,13 +152,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _read_https(url: str) -> bytes:
     handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
     opener = urllib.request.build_opener(handler, _NoRedirect())
-    until = time.monotonic() + _TIMEOUT
+    until = clock.monotonic() + _TIMEOUT
     chunks: list[bytes] = []
     size = 0
     with opener.open(url, timeout=_TIMEOUT / 2) as response:
         while size <= _MOST_BYTES and (chunk := response.read1(64 << 10)):
             chunks.append(chunk)
             size += len(chunk)
-            if time.monotonic() > until:
+            if clock.monotonic() > until:
                 raise KeySetError(f"{url}: the answer takes more than {_TIMEOUT:g} seconds")
     return b"".join(chunks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +24,7 @@ from quafka_gateway.security.sasl.plain import PlainServer
 from quafka_gateway.security.sasl.scram import ScramServer
 from quafka_gateway.security.sasl.tokens import TokenClaims, TokenRules, UnknownKeyError
 from quafka_gateway.security.sasl.workers import Workers
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
 _KEY_SECONDS = 3.0
@@ -105,7 +105,7 @@ class SaslService:
         most = self.settings.max_reauth or None
         if account.expires_at is None:
             return most
-        left = max(0.0, account.expires_at - time.time())
+        left = max(0.0, account.expires_at - clock.time())
         return left if most is None else min(left, most)
 
     def _server(self, mechanism: str, org: str) -> MechanismServer:
@@ -139,7 +139,7 @@ class SaslService:
 
     async def _check(self, token: str) -> TokenClaims:
         assert self._keys is not None, "the mechanism is on"
-        check = partial(self.settings.tokens.check, token, self._keys.keys, time.time())
+        check = partial(self.settings.tokens.check, token, self._keys.keys, clock.time())
         return await self._workers.run(check)
 
 

@@ -6,11 +6,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
 from quafka_gateway.security.sasl.mechanism import BusyError
+from quafka_loop import threads
 
 T = TypeVar("T")
 
@@ -31,9 +31,9 @@ def _yield_to_the_loop() -> None:
 class Workers:
     """Runs checks outside the event loop. Hashing a password holds no lock of the interpreter."""
 
-    def __init__(self, threads: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
-        self._pool = ThreadPoolExecutor(threads, "credentials", _yield_to_the_loop)
-        self._most = threads + most_waiting
+    def __init__(self, count: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
+        self._pool = threads.ThreadPoolExecutor(count, "credentials", _yield_to_the_loop)
+        self._most = count + most_waiting
         self._taken = 0
 
     async def run(self, check: Callable[[], T]) -> T:
