@@ -10,10 +10,9 @@ import os
 import resource
 import signal
 import sys
-import threading
-import time
 from typing import Any, Protocol
 
+from quafka_loop import clock, threads
 from quafka_telemetry.garbage import collect_when_idle
 from quafka_telemetry.heap import keep_freed_memory
 from quafka_telemetry.loop_turns import LoopTurns
@@ -83,12 +82,12 @@ def run(
     _raise_open_files_limit()
     turns = LoopTurns()
     program.metrics.add(turns.collect)
-    loop_closed, spans_sent = threading.Event(), threading.Event()
+    loop_closed, spans_sent = threads.Event(), threads.Event()
     try:
         with asyncio.Runner(loop_factory=turns.new_loop) as runner:
             code = runner.run(_run(program, tracer, ready_fd, lifeline_fd, push, keeps_state))
             leaving = (code, tracer, loop_closed, spans_sent)
-            threading.Thread(target=_leave, args=leaving, name="leave", daemon=True).start()
+            threads.Thread(target=_leave, args=leaving, name="leave", daemon=True).start()
         return code
     finally:
         loop_closed.set()
@@ -97,12 +96,12 @@ def run(
 
 
 def _leave(
-    code: int, tracer: Tracer, loop_closed: threading.Event, spans_sent: threading.Event
+    code: int, tracer: Tracer, loop_closed: threads.Event, spans_sent: threads.Event
 ) -> None:
     """End the process if its threads do not. Both closing the loop and Python's exit join them."""
     if loop_closed.wait(_LEAVE_SECONDS):
         spans_sent.wait()
-        time.sleep(_LEAVE_SECONDS)
+        clock.sleep(_LEAVE_SECONDS)
     else:
         tracer.shutdown()
     log.warning("the process ends without threads that wait for a store or a disk")

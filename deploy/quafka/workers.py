@@ -18,6 +18,7 @@ from quafka.process import EXIT_CANNOT_START
 from quafka.sources import declared, flag
 from quafka.supervise import Child, say, supervise
 from quafka_gateway.config import EdgeSettings, GatewayConfig
+from quafka_loop import sockets
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_telemetry.startup import StartupError
 
@@ -122,11 +123,11 @@ def _shown(config: EdgeSettings, name: str) -> tuple[str, str]:
 
 def _ensure_free(host: str, port: int) -> None:
     try:
-        found = socket.getaddrinfo(
+        found = sockets.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         for family, kind, protocol, _, where in found:
-            with socket.socket(family, kind, protocol) as probe:
+            with sockets.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(where)
     except OSError as e:

@@ -7,9 +7,7 @@ in it. Shards are read one after the other, at most as far apart as the requests
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +15,7 @@ import numpy as np
 from pyspark_quafka.errors import QuafkaError, SnapshotNotFoundError
 from pyspark_quafka.index_rows import ZONES, Keys, Rows, keys_of, rows_in
 from pyspark_quafka.snapshot import Snapshot, Zones
+from quafka_loop import clock, threads
 from quafka_objects.chain_tail import ChainGapError, ChainTail, TailObject
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
@@ -93,7 +92,7 @@ class LiveLog:
 
     def _read(self) -> LiveSnapshot:
         numbers = shards_of(self._store)
-        with ThreadPoolExecutor(_READERS) as readers:
+        with threads.ThreadPoolExecutor(_READERS) as readers:
             parts = [self._shard(number).read(readers) for number in numbers]
         views = [view for view, _ in parts if view is not None]
         if not views:
@@ -113,7 +112,7 @@ class LiveLog:
                 for each in tail:
                     pieces.append(_piece(each))
                     zones[each.path] = _zones(each)
-        now_ms = self._last = max(time.time_ns() // 1_000_000, self._last + 1)
+        now_ms = self._last = max(clock.time_ns() // 1_000_000, self._last + 1)
         manifest = replace(
             views[0].manifest,
             id=new_snapshot_id(now_ms, now_ms),
@@ -149,7 +148,7 @@ class _Shard:
         self._view: View | None = None
         self._tails: ChainTail | None = None
 
-    def read(self, readers: ThreadPoolExecutor) -> tuple[View | None, list[TailObject]]:
+    def read(self, readers: threads.ThreadPoolExecutor) -> tuple[View | None, list[TailObject]]:
         """The newest view, and the chain after it; no view: nothing is known of the shard yet.
 
         Raises:
@@ -159,7 +158,7 @@ class _Shard:
         gap: Exception | None = None
         for attempt in range(_ATTEMPTS):
             if attempt:
-                time.sleep(_PAUSE)
+                clock.sleep(_PAUSE)
             try:
                 manifest = decode_manifest(
                     self._store.read(manifest_path(self._number)), self._number

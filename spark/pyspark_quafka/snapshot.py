@@ -6,7 +6,6 @@ The layout is described in docs/snapshots.md and `quafka_proto.snapshot_format`.
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pyspark_quafka.aborted import Transactions, by_partition
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError, SnapshotNotFoundError
 from pyspark_quafka.index_rows import ZONES
+from quafka_loop import threads
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
@@ -55,7 +55,7 @@ class Snapshot:
         paths = [piece.zones for piece in self.manifest.pieces]
         if not self.store.is_remote:
             return [self._zones(path) for path in paths]
-        with ThreadPoolExecutor(_READERS) as readers:
+        with threads.ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(self._zones, paths))
 
     @cached_property

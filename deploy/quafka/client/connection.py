@@ -10,7 +10,6 @@ import asyncio
 import os
 import socket
 import ssl
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from quafka.client.errors import (
 )
 from quafka.client.sasl import Credentials, Login, SaslError
 from quafka.client.security import NONE, Security
+from quafka_loop import clock
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode, Malformed
@@ -88,7 +88,7 @@ class Connection:
             UnreachableError, NotKafkaError: the connection cannot be used.
             LoginError: the server is not the expected one, or refuses the login.
         """
-        began = time.perf_counter()
+        began = clock.perf_counter()
         with self._explained():
             async with asyncio.timeout(self.timeout):
                 self._reader, self._writer = await asyncio.open_connection(
@@ -98,7 +98,7 @@ class Connection:
                     ssl=self.security.context,
                     server_hostname=None if self.security.context is None else self.host,
                 )
-        self.connect_seconds = time.perf_counter() - began
+        self.connect_seconds = clock.perf_counter() - began
         self.certificate_ends = _expiry(self._writer)
         try:
             await self._negotiate()
@@ -183,9 +183,9 @@ class Connection:
         name = type(request).__name__.removesuffix("Request")
         try:
             async with asyncio.timeout(self.timeout), self._turn:
-                began = time.perf_counter()
+                began = clock.perf_counter()
                 frame = await self._exchange(request, best)
-                self.last_seconds = time.perf_counter() - began
+                self.last_seconds = clock.perf_counter() - began
         except TimeoutError as e:
             await self.close()
             raise UnreachableError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, check
+from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -36,19 +36,19 @@ async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
         connection for connection, its in await cluster.each_leader(found) if partition in its
     ]
     value = b"quafka doctor " + os.urandom(16).hex().encode()
-    began = time.perf_counter()
+    began = clock.perf_counter()
     offset = await _write(leader, cluster, topic, partition, value)
-    written = time.perf_counter()
+    written = clock.perf_counter()
     values = await _read(leader, topic, partition, offset)
     if value not in values:
         raise ClientError(f"the record at offset {offset} of {topic!r} is not the one written")
-    return written - began, time.perf_counter() - written
+    return written - began, clock.perf_counter() - written
 
 
 async def _write(
     leader: Connection, cluster: Cluster, topic: str, partition: int, value: bytes
 ) -> int:
-    batch = build_batch([Record(0, time.time_ns() // 1_000_000, None, value, [])])
+    batch = build_batch([Record(0, clock.time_ns() // 1_000_000, None, value, [])])
     data = PartitionProduceData(index=partition, records=batch)
     request = ProduceRequest(
         acks=-1,

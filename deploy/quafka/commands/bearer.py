@@ -6,7 +6,6 @@ import base64
 import binascii
 import json
 import ssl
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from urllib.error import HTTPError
 
 from quafka.client.errors import ClientError
 from quafka.client.sasl import Token
+from quafka_loop import clock
 
 _MOST_BYTES = 1 << 20
 _SECONDS = 10.0
@@ -45,7 +45,7 @@ def unsigned(subject: str) -> Callable[[], Token]:
     """A token without a signature, as Kafka's own login module makes; for tests."""
 
     def make() -> Token:
-        now = int(time.time())
+        now = int(clock.time())
         claims = {"sub": subject, "iat": now, "exp": now + _DEFAULT_LIFETIME}
         parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
         words = (base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
@@ -103,4 +103,4 @@ def _expiry(token: str) -> float:
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         return float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError, binascii.Error):
-        return time.time() + _DEFAULT_LIFETIME
+        return clock.time() + _DEFAULT_LIFETIME

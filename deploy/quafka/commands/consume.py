@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from quafka.commands.kafka_client import Troubles, available, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import Record, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
+from quafka_loop import threads
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _leave(consumer: Consumer) -> None:
     """Commit and leave the group, without librdkafka's long wait for brokers that are gone."""
-    leaving = threading.Thread(target=consumer.close, daemon=True)
+    leaving = threads.Thread(target=consumer.close, daemon=True)
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
     if leaving.is_alive():

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import ipaddress
 import socket
-import time
 
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
@@ -27,6 +26,7 @@ from quafka.commands.findings import Report
 from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded, security
+from quafka_loop import clock
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.schema.metadata import (
     MetadataRequest,
@@ -153,7 +153,7 @@ async def _server(report: Report, connection: Connection) -> bool:
         )
     else:
         report.ok("cluster", f"{answer.cluster_id}, {len(answer.brokers)} advertised")
-        await check_compaction(report, connection, time.time())
+        await check_compaction(report, connection, clock.time())
     if not answer.brokers:
         report.fail("advertised", "Metadata lists no brokers", "read the server's log")
     usable = bool(answer.brokers)
@@ -228,7 +228,7 @@ def _all_loopback(addresses: list[str]) -> bool:
 
 async def _gateway(report: Report, connection: Connection) -> None:
     answer = await connection.call(DescribeGatewayRequest(), DescribeGatewayResponse)
-    local = time.time()
+    local = clock.time()
     mine = version()
     if answer.error_code:
         report.warn(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 from quafka.client.connection import Connection
 from quafka.commands.findings import Report
+from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGatewayResponse
 
 _SOON_DAYS = 14
@@ -18,7 +18,7 @@ def check_certificate(report: Report, connection: Connection) -> None:
     ends = connection.certificate_ends
     if ends is None:
         return
-    days = (ends - time.time()) / _DAY
+    days = (ends - clock.time()) / _DAY
     when = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%d %H:%M UTC")
     message = f"the certificate of {connection.address} expires at {when}"
     if days < _SOON_DAYS:

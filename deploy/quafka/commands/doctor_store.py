@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 from quafka.commands.findings import Report
+from quafka_loop import clock
 from quafka_objects.address import open_store
 from quafka_objects.errors import (
     AccessDeniedError,
@@ -77,7 +77,7 @@ def _shard(report: Report, manifest: Manifest) -> None:
         return
     ends = datetime.fromtimestamp(manifest.lease_until_ms / 1000, UTC)
     where = f"{name}: {owner.node[:16]} at {owner.address}"
-    if manifest.lease_until_ms > time.time() * 1000:
+    if manifest.lease_until_ms > clock.time() * 1000:
         report.ok("shards", where)
     else:
         message = f"{where} has not renewed its lease, which ended at {ends:%Y-%m-%d %H:%M:%S} UTC"

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,6 +16,7 @@ from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.records import Header, Record, from_line
 from quafka.commands.run import EXIT_DONE, cluster_of, guarded, security
+from quafka_loop import threads
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -129,7 +129,7 @@ class _Writing:
         self._partition: int = options.partition
         self._headers: list[Header] = [(name, value.encode()) for name, value in options.header]
         self._as_json = options.format == "json"
-        self._over = threading.Event()
+        self._over = threads.Event()
         self._seconds: float = _TRIES * options.timeout
         self._failure: KafkaError | None = None
         self._failed = 0
@@ -138,7 +138,7 @@ class _Writing:
 
     def run(self, records: Iterator[Record]) -> None:
         """Write all records. Raises ClientError if some were not written."""
-        polling = threading.Thread(target=self._poll, daemon=True)
+        polling = threads.Thread(target=self._poll, daemon=True)
         polling.start()
         try:
             for record in records:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import sys
-import time
 from dataclasses import asdict
 
 from quafka.snapshot.output import Progress, reason_of, size_text
@@ -21,6 +20,7 @@ from quafka_broker.kafka_logs.log_folders import KafkaFolders
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
 EXIT_DONE, EXIT_FAILED = 0, 2
@@ -28,7 +28,7 @@ EXIT_DONE, EXIT_FAILED = 0, 2
 
 def run(options: argparse.Namespace) -> int:
     """Import; return the exit code."""
-    begun = time.monotonic()
+    begun = clock.monotonic()
     progress = Progress(sys.stderr.isatty())
     logging.getLogger("quafka.broker").setLevel(logging.ERROR)
     try:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"quafka: {reason_of(e)}", file=sys.stderr)
         return EXIT_FAILED
     progress.end()
-    _print(options, folders, topics, time.monotonic() - begun)
+    _print(options, folders, topics, clock.monotonic() - begun)
     return EXIT_DONE
 
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -25,6 +24,7 @@ from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.stored_log_snapshot import has_log, snapshot_in_store
+from quafka_loop import clock
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.snapshot_format import Manifest
@@ -34,9 +34,9 @@ _NICE = 10  # clients of a broker on this machine come first
 
 def create(options: argparse.Namespace, store: Destination) -> int:
     """Create a snapshot; return the exit code."""
-    begun = time.monotonic()
+    begun = clock.monotonic()
     made = _in_place(options, store) if has_log(store) else _of_a_broker(options, store)
-    took = time.monotonic() - begun
+    took = clock.monotonic() - begun
     if options.format == "json":
         print(json.dumps({**summary_of(made.manifest), **_work(made, took)}))
     else:
@@ -95,7 +95,7 @@ def _export(dest: str, manifest: Manifest, isolation: str) -> None:
             f"the snapshot was created, but Parquet is exported for one org and it has the orgs "
             f"{sorted(orgs)}; use --org"
         )
-    begun = time.monotonic()
+    begun = clock.monotonic()
     progress = Progress(sys.stderr.isatty())
     try:
         done = export_parquet(
@@ -110,7 +110,7 @@ def _export(dest: str, manifest: Manifest, isolation: str) -> None:
         progress.end()
     print(
         f"parquet/{done.folder}: {len(done.files)} files, {done.records} records, "
-        f"{size_text(done.written)}, in {time.monotonic() - begun:.2f} s"
+        f"{size_text(done.written)}, in {clock.monotonic() - begun:.2f} s"
     )
 
 

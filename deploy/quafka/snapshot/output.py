@@ -9,6 +9,7 @@ from typing import Any
 
 from quafka_broker.snapshots.catalog import expired, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
+from quafka_loop import clock
 from quafka_proto.snapshot_format import Manifest
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
@@ -20,13 +21,13 @@ class Progress:
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
-        self._next = time.monotonic() + _PROGRESS_SECONDS
+        self._next = clock.monotonic() + _PROGRESS_SECONDS
         self._shown = False
 
     def show(self, done: int, of: int) -> None:
         """Report that `done` bytes of `of` are done."""
-        if self._wanted and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PROGRESS_SECONDS
+        if self._wanted and clock.monotonic() >= self._next:
+            self._next = clock.monotonic() + _PROGRESS_SECONDS
             self._shown = True
             share = 100 * done // max(of, 1)
             print(

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +21,13 @@ from quafka.snapshot.output import (
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, restore
 from quafka_broker.snapshots.restore_into_store import restore_into_store
+from quafka_loop import clock
 from quafka_objects.address import open_store
 
 
 def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     """Restore a snapshot into a new data folder; return the exit code."""
-    begun = time.monotonic()
+    begun = clock.monotonic()
     progress = Progress(sys.stderr.isatty())
     try:
         with _quiet_log():
@@ -43,7 +43,7 @@ def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     finally:
         progress.end()
     _complain(done.faults)
-    _print_restored(options, done, time.monotonic() - begun)
+    _print_restored(options, done, clock.monotonic() - begun)
     return EXIT_DAMAGED if done.faults else EXIT_DONE
 
 
