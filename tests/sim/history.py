@@ -43,8 +43,8 @@ topic: outcomes of "produce" and "read" then need `topic_id`, a text.
                     connection of another; whoever starts over takes another name
         idempotent  true or false (default)
         txn         the transaction, see below; such records are idempotent
-        inputs      [[topic, partition, offset], ...], as many as values: the record that each one is
-                    a copy of. The transaction adds the offsets after them, for the group that it
+        inputs      [[topic, partition, offset], ...], as many as values: the records that they are
+                    copies of. The transaction adds the offsets after them, for the group that it
                     reads as; a copier copies each record that a read_committed reader gets
 
     read        call: topic, partition, position, isolation; reader, snapshot, final, limit
@@ -59,7 +59,8 @@ topic: outcomes of "produce" and "read" then need `topic_id`, a text.
         records     [[offset, value], ...]; further elements of a record are ignored. Only
                     what a consumer returns to its program: no markers, none below the position,
                     none of aborted transactions in read_committed
-        next        the position after this answer: all that is visible in position..next is in it
+        next        the position after this answer: all that is visible in position..next is in it;
+                    of "live" and "snapshot" the end of what was read. null if it is not known
         *watermarks* null where the answer has none (a session's answer without this partition)
                 One call and outcome a partition, also where a fetch has many. A long poll is one
                 call, which is answered when the poll is
@@ -91,7 +92,8 @@ topic: outcomes of "produce" and "read" then need `topic_id`, a text.
     gained      note: group, protocol, member, epoch, partitions [[topic, partition], ...]
                 The member may process these from now on, in addition to those that it has
     released    note: the same fields. The member has stopped processing these; written before the
-                coordinator is told so (JoinGroup, heartbeat, LeaveGroup)
+                coordinator is told so (JoinGroup, heartbeat, LeaveGroup). leaving: true if the
+                member has not been asked to, but leaves the group by itself
     lost        note: group, member. The member was told that it is no member any more (fenced,
                 unknown), and processes nothing; written even if it had nothing
 
