@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from quafka_broker.compaction.figures import TopicCompaction, compacted_topics
 from quafka_broker.state import BrokerState
+from quafka_loop import clock
 from quafka_telemetry.metrics import Family, Kind, counter
 
 _TOPIC = ("org", "topic")
@@ -31,7 +31,10 @@ class CompactionMetrics:
 
     state: BrokerState
     topics: list[TopicCompaction] = field(default_factory=list[TopicCompaction])
-    _began: float = field(default_factory=time.time)
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = clock.time()
 
     async def read(self) -> None:
         """Read the status of every partition of compacted topics, in slices."""
@@ -40,7 +43,7 @@ class CompactionMetrics:
 
     def age(self, each: TopicCompaction) -> float:
         """Seconds since the last pass over a topic or, without one, since the broker's start."""
-        return time.time() - (each.last_ms / 1000 if each.last_ms >= 0 else self._began)
+        return clock.time() - (each.last_ms / 1000 if each.last_ms >= 0 else self._began)
 
     def collect(self) -> Iterator[Family]:
         """The families of all topics together."""

@@ -7,7 +7,6 @@ alerts carry over. They are on a separate page.
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from quafka_broker.shares.lag import lag_of, start_of
 from quafka_broker.source_metrics import source_families
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.figures import figures_of
+from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
 from quafka_telemetry.slices import listed
@@ -106,11 +106,12 @@ class BrokerMetrics:
     free: int = 0
     """Free bytes on the disk at the last `read`."""
     _size: int = 0
-    _recovered: float = field(default_factory=time.monotonic)
+    _recovered: float = field(init=False)
     _lags: _Lags = field(default_factory=_Lags)
     compaction: CompactionMetrics = field(init=False)
 
     def __post_init__(self) -> None:
+        self._recovered = clock.monotonic()
         self.compaction = CompactionMetrics(self.state)
 
     def read(self) -> None:
@@ -126,7 +127,7 @@ class BrokerMetrics:
     @property
     def checkpoint_age(self) -> float:
         """Seconds since the last checkpoint, or since the start."""
-        return time.monotonic() - (self.state.log.figures().checkpoint_at or self._recovered)
+        return clock.monotonic() - (self.state.log.figures().checkpoint_at or self._recovered)
 
     async def read_lags(self) -> None:
         """Read the lag of every group, in slices, nearly always from memory."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import NamedTuple
 
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
@@ -53,7 +53,7 @@ class OpStats:
             trace = context.trace
             self._slow.append(
                 SlowOp(
-                    time.time(),
+                    clock.time(),
                     self._code.name.lower(),
                     context.org_id,
                     context.peer,

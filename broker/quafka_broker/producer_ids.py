@@ -16,7 +16,6 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 
 from quafka_broker.partitions.errors import OffsetGoneError
 from quafka_broker.partitions.partition import PartitionId
@@ -26,6 +25,7 @@ from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 
 PRODUCER_ID_BLOCK = 1_000
 """The minimum number of ids that one event of the registry allocates."""
@@ -81,14 +81,14 @@ class ProducerIds:
         registry: Registry,
         producers: Producers,
         limit: Callable[[int], int],
-        clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._wal = wal
         self._journal = journal
         self._registry = registry
         self._producers = producers
         self._limit = limit
-        self._clock = clock
+        self._now = now or clock.monotonic
         self._orgs: dict[int, _OrgIds] = {}
         self._space = range(0)
         self._next = 0
@@ -121,7 +121,7 @@ class ProducerIds:
 
         Transactional producers are bounded by the number of transactional ids.
         """
-        return self._org(org).take(self._limit(org), self._clock())
+        return self._org(org).take(self._limit(org), self._now())
 
     async def allocate(self, org: int) -> int:
         """Allocate an id, which no broker ever allocates again, whatever crashes.

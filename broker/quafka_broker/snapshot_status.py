@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import time_ns
+
+from quafka_loop import clock
 
 
 def _now_ms() -> int:
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 @dataclass(slots=True, eq=False)

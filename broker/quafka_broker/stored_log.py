@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_objects.address import open_store
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.cluster import create_cluster
@@ -179,14 +179,14 @@ class StoredLog:
             prefetched.fetch_files(seen.manifest.manifest.directory)
         try:
             taken = await take_over(
-                store.calls, shard, owner, time.time,
+                store.calls, shard, owner, clock.time,
                 seen=seen, read=partial(prefetched.headers, store.calls, shard),
             )  # fmt: skip
         except BaseException:
             prefetched.forget()
             raise
         chain = taken.chain
-        lease = asyncio.create_task(keep_lease(chain, time.time))
+        lease = asyncio.create_task(keep_lease(chain, clock.time))
         headers = [header for _, header in taken.objects]
         try:
             disk = await asyncio.to_thread(

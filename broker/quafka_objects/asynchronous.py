@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from quafka_loop import threads
 from quafka_objects.store import Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
 
 _CALLS_AT_ONCE = 32
@@ -23,7 +23,7 @@ class AsyncObjectStore:
 
     def __init__(self, store: ObjectStore, calls_at_once: int = _CALLS_AT_ONCE) -> None:
         self._store = store
-        self._pool = ThreadPoolExecutor(calls_at_once, thread_name_prefix="objects")
+        self._pool = threads.ThreadPoolExecutor(calls_at_once, thread_name_prefix="objects")
 
     async def close(self) -> None:
         """Wait for the calls under way, and end the threads."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from quafka_loop import clock, threads
 from quafka_objects.errors import (
     ObjectChangedError,
     ObjectExistsError,
@@ -53,8 +52,8 @@ class StoreMeter:
         """`bounds`: upper bounds of the buckets of latencies, in seconds."""
         self.bounds = tuple(bounds)
         self.kinds = {kind: KindFigures(buckets=[0] * (len(bounds) + 1)) for kind in KINDS}
-        self.began = time.monotonic()
-        self._lock = threading.Lock()
+        self.began = clock.monotonic()
+        self._lock = threads.Lock()
 
     def add(
         self, kind: str, seconds: float, requests: int, size: int, error: OSError | None
@@ -76,7 +75,7 @@ class StoreMeter:
     @property
     def age(self) -> float:
         """Seconds since counting began."""
-        return time.monotonic() - self.began
+        return clock.monotonic() - self.began
 
 
 class MeteredStore(PassingStore):
@@ -135,13 +134,13 @@ class MeteredStore(PassingStore):
         self, kind: str, call: Callable[[], T], weigh: Callable[[T], tuple[int, int]]
     ) -> T:
         """Make a call, and count the requests and bytes that `weigh` returns."""
-        started = time.monotonic()
+        started = clock.monotonic()
         try:
             found = call()
         except OSError as e:
-            self._meter.add(kind, time.monotonic() - started, 1, 0, e)
+            self._meter.add(kind, clock.monotonic() - started, 1, 0, e)
             raise
-        self._meter.add(kind, time.monotonic() - started, *weigh(found), None)
+        self._meter.add(kind, clock.monotonic() - started, *weigh(found), None)
         return found
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import statistics
-import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+from quafka_loop import clock, threads
 from quafka_objects.errors import (
     ObjectChangedError,
     ObjectExistsError,
@@ -56,7 +54,7 @@ def verify_store(
         UnsafeStoreError: the store must not hold a log; the message gives the reason.
         ObjectStoreError: it cannot be used at all, or (`TransientStoreError`) not at present.
     """
-    began = time.monotonic()
+    began = clock.monotonic()
     race = _Race(RetryingStore(store, patience), f"{FOLDER}/{os.urandom(8).hex()}", creators)
     try:
         for number in range(objects):
@@ -70,7 +68,7 @@ def verify_store(
     finally:
         race.close()
     return Proof(
-        objects, rounds, statistics.median(race.took), max(race.took), time.monotonic() - began
+        objects, rounds, statistics.median(race.took), max(race.took), clock.monotonic() - began
     )
 
 
@@ -80,7 +78,7 @@ class _Race:
         self.folder = folder
         self.took: list[float] = []
         self._creators = creators
-        self._pool = ThreadPoolExecutor(creators, thread_name_prefix="race")
+        self._pool = threads.ThreadPoolExecutor(creators, thread_name_prefix="race")
 
     def create(self, path: str) -> None:
         """Race several creators: one succeeds, and the object has its bytes from then on."""
@@ -165,13 +163,13 @@ class _Race:
         return swap
 
     def _at_once(self, calls: Sequence[Callable[[], ETag | None]]) -> list[ETag | None]:
-        ready = threading.Barrier(len(calls))
+        ready = threads.Barrier(len(calls))
 
         def run(call: Callable[[], ETag | None]) -> ETag | None:
             ready.wait()
-            started = time.monotonic()
+            started = clock.monotonic()
             found = call()
-            self.took.append(time.monotonic() - started)
+            self.took.append(clock.monotonic() - started)
             return found
 
         return list(self._pool.map(run, calls))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from quafka_loop import clock
 from quafka_objects.errors import TransientStoreError
 from quafka_objects.passing import PassingStore
 from quafka_objects.store import ObjectStore
@@ -50,14 +50,14 @@ class RetryingStore(PassingStore):
         inner: ObjectStore,
         policy: RetryPolicy = RetryPolicy(),
         *,
-        sleep: Callable[[float], object] = time.sleep,
-        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] | None = None,
+        now: Callable[[], float] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(inner)
         self._policy = policy
-        self._sleep = sleep
-        self._now = now
+        self._sleep = sleep or clock.sleep
+        self._now = now or clock.monotonic
         self._chance = chance
 
     def _call(self, kind: str, path: str, call: Callable[[], T]) -> T:

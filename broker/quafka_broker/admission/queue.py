@@ -8,10 +8,8 @@ even if an earlier one takes longer to check.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +17,7 @@ from typing import NamedTuple
 from quafka_broker.admission.checks import Admitted, Scratch, admit
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.configs import TopicPolicy
+from quafka_loop import clock, threads
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
@@ -50,7 +49,7 @@ class Admissions:
         self._scratch = Scratch(_SHORT_COMPRESSED)
         self._effort = Effort()
         self._threads_scratch: Scratch | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
+        self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="check")
         self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
         self._running: asyncio.Future[Verdict] | None = None
         self._last: dict[Line, asyncio.Future[None]] = {}
@@ -173,4 +172,4 @@ def _may_be_short(records: Buffer) -> bool:
 
 def _breathe() -> None:
     """Yield the interpreter to the event loop; see `Effort`."""
-    time.sleep(_BREATH)
+    clock.sleep(_BREATH)

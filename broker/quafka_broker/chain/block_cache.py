@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections import OrderedDict
 from pathlib import Path
+
+from quafka_loop import threads
 
 BLOCK = 256 << 10
 """Bytes of a block; the last block of an object may be shorter."""
@@ -39,8 +40,8 @@ class BlockCache:
         self._fd = os.open(path, flags, 0o640)
         # Held while the file is changed, and taken first: if it became smaller during a write and
         # grew again, two blocks would have the same slot.
-        self._change = threading.Lock()
-        self._lock = threading.Lock()  # of the fields below
+        self._change = threads.Lock()
+        self._lock = threads.Lock()  # of the fields below
         self._most = capacity // BLOCK
         self._slots: OrderedDict[Key, _Slot] = OrderedDict()
         self._free: list[int] = []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from quafka_broker.chain.patience import Patience
 from quafka_broker.wal.disk import File
+from quafka_loop import threads
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import (
     StoredFile,
@@ -37,7 +37,7 @@ class FileObjects:
         self._shard = shard
         self._epoch = epoch
         self._patience = patience
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._unnamed: set[str] = set()
 
     def unnamed(self) -> set[str]:

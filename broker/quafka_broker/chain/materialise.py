@@ -10,7 +10,7 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 from quafka_broker.chain.owned_shard import OwnedShard
@@ -20,6 +20,7 @@ from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_loop import threads
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import (
     ENTRIES,
@@ -217,10 +218,10 @@ def _in_order(
 ) -> Iterator[tuple[ChainHeader, bytes]]:
     """Yield the objects with their data, reading ahead."""
     ahead: deque[tuple[ChainHeader, Future[bytes]]] = deque()
-    with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain-read") as threads:
+    with threads.ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain-read") as readers:
         try:
             for header in objects:
-                ahead.append((header, threads.submit(read, header)))
+                ahead.append((header, readers.submit(read, header)))
                 if len(ahead) == _READS_AT_ONCE:
                     ready, data = ahead.popleft()
                     yield ready, data.result()
@@ -228,7 +229,7 @@ def _in_order(
                 ready, data = ahead.popleft()
                 yield ready, data.result()
         finally:
-            threads.shutdown(cancel_futures=True)
+            readers.shutdown(cancel_futures=True)
 
 
 def _read(store: ObjectStore, header: ChainHeader, patience: Patience) -> bytes:

@@ -8,11 +8,9 @@ catch-up waits for the store's latency once and not for each block.
 from __future__ import annotations
 
 import errno
-import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from typing import NamedTuple
 from quafka_broker.chain.block_cache import BLOCK, BlockCache, Key
 from quafka_broker.chain.errors import StoreUnavailableError
 from quafka_broker.chain.patience import Patience
+from quafka_loop import clock, threads
 from quafka_objects.store import ObjectStore
 
 _REQUEST_BLOCKS = 16
@@ -72,8 +71,10 @@ class ObjectReader:
         self._patience = patience
         self._deadline = deadline_seconds
         self._serving = False
-        self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="store-read")
-        self._lock = threading.RLock()  # a request may already be done when its callback is added
+        self._threads = threads.ThreadPoolExecutor(
+            _REQUESTS_AT_ONCE, thread_name_prefix="store-read"
+        )
+        self._lock = threads.RLock()  # a request may already be done when its callback is added
         self._loading: dict[Key, tuple[Future[bytes], int]] = {}  # the future's first block
         self._followers: OrderedDict[str, deque[_Follower]] = OrderedDict()
         self._ahead = 0
@@ -199,7 +200,7 @@ class ObjectReader:
 
     def _get(self, path: str, start: int, end: int) -> bytes:
         get = partial(self._store.read, path, start, end - start)
-        deadline = time.monotonic() + self._deadline if self._serving else None
+        deadline = clock.monotonic() + self._deadline if self._serving else None
         for _ in range(_SHORT_READS):
             data = self._patience.until_answered(f"reading {path}", get, deadline)
             with self._lock:

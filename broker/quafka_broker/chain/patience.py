@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 import random
-import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from quafka_broker.chain.errors import FencedError, StoreUnavailableError
+from quafka_loop import clock, threads
 from quafka_objects.errors import ObjectNotFoundError
 
 log = logging.getLogger("quafka.broker.store")
@@ -28,13 +27,13 @@ class Patience:
     def __init__(self, longest_pause: float = _LONGEST_PAUSE) -> None:
         self._longest_pause = longest_pause
         self._until: float | None = None
-        self._hurried = threading.Event()
+        self._hurried = threads.Event()
         self.retries = 0
         """Calls repeated since the start."""
 
     def end_within(self, seconds: float) -> None:
         """Repeat no call after this time: the broker stops."""
-        self._until = time.monotonic() + seconds
+        self._until = clock.monotonic() + seconds
         self._hurried.set()
 
     def until_answered(self, what: str, call: Callable[[], T], deadline: float | None = None) -> T:
@@ -70,11 +69,11 @@ class Patience:
 
     def _left(self, deadline: float | None) -> float:
         ends = [end for end in (deadline, self._until) if end is not None]
-        return min(ends) - time.monotonic() if ends else float("inf")
+        return min(ends) - clock.monotonic() if ends else float("inf")
 
     def _sleep(self, seconds: float) -> None:
         """Sleep; `end_within` wakes sleeping threads once."""
         if self._hurried.is_set():
-            time.sleep(seconds)
+            clock.sleep(seconds)
         else:
             self._hurried.wait(seconds)

@@ -7,9 +7,8 @@ objects never change. So they are read in parallel, while the chain is fenced.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +17,7 @@ from quafka_broker.chain.file_objects import segment_number
 from quafka_broker.chain.objects import ListedObject, read_header
 from quafka_broker.chain.store import ChainStore
 from quafka_broker.wal.checkpoint_file import is_checkpoint, number_of
+from quafka_loop import threads
 from quafka_objects.passing import PassingStore
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import (
@@ -51,9 +51,9 @@ class PrefetchedStore(PassingStore):
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
-        self._threads = ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="prefetch")
+        self._threads = threads.ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="prefetch")
         self._ranges: dict[str, list[_Range]] = {}
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._left = _MOST_BYTES
 
     def fetch(self, path: str, size: int) -> None:

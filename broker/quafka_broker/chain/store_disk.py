@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +32,7 @@ from quafka_broker.chain.segment_parts import Part, SegmentParts, merged, rows_b
 from quafka_broker.chain.store_file import NO_ROOM, Node, StoreFile
 from quafka_broker.wal.disk import TEMPORARY, File, RealDisk
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_loop import threads
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import (
     Manifest,
@@ -91,7 +91,7 @@ class StoreDisk:
         self.reader = ObjectReader(store, self.cache, self.patience)
         self._copies = LocalCopies(self._local, self.cache, cache_bytes)
         # Guards the names; held while local files are named, never during a request.
-        self._lock = threading.RLock()
+        self._lock = threads.RLock()
         self._names = {
             file.name: Node(file.name, stored=file) for file in files if part_of(file.name) is None
         }
@@ -100,8 +100,8 @@ class StoreDisk:
         # Numbers of changes of the list: the last change, the last one of each thread, and the last
         # one that the manifest has.
         self._version = self._committed = 0
-        self._mine = threading.local()
-        self._committing = threading.Lock()
+        self._mine = threads.local()
+        self._committing = threads.Lock()
         self.on_sealed: Callable[[], None] = lambda: None
         """Called when a segment has been sealed; see `sealed`."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
 
 from quafka_broker.chain.store_disk import StoreDisk
+from quafka_loop import threads
 
 log = logging.getLogger("quafka.broker.store")
 
@@ -21,11 +21,11 @@ class Uploads:
 
     def __init__(self, disk: StoreDisk) -> None:
         self._disk = disk
-        self._wanted = threading.Event()
+        self._wanted = threads.Event()
         self._stopped = False
         self._flush = False
-        self._flushed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="store-upload", daemon=True)
+        self._flushed = threads.Event()
+        self._thread = threads.Thread(target=self._run, name="store-upload", daemon=True)
         self.segments = 0
         """Segments that were uploaded since the start."""
 

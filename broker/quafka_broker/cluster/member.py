@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -29,6 +28,7 @@ from quafka_broker.cluster.placement import NOBODY, placement
 from quafka_broker.cluster.shard_map import ShardMap
 from quafka_broker.cluster.store_calls import StoreCalls
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import is_node_id
 from quafka_mesh_ops.ops.base import OpCode
@@ -174,7 +174,7 @@ class ClusterMember:
             await self._beat()
 
     async def _beat(self) -> None:
-        self._me = me = replace(self._me, beat=self._me.beat + 1, at_ms=time.time_ns() // 10**6)
+        self._me = me = replace(self._me, beat=self._me.beat + 1, at_ms=clock.time_ns() // 10**6)
         try:
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._hosting.store.calls.put(broker_path(me.node), encode_registration(me))
@@ -227,7 +227,7 @@ class ClusterMember:
             if loop.time() - self._looked_at > _PAUSE_SECONDS:
                 self._forget()
             self._beat_seen_at = loop.time()
-            wall_ms = time.time_ns() // 10**6
+            wall_ms = clock.time_ns() // 10**6
             self.members.observe(found, loop.time(), wall_ms)
             for node in self.members.gone(loop.time(), wall_ms):
                 await store.calls.delete(broker_path(node))
@@ -375,7 +375,7 @@ class ClusterMember:
             self._hosting.mesh.shards.expect_no_more(shard)
 
     async def _open(self, shard: int, seen: Seen) -> None:
-        hosting, began = self._hosting, time.monotonic()
+        hosting, began = self._hosting, clock.monotonic()
         peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
         try:
             if seen.manifest is None:
@@ -399,7 +399,7 @@ class ClusterMember:
         self._free_since.pop(shard, None)
         self.hosted[shard] = hosted
         self.taken += 1
-        log.info("shard %d is here after %.2f s", shard, time.monotonic() - began)
+        log.info("shard %d is here after %.2f s", shard, clock.monotonic() - began)
         hosted.stored.on_lost = lambda reason: self._lost(shard, reason)
         if hosted.stored.chain.failure is not None:  # meanwhile
             self._lost(shard, hosted.stored.chain.failure)
@@ -482,9 +482,9 @@ class ClusterMember:
             await hosted.close()
 
     async def _hand_over_by(self, notice: Notice, shard: int, hosted: HostedShard) -> None:
-        began = time.monotonic()
+        began = clock.monotonic()
         await self._end(shard, hosted)
-        given_up = time.monotonic()
+        given_up = clock.monotonic()
         self._publish()
         notice.send(shard)
         with suppress(TimeoutError, OSError):
@@ -494,7 +494,7 @@ class ClusterMember:
                 self._note(shard, found)
                 log.info(
                     "shard %d moved to broker %s in %.2f s, of which it took %.2f s to give it up",
-                    shard, owner.node[:16], time.monotonic() - began, given_up - began,
+                    shard, owner.node[:16], clock.monotonic() - began, given_up - began,
                 )  # fmt: skip
         self._publish()
 

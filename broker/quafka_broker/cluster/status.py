@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from quafka_broker.cluster.member import ClusterMember
+from quafka_loop import clock
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
 from quafka_telemetry.status_page import Cell, Section, Table, text
 
@@ -15,7 +15,7 @@ def cluster_section(member: ClusterMember) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for shard, manifest in enumerate(member.manifests):
         owner = None if manifest is None else manifest.owner
-        left = 0.0 if manifest is None else manifest.lease_until_ms / 1000 - time.time()
+        left = 0.0 if manifest is None else manifest.lease_until_ms / 1000 - clock.time()
         target = member.target[shard]
         rows.append(
             (

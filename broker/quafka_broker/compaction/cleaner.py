@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from array import array
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from quafka_broker.compaction.offset_map import HASH_SIZE, OffsetMap
 from quafka_broker.compaction.pass_transactions import PassTransactions
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.wal.segment_edit import Verdict
+from quafka_loop import clock
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ROW_CONTROL, ROW_TRANSACTIONAL, IndexRow
 from quafka_proto.record_filter import (
@@ -255,7 +255,7 @@ class _Marks:
 
 
 def _pause() -> None:
-    time.sleep(_PAUSE_SECONDS)
+    clock.sleep(_PAUSE_SECONDS)
 
 
 def _hashes(target: Target, found: FoundRecords, keyed: Iterable[int]) -> list[bytes]:

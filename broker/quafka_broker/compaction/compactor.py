@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from time import monotonic
 from typing import Any, NamedTuple
 
 from quafka_broker.compaction.cleaner import Cleaner, Target
@@ -30,6 +29,7 @@ from quafka_broker.topics.retention import wall_clock_ms
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewriteTask, StoppedError
+from quafka_loop import clock
 from quafka_mesh_ops.ops.leases import Change
 from quafka_proto.errors import Malformed
 from quafka_telemetry.slices import Slices
@@ -88,7 +88,7 @@ class Compactor:
         self._passes: dict[PartitionId, LastPass] = {}
         self._due_since: dict[PartitionId, float] = {}
         self._blocked: dict[PartitionId, float] = {}  # when reads failed
-        self._sealed_at = monotonic()
+        self._sealed_at = clock.monotonic()
         self._one = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -224,7 +224,7 @@ class Compactor:
             self._blocked = {id_: at for id_, at in self._blocked.items() if id_ in known}
             due = [each for each in candidates if each.status.due and not self._is_blocked(each)]
             begun = {each.partition.id: self._due_since.get(each.partition.id) for each in due}
-            self._due_since = {id_: at or monotonic() for id_, at in begun.items()}
+            self._due_since = {id_: at or clock.monotonic() for id_, at in begun.items()}
             return await self._pass(await self._worth_it(due))
 
     async def _candidates(self, topics: Iterable[Topic]) -> list[_Candidate]:
@@ -254,7 +254,7 @@ class Compactor:
             since = self._due_since[each.partition.id]
             if (
                 cost <= _WORTH * each.status.dirty_bytes
-                or monotonic() - since >= patience
+                or clock.monotonic() - since >= patience
                 or self._is_overdue(each.partition, each.status.first_dirty, each.policy)
             ):
                 chosen.append(each)
@@ -264,7 +264,7 @@ class Compactor:
     def _is_blocked(self, each: _Candidate) -> bool:
         """Whether a read of the partition has recently failed."""
         since = self._blocked.get(each.partition.id)
-        return since is not None and monotonic() - since < _BLOCKED_SECONDS
+        return since is not None and clock.monotonic() - since < _BLOCKED_SECONDS
 
     async def _seal_if_worth(self, candidates: Iterable[_Candidate]) -> None:
         """Seal the active segment if it delays the compaction of many bytes, or for too long."""
@@ -278,16 +278,16 @@ class Compactor:
             overdue |= active > 0 and self._is_overdue(partition, first, policy)
         patience = self._configs.broker.log_cleaner_max_wait_ms / 1000
         least = _SEAL_LEAST if patience else 1
-        waited = dirty >= least and monotonic() - self._sealed_at >= patience
+        waited = dirty >= least and clock.monotonic() - self._sealed_at >= patience
         if dirty >= _SEAL_BYTES or waited or overdue:
             await self._wal.seal()
-            self._sealed_at = monotonic()
+            self._sealed_at = clock.monotonic()
 
     # --- a pass -----------------------------------------------------------------------------
 
     async def _pass(self, chosen: Sequence[_Candidate]) -> int:
         """Make one pass over these partitions; returns the number of included ones."""
-        now_ms, begun = self._now_ms(), monotonic()
+        now_ms, begun = self._now_ms(), clock.monotonic()
         offsets = OffsetMap(self._configs.broker.log_cleaner_dedupe_buffer_size)
         cleaner = Cleaner(offsets, now_ms)
         targets: list[Target] = []
@@ -296,7 +296,7 @@ class Compactor:
             try:
                 target = await self._map(each, cleaner, offsets, share, now_ms)
             except (CorruptError, Malformed) as e:
-                self._blocked[each.partition.id] = monotonic()
+                self._blocked[each.partition.id] = clock.monotonic()
                 log.warning("partition %s is not compacted: %s", each.partition.id.key, e)
                 continue
             except OffsetGoneError:
@@ -316,7 +316,8 @@ class Compactor:
         self.passes += 1
         log.info(
             "%d partitions compacted in %.1f s: %d of %d bytes remain", len(targets),
-            monotonic() - begun, sum(t.after for t in targets), sum(t.before for t in targets),
+            clock.monotonic() - begun, sum(t.after for t in targets),
+            sum(t.before for t in targets),
         )  # fmt: skip
         return len(targets)
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Collection
-from time import time_ns
 
 from quafka_broker.groups import migration
 from quafka_broker.groups.answer_queue import AnswerQueue
@@ -35,6 +34,7 @@ from quafka_broker.groups.topic_news import TopicNews
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
@@ -46,7 +46,7 @@ _PER_SLICE = 100  # groups examined without yielding
 
 
 def _now_ms() -> int:
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 class Coordinator:

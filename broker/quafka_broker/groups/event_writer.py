@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Container, Iterator
 from functools import partial
 from itertools import chain
-from time import time_ns
 from typing import Any, NamedTuple
 
 from quafka_broker.groups.event_codec import encode
@@ -16,6 +15,7 @@ from quafka_broker.journals import event_batches
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.records import BatchHeader
 
 _BYTES_AT_ONCE = 256 << 10
@@ -118,7 +118,7 @@ def _encoded(
                 count += 1
                 yield value
 
-    return event_batches.batches(values(), time_ns() // 1_000_000, most=_BYTES_AT_ONCE)
+    return event_batches.batches(values(), clock.time_ns() // 1_000_000, most=_BYTES_AT_ONCE)
 
 
 def _pass_on(answer: asyncio.Future[list[int]], appended: asyncio.Future[list[int]]) -> None:

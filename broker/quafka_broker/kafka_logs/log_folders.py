@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from quafka_broker.kafka_logs.text_files import (
     read_properties,
 )
 from quafka_broker.kafka_logs.topic_ids import TopicIds
+from quafka_loop import clock
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
@@ -133,7 +133,7 @@ class KafkaFolders:
         before = self.topics, self.problems
         news = self._cluster is not None and self._cluster.refresh()
         # A repair of a file need not change the log folder.
-        retry = bool(self.problems) and time.monotonic() - self._scanned_at > _RETRY_SECONDS
+        retry = bool(self.problems) and clock.monotonic() - self._scanned_at > _RETRY_SECONDS
         if news or retry or self._scanned != {path: changed(path) for path in self.folders}:
             self._scan()
         else:
@@ -185,7 +185,7 @@ class KafkaFolders:
     # --- what is there ----------------------------------------------------------------------
 
     def _scan(self) -> None:
-        self._scanned_at = time.monotonic()
+        self._scanned_at = clock.monotonic()
         scanned = {root: changed(root) for root in self.folders}
         found: dict[str, dict[int, list[PartitionFolder]]] = {}
         for root in self.folders:

@@ -7,8 +7,6 @@ threads. Reads may run in several threads at a time, and during `refresh`: each 
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +26,7 @@ from quafka_broker.kafka_logs.transactions import (
     newest_snapshot,
     overlapping,
 )
+from quafka_loop import clock, threads
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import BatchError, Malformed
 from quafka_proto.kafka_log_format import AbortedTransaction
@@ -62,7 +61,7 @@ class PartitionLog:
         """Opens the partition. Raises KafkaLogError."""
         self.path = path
         self._start = checkpointed_start
-        self._refreshing = threading.Lock()
+        self._refreshing = threads.Lock()
         self._transactions = OpenTransactions(0)
         self._ends: dict[int, tuple[int, int]] = {}
         self._seen: tuple[int, int] | None = None
@@ -273,7 +272,7 @@ class PartitionLog:
         except KafkaLogError:
             return None
         # A second change within the same clock tick of the file system would not be visible.
-        return None if time.time_ns() - when < _TICK_NS else (when, size)
+        return None if clock.time_ns() - when < _TICK_NS else (when, size)
 
     def _followed(self, before: LogView, *, same_names: bool) -> LogView:
         if not before.segments:

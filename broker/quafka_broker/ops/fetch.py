@@ -15,7 +15,6 @@ records, so that it does not delay others; the fetch parks until the source wake
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
@@ -26,6 +25,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes
 from quafka_broker.wal.runs import Room
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.places import extents_of
@@ -78,9 +78,9 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
 
 
 async def _take_turn(context: OpContext) -> None:
-    asked = 0 if context.trace is None else time.time_ns()
+    asked = 0 if context.trace is None else clock.time_ns()
     await context.may_read()
-    if asked and time.time_ns() - asked > _TURN_NS:
+    if asked and clock.time_ns() - asked > _TURN_NS:
         context.tracer.start(semconv.QUEUED, context.trace, begun=asked).end()
 
 

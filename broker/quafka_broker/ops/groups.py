@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter
 
 from quafka_broker.state import BrokerState
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.groups import (
     Heartbeat,
@@ -24,7 +24,7 @@ from quafka_telemetry.slices import listed
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join a group; parked until the generation begins."""
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
-        began = perf_counter()
+        began = clock.perf_counter()
         answer = await state.groups.classic.join(context.org_id, op)
         if span.context is not None:
             span.set(
@@ -41,7 +41,7 @@ async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGro
     """Get an assignment; parked until the leader has sent it."""
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
-        began = perf_counter()
+        began = clock.perf_counter()
         answer = await state.groups.classic.sync(context.org_id, op)
         return replace(answer, parked_us=_microseconds_since(began))
 
@@ -63,4 +63,4 @@ async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> Leave
 
 
 def _microseconds_since(began: float) -> int:
-    return round((perf_counter() - began) * 1e6)
+    return round((clock.perf_counter() - began) * 1e6)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from time import time_ns
 
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS
 from quafka_broker.transactions.figures import figures_of
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.probe import Probe, ProbedServer, ProbeResp
 from quafka_telemetry.slices import listed
@@ -24,7 +24,7 @@ async def handle(state: BrokerState, context: OpContext, _op: Probe) -> ProbeRes
     transactions = figures_of(state.transactions, context.org_id)
     return ProbeResp(
         runs,
-        time_ns() // 1_000_000,
+        clock.time_ns() // 1_000_000,
         state.registry.cluster_id,
         health.failed or health.refusing or "",
         snapshots.interval_ms,

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import time_ns
 
 from quafka_broker.admission.checks import Admitted
 from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
@@ -21,6 +20,7 @@ from quafka_broker.sources.source import PartitionSource, ProduceRequest, Refuse
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.commit_group import WriteTimes
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     ProduceOp,
@@ -101,7 +101,7 @@ class _Request:
         self._op = op
         self._writes = writes
         self._verdicts: list[Verdict | ProduceOpResp | None] = []
-        self._now_ms = time_ns() // 1_000_000
+        self._now_ms = clock.time_ns() // 1_000_000
         self._producer: ProduceRequest | None = None
         if op.transactional_id:
             self._producer = ProduceRequest(

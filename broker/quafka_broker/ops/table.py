@@ -6,7 +6,6 @@ OpFailedError.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -43,6 +42,7 @@ from quafka_broker.ops import (
     transactions,
 )
 from quafka_broker.state import BrokerState
+from quafka_loop import clock
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.handlers import OpContext
@@ -229,11 +229,11 @@ async def _count(
     handler: Handler, state: BrokerState, stats: OpStats, context: OpContext, op: Any
 ) -> WireStruct:
     """Serve and count an op."""
-    began = time.perf_counter()
+    began = clock.perf_counter()
     try:
         answer = await serve(handler, state, context, op)
     except Exception as e:
         stats.failed(e.error_code if isinstance(e, OpFailedError) else _UNKNOWN_ERROR)
         raise
-    stats.answered(context, time.perf_counter() - began, answer)
+    stats.answered(context, clock.perf_counter() - began, answer)
     return answer

@@ -42,7 +42,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from time import time_ns
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
@@ -56,6 +55,7 @@ from quafka_broker.partitions.producer_state import (
     ProducerState,
     SequenceError,
 )
+from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import ROW_CONTROL, IndexRow
 from quafka_proto.records import BatchHeader
@@ -67,7 +67,7 @@ _NO_LIMIT = 1 << 63
 
 
 def _now_ms() -> int:
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 class Producers:

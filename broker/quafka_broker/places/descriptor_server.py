@@ -21,6 +21,7 @@ from pathlib import Path
 
 from quafka_broker.wal.disk import read_only_descriptor
 from quafka_broker.wal.segment import Segment
+from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
 from quafka_mesh_ops.descriptors import TOKEN_SIZE, Kind, encode_message, socket_path
 from quafka_mesh_ops.errors import ProtocolError
@@ -147,7 +148,7 @@ class DescriptorServer:
         self.folder.chmod(0o700)
         with suppress(FileNotFoundError):
             (self.folder / descriptors.SOCKET).unlink()
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening = sockets.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.setblocking(False)
         with socket_path(self.folder) as path:
             listening.bind(path)

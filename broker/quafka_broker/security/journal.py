@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker.journals import event_batches
@@ -30,6 +29,7 @@ from quafka_broker.security.events import Event, RulesAdded, RulesRemoved
 from quafka_broker.security.table import Table
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BatchHeader, read_header
 from quafka_telemetry.slices import Slices
@@ -215,7 +215,7 @@ class SecurityJournal:
         for event in self._table.restated():
             made.append(events.encode(event))
             await slices.done(_weight(event))
-        for batches in event_batches.batches(made, time_ns() // 1_000_000):
+        for batches in event_batches.batches(made, clock.time_ns() // 1_000_000):
             await self._wal.wait_for_room()
             await self._wal.append(partition, batches)
         self._applied = partition.high_watermark
@@ -246,7 +246,7 @@ def _parts(values: Sequence[bytes]) -> list[list[bytes]]:
 
 
 def _batch(values: Sequence[bytes], followers: int) -> tuple[BatchHeader, memoryview]:
-    now_ms = time_ns() // 1_000_000
+    now_ms = clock.time_ns() // 1_000_000
     records = [Record(0, now_ms, None, value, []) for value in values]
     data = build_batch(records, base_sequence=followers or -1)
     return read_header(data), memoryview(data)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from time import time_ns
 from typing import Any
 
 from quafka_broker.journals import event_batches
@@ -29,6 +28,7 @@ from quafka_broker.shares import events
 from quafka_broker.shares.events import Dropped, Event
 from quafka_broker.shares.table import SharePartition, Table
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.slices import Slices
 
@@ -147,7 +147,9 @@ class ShareJournal:
         """
         batches = [
             batch
-            for some in event_batches.batches(map(events.encode, made), time_ns() // 1_000_000)
+            for some in event_batches.batches(
+                map(events.encode, made), clock.time_ns() // 1_000_000
+            )
             for batch in some
         ]
         last = batches[-1][0].record_count

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
-from time import time
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -31,6 +30,7 @@ from quafka_broker.shares.table import GroupKey, Place, SharePartition, Table
 from quafka_broker.sources.source import PartitionSource
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry.deadlines import Deadlines
@@ -409,7 +409,7 @@ async def _first_offset(source: PartitionSource, reset: int) -> int:
     if reset == EARLIEST:
         return source.log_start
     if reset != LATEST:
-        found = await source.first_from(max(0, round(time() * 1000) - reset))
+        found = await source.first_from(max(0, round(clock.time() * 1000) - reset))
         if found is not None:
             return found.offset
     return source.high_watermark

@@ -8,13 +8,12 @@ notices this at its next write, and publishes nothing.
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quafka_broker.snapshots.destination import LOCK, Destination, Lock
+from quafka_loop import clock, threads
 from quafka_objects.bucket import BucketStore
 from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from quafka_objects.store import ETag, ObjectStore
@@ -57,9 +56,9 @@ class BucketDestination(BucketStore, Destination):
         with suppress(ObjectExistsError):
             return self.create(LOCK, _token())
         first = self._lock_etag()
-        until = time.monotonic() + self._dead_seconds
-        while first is not None and time.monotonic() < until:
-            time.sleep(_POLL_SECONDS)
+        until = clock.monotonic() + self._dead_seconds
+        while first is not None and clock.monotonic() < until:
+            clock.sleep(_POLL_SECONDS)
             now = self._lock_etag()
             if now is not None and now != first:
                 raise BlockingIOError(f"another command holds {self.where}/{LOCK}")
@@ -91,9 +90,9 @@ class _HeldLock:
         self._etag = etag
         self._renew_seconds = renew_seconds
         self._lost = ""
-        self._ended = threading.Event()
-        self._writing = threading.Lock()
-        self._thread = threading.Thread(target=self._renew, name="snapshot-lock", daemon=True)
+        self._ended = threads.Event()
+        self._writing = threads.Lock()
+        self._thread = threads.Thread(target=self._renew, name="snapshot-lock", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -123,8 +122,8 @@ class _HeldLock:
             except _LockLostError:
                 return
             except OSError as e:
-                failing_since = failing_since or time.monotonic()
-                if time.monotonic() - failing_since > self._renew_seconds * 3:
+                failing_since = failing_since or clock.monotonic()
+                if clock.monotonic() - failing_since > self._renew_seconds * 3:
                     self._lost = str(e)
                     return
 

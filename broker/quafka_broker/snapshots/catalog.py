@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable
 
 from quafka_broker.snapshots.destination import Destination, Lock
+from quafka_loop import clock
 from quafka_objects.folder import final_path
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
@@ -65,7 +65,7 @@ def load(store: ObjectStore, snapshot_id: str) -> Manifest:
 def expired(manifest: Manifest) -> bool:
     """Whether a snapshot's lease has ended."""
     until = manifest.lease_until_ms
-    return until is not None and until <= time.time_ns() // 1_000_000
+    return until is not None and until <= clock.time_ns() // 1_000_000
 
 
 def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
@@ -111,9 +111,9 @@ def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest
     checked = 0.0
     for path, size in [*store.list_objects(SNAPSHOTS), *store.list_objects(SEGMENTS)]:
         if path not in needed and _may_be_garbage(path):
-            if abs(time.time() - checked) > _CHECK_SECONDS:
+            if abs(clock.time() - checked) > _CHECK_SECONDS:
                 lock.check()
-                checked = time.time()
+                checked = clock.time()
             store.delete(path)
             freed += size
     return freed

@@ -15,6 +15,7 @@ from quafka_broker.security.control import ALTER_USERS, alter_users
 from quafka_broker.snapshots.control_socket import MAX_LINE, PIN_REQUEST, SOCKET, short_path
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.state import BrokerState
+from quafka_loop import sockets
 
 log = logging.getLogger("quafka.broker.snapshots")
 
@@ -41,7 +42,7 @@ class ControlServer:
         """
         with contextlib.suppress(FileNotFoundError):
             (self._data / SOCKET).unlink()
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening = sockets.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.setblocking(False)
         with short_path(self._data) as path:
             umask = os.umask(0o177)

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from quafka_loop import sockets
+
 SOCKET = "control.sock"
 MAX_LINE = 16 << 10
 PIN_REQUEST = {"do": "pin"}
@@ -50,7 +52,7 @@ def request(data: Path, what: object) -> dict[str, Any]:
         NoBrokerError: no broker runs there.
         ControlError: the broker did not answer, or could not serve the request.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with sockets.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         try:
             with short_path(data) as path:

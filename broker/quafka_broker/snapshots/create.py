@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from quafka_broker.snapshots.cut_files import CutFiles, OrgCutFiles, OrgEntries
 from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.repack import Repack
 from quafka_broker.wal.cut import SegmentCut
+from quafka_loop import clock
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
     INDEX_ROW_SIZE,
@@ -141,7 +141,7 @@ class Creation:
             topics = [topic for topic in topics if topic.org == self._org]
             groups = [group for group in groups if group.org == self._org]
         lease = self._lease_seconds
-        until = None if lease is None else time.time_ns() // 1_000_000 + int(lease * 1000)
+        until = None if lease is None else clock.time_ns() // 1_000_000 + int(lease * 1000)
         return replace(
             about,
             id=new_snapshot_id(number, about.cut_ms),

@@ -6,7 +6,6 @@ A prefix of the log is a consistent cut over every topic, partition and group.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS
 from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.cut import LogCut, SegmentCut
+from quafka_loop import clock
 from quafka_proto.snapshot_format import (
     AbortedTransaction,
     CommittedOffset,
@@ -70,7 +70,7 @@ async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) ->
         registry = state.registry
         copied = [topic for topic in registry.every_topic() if topic.source == REDIS]
         return _StateAtCut(
-            time.time_ns() // 1_000_000,
+            clock.time_ns() // 1_000_000,
             registry.cluster_id,
             registry.producer_ids_up_to,
             state.producers.dump_evicted(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_loop import clock
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest
 from quafka_telemetry.startup import StartupError
@@ -61,7 +61,7 @@ def make_due(
         BlockingIOError: another command is working on DEST.
         OSError, Malformed, SnapshotError, ControlError, StartupError: the snapshot cannot be made.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.time_ns() // 1_000_000
     whole = [m for m in load_all(store) if m.org is None and m.cluster_id == cluster_id]
     if whole and 0 <= now_ms - whole[-1].cut_ms < interval_ms:
         return False, whole[-1]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from pathlib import Path
 
 from quafka_broker.snapshots.pins import PinLimits, remove_ended_pins
 from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_broker.state import BrokerState
+from quafka_loop import threads
 
 log = logging.getLogger("quafka.broker.snapshots")
 
@@ -18,7 +18,7 @@ _TURN_SECONDS = 60.0
 
 async def run_housekeeping(state: BrokerState, data: Path) -> None:
     """Run once a minute, until cancelled. Failures are logged."""
-    stopped = threading.Event()
+    stopped = threads.Event()
     try:
         while True:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30
@@ -42,7 +42,7 @@ def local_cut(data: Path) -> Generator[tuple[Cut, CutFiles]]:
 
 def _pin(data: Path) -> str:
     """Request a cut, or take it. Waits for a broker that is just starting."""
-    until = time.monotonic() + _START_SECONDS
+    until = clock.monotonic() + _START_SECONDS
     while True:
         try:
             return request_pin(data)
@@ -51,9 +51,9 @@ def _pin(data: Path) -> str:
         try:
             return asyncio.run(_pin_stopped(data))
         except StartupError as e:
-            if not isinstance(e.__cause__, BlockingIOError) or time.monotonic() > until:
+            if not isinstance(e.__cause__, BlockingIOError) or clock.monotonic() > until:
                 raise
-        time.sleep(_POLL_SECONDS)
+        clock.sleep(_POLL_SECONDS)
 
 
 async def _pin_stopped(data: Path) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from quafka_loop import threads
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.ops.base import Op, R
@@ -81,7 +81,7 @@ class MeshLink:
 def loop_in_thread() -> Generator[asyncio.AbstractEventLoop]:
     """An event loop that runs in a thread until the end of the block."""
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="snapshot-mesh", daemon=True)
+    thread = threads.Thread(target=loop.run_forever, name="snapshot-mesh", daemon=True)
     thread.start()
     try:
         yield loop

@@ -25,7 +25,6 @@ import logging
 import os
 import re
 import shutil
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,6 +36,7 @@ from quafka_broker.snapshots.cut import PIN, WHOLE_LOG, Cut, decode_cut, encode_
 from quafka_broker.snapshots.zone_cache import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_loop import clock
 from quafka_mesh_ops.identity import NodeId
 
 log = logging.getLogger("quafka.broker.snapshots")
@@ -243,6 +243,6 @@ def _is_held(folder: Path) -> bool:
 
 def _age(path: Path) -> float:
     try:
-        return time.time() - path.stat().st_mtime
+        return clock.time() - path.stat().st_mtime
     except FileNotFoundError:
         return 0.0

@@ -7,7 +7,6 @@ journal, because their events concern all orgs. They are rebuilt from the manife
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.records import BatchHeader, empty_batch, read_header
 from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
 
@@ -118,7 +118,7 @@ async def _record(log: Log, manifest: Manifest) -> None:
 
 
 async def _append(log: Log, id_: PartitionId, values: Iterable[bytes], most: int = 1_000) -> None:
-    for batches in event_batches.batches(values, time.time_ns() // 1_000_000, most):
+    for batches in event_batches.batches(values, clock.time_ns() // 1_000_000, most):
         await log.append(log.partition(id_), batches)
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -29,6 +27,7 @@ from quafka_broker.snapshots.catalog import (
 )
 from quafka_broker.snapshots.create import Created, SnapshotError
 from quafka_broker.snapshots.destination import Destination, Lock
+from quafka_loop import clock, threads
 from quafka_objects.chain_tail import ChainGapError, ChainTail, TailObject
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
@@ -114,7 +113,7 @@ def snapshot_in_store(
     number = max([cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
     until = None
     if lease_seconds is not None:
-        until = time.time_ns() // 1_000_000 + int(lease_seconds * 1000)
+        until = clock.time_ns() // 1_000_000 + int(lease_seconds * 1000)
     manifest = replace(
         about,
         id=new_snapshot_id(number, cut_ms),
@@ -175,14 +174,14 @@ def _read(store: ObjectStore, shard: int) -> _Shard:
     gap = ""
     for attempt in range(_ATTEMPTS):
         if attempt:
-            time.sleep(_PAUSE)
+            clock.sleep(_PAUSE)
         manifest = decode_manifest(store.read(manifest_path(shard)), shard)
         if not manifest.view:
             gap = "a broker writes the first one when it has started"
             continue
         try:
             view = decode_view(store.read(manifest.view), shard)
-            with ThreadPoolExecutor(_READERS) as readers:
+            with threads.ThreadPoolExecutor(_READERS) as readers:
                 tail = ChainTail(store, shard).read(
                     view.chain_from, manifest.chain_start, view.covered(), readers
                 )
@@ -206,7 +205,7 @@ def _awaited(store: ObjectStore, first: _Shard) -> _Shard:
     for _ in range(_LONGEST_TURNS):
         if found.view.manifest.end_id >= first.end_id or not latest.owner or silent > _SILENT_TURNS:
             break
-        time.sleep(_TURN)
+        clock.sleep(_TURN)
         before, latest = (
             latest,
             decode_manifest(store.read(manifest_path(latest.shard)), latest.shard),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -21,6 +20,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.cut import WHOLE_LOG, Cut, take_cut
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.segment import log_name
+from quafka_loop import clock
 from quafka_objects.store import ObjectStore
 from quafka_proto import chain_format
 from quafka_proto.chain_format import StoredFile, decode_directory, header_in_path
@@ -88,7 +88,7 @@ class Views:
     async def run(self) -> None:
         """Write a view when topics have changed, otherwise once per interval if there is news."""
         while True:
-            if self._is_due(time.monotonic()):
+            if self._is_due(clock.monotonic()):
                 try:
                     await self.write()
                 except FencedError:
@@ -121,7 +121,7 @@ class Views:
             FencedError: the shard has another owner.
             OSError, StorageError, Malformed: the store or the log fails.
         """
-        begun = time.monotonic()
+        begun = clock.monotonic()
         news, manifest = self._news(), self._chain.manifest
         pieces = await asyncio.to_thread(self._pieces, manifest)
         cuts: list[Cut] = []
@@ -138,7 +138,7 @@ class Views:
         view = View(manifest.shard, chain_from, snapshot)
         await asyncio.to_thread(lambda: self._store.put(path, encode_view(view)))
         await self._chain.update(lambda now: replace(now, view=path))
-        self._seen, self._at = news, time.monotonic()
+        self._seen, self._at = news, clock.monotonic()
         self._took = self._at - begun
         needed = {path, *(piece.zones for piece in pieces)}
         await asyncio.to_thread(self._collect, manifest.shard, needed, self._at)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.segment import index_name
+from quafka_loop import clock, threads
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -47,7 +46,7 @@ def has_all_zones(data: bytes, segment: SegmentCut) -> bool:
 
 
 def fill_zone_cache(
-    data: Path, segments: Sequence[SegmentCut], stopped: threading.Event | None = None
+    data: Path, segments: Sequence[SegmentCut], stopped: threads.Event | None = None
 ) -> int:
     """Make missing zones, and remove those of removed segments. Blocks.
 
@@ -64,7 +63,7 @@ def fill_zone_cache(
     for name in there - wanted.keys():
         (folder / name).unlink()
     made = 0
-    stopped = stopped or threading.Event()
+    stopped = stopped or threads.Event()
     for name in sorted(wanted.keys() - there):
         # The segment was rewritten or freed meanwhile: the next call handles this.
         with contextlib.suppress(FileNotFoundError, Malformed):
@@ -74,14 +73,14 @@ def fill_zone_cache(
     return made
 
 
-def _make(data: Path, path: Path, segment: SegmentCut, stopped: threading.Event) -> bool:
+def _make(data: Path, path: Path, segment: SegmentCut, stopped: threads.Event) -> bool:
     builder = ZoneBuilder()
     for rows in _rows(data / "wal" / index_name(segment.number), segment):
         if stopped.is_set():
             return False
-        begun = time.thread_time()
+        begun = clock.thread_time()
         builder.add(rows)
-        time.sleep((time.thread_time() - begun) * _REST)
+        clock.sleep((clock.thread_time() - begun) * _REST)
     part = path.with_name(path.name + _PART)
     with part.open("wb") as file:
         file.write(encode_zones(builder.zones()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
-from time import time_ns
 
 from quafka_broker.topics.topic import TopicIdentity
+from quafka_loop import clock
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -17,7 +17,7 @@ def new_topic_identity(
 ) -> TopicIdentity:
     """An identity for a topic that is created at `now_ms`; None: now."""
     if now_ms is None:
-        now_ms = time_ns() // 1_000_000
+        now_ms = clock.time_ns() // 1_000_000
     uuid = bytearray(random(16))
     uuid[6], uuid[8] = uuid[6] & 0x0F | 0x40, uuid[8] & 0x3F | 0x80  # RFC 9562 version 4
     return TopicIdentity(now_ms, bytes(uuid), f"top_{ulid(now_ms, random)}")

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker.journals import event_batches
@@ -24,6 +23,7 @@ from quafka_broker.topics.identity import new_cluster_id
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import SECTION, Pin, Replay, copy_of, replay
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.slices import Slices
 
@@ -149,7 +149,7 @@ class RegistryJournal:
         """Append events to the log, all or none of them; returns the first one's offset."""
         values = map(registry_events.encode_event, events)
         batches: list[tuple[BatchHeader, memoryview]] = []
-        for some in event_batches.batches(values, time_ns() // 1_000_000, per_batch):
+        for some in event_batches.batches(values, clock.time_ns() // 1_000_000, per_batch):
             batches += some
             await asyncio.sleep(0)
         # Urgent, because events free space on a full disk.

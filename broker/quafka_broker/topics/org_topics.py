@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
-
-_RUN = os.urandom(8)
-"""Makes versions of this run differ from those of any other run of the broker."""
 
 
 class _Topic(Protocol):
@@ -32,9 +28,11 @@ class OrgRoom(NamedTuple):
 class OrgTopics:
     """One org's topics, updated with the registry. Names are sorted on first use."""
 
-    __slots__ = ("_changes", "_names", "_sorted", "partitions")
+    __slots__ = ("_changes", "_names", "_run", "_sorted", "partitions")
 
-    def __init__(self) -> None:
+    def __init__(self, run: bytes) -> None:
+        """`run`: makes versions differ from those of any other run of the broker."""
+        self._run = run
         self._names: set[str] = set()
         self._sorted: list[str] | None = None
         self._changes = 0
@@ -48,7 +46,7 @@ class OrgTopics:
     @property
     def version(self) -> bytes:
         """A version that changes with each change, and in each run of the broker."""
-        return _RUN + self._changes.to_bytes(8, "big")
+        return self._run + self._changes.to_bytes(8, "big")
 
     def put(self, before: _Topic | None, topic: _Topic) -> None:
         """Add a topic, or replace its earlier state `before`."""

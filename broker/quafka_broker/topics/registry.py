@@ -9,6 +9,7 @@ journal.py makes changes durable; events.py has the events.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -18,8 +19,6 @@ from quafka_broker.topics.events import Event
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_broker.topics.slugs import Slugs, slug_of
 from quafka_broker.topics.topic import ADOPTED, Topic, TopicIdentity, Unnamed
-
-_NOTHING = OrgTopics()
 
 
 class Registry:
@@ -42,6 +41,8 @@ class Registry:
         """The configs that groups set, by org and group; see groups/configs.py."""
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
+        self._run = os.urandom(8)
+        self._no_topics = OrgTopics(self._run)
         self._orgs: dict[int, OrgTopics] = {}
         self._slugs = Slugs()
         self._log_starts: dict[tuple[int, str], dict[int, int]] = {}
@@ -74,7 +75,7 @@ class Registry:
 
     def org(self, org: int) -> OrgTopics:
         """An org's topic names and number of partitions."""
-        return self._orgs.get(org, _NOTHING)
+        return self._orgs.get(org, self._no_topics)
 
     def highest_org(self) -> int:
         """The highest id of an org that has, or had, topics."""
@@ -229,7 +230,7 @@ class Registry:
 
     def _put(self, topic: Topic) -> None:
         before = self._by_name.get((topic.org, topic.name))
-        self._orgs.setdefault(topic.org, OrgTopics()).put(before, topic)
+        self._orgs.setdefault(topic.org, OrgTopics(self._run)).put(before, topic)
         self._by_name[topic.org, topic.name] = topic
         self._by_id[topic.org, topic.uuid] = topic
         if self.watcher is not None:

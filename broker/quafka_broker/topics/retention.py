@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from time import time_ns
 
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
@@ -25,6 +24,7 @@ from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.log_format import IndexRow
 from quafka_telemetry.slices import Slices
 
@@ -37,7 +37,7 @@ _BURST_SECONDS = 0.2
 
 def wall_clock_ms() -> int:
     """Milliseconds since the epoch."""
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 class Retention:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker.groups.deadlines import Deadlines
@@ -38,6 +37,7 @@ from quafka_broker.transactions.states import State
 from quafka_broker.transactions.table import Key, Table
 from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, OF_GROUP, Transaction
 from quafka_broker.transactions.turns import Turns
+from quafka_loop import clock
 from quafka_mesh_ops.ops.transactions import TransactionalProducer
 from quafka_proto.errors import ErrorCode
 
@@ -53,7 +53,7 @@ Session = tuple[int, int]
 
 
 def _now_ms() -> int:
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 class TransactionCoordinator:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import time_ns
 from typing import NamedTuple
 
 from quafka_broker.groups.offsets import GroupOffsets
@@ -24,6 +23,7 @@ from quafka_broker.transactions.states import State
 from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, Transaction
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.record_codec import Marker, MarkerType, build_marker
 from quafka_proto.records import read_header
 
@@ -106,7 +106,7 @@ class Ending:
                 plan.last_epoch, producer_id if session[0] != producer_id else NO_ID,
                 open_.places,
                 _records_of(members),
-                by_client, time_ns() // 1_000_000,
+                by_client, clock.time_ns() // 1_000_000,
                 transaction.number if transaction.elsewhere else 0,
                 sorted(set(transaction.elsewhere.values())),
             )  # fmt: skip
@@ -209,7 +209,7 @@ def _nameless(
     return Ended(
         org, "", producer_id, epoch, commit, NO_ID, NO_EPOCH, NO_EPOCH, NO_ID,
         open_.places, _records_of(offsets),
-        False, time_ns() // 1_000_000, number,
+        False, clock.time_ns() // 1_000_000, number,
     )  # fmt: skip
 
 

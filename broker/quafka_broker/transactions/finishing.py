@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import time_ns
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.transactions.events import Finished
@@ -19,6 +18,7 @@ from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.peers import NoPeers, PeerError, Peers
 from quafka_broker.transactions.table import Key, Table
 from quafka_broker.transactions.transaction import Transaction
+from quafka_loop import clock
 from quafka_mesh_ops.ops.branches import BranchEnd, FinishTransactions
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 
@@ -60,7 +60,7 @@ class Finishing:
         found = self._table.unfinished.get(key)
         if found is None or found.unfinished is None:
             return True
-        left = self.patience - (time_ns() // 1_000_000 - found.unfinished.since_ms) / 1000
+        left = self.patience - (clock.time_ns() // 1_000_000 - found.unfinished.since_ms) / 1000
         if left <= 0:
             return False
         waiting = self._waiting.get(key)

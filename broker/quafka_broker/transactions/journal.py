@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from time import time_ns
 from typing import Any
 
 from quafka_broker.journals.event_reader import Gap, read_values, verify
@@ -25,6 +24,7 @@ from quafka_broker.transactions.events import Ended, Event
 from quafka_broker.transactions.table import Table
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BatchHeader, read_header
 from quafka_telemetry.eager_task import DirectFuture
@@ -165,6 +165,6 @@ class TransactionJournal:
 
 
 def _batch(event: Event, followers: int) -> tuple[BatchHeader, memoryview]:
-    record = Record(0, time_ns() // 1_000_000, None, events.encode(event), [])
+    record = Record(0, clock.time_ns() // 1_000_000, None, events.encode(event), [])
     data = build_batch([record], base_sequence=followers or -1)
     return read_header(data), memoryview(data)

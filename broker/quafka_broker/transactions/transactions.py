@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
-from time import time_ns
 
 from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.journals.internal_topics import TRANSACTIONS
@@ -25,6 +24,7 @@ from quafka_broker.transactions.states import State
 from quafka_broker.transactions.table import Key, Table
 from quafka_broker.transactions.transaction import Transaction
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.transactions")
@@ -42,7 +42,7 @@ _RESTATE = 1 << 62
 
 
 def _now_ms() -> int:
-    return time_ns() // 1_000_000
+    return clock.time_ns() // 1_000_000
 
 
 class Transactions:

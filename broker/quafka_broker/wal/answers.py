@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.commit_group import Append
+from quafka_loop import clock
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -43,10 +43,10 @@ class Answers:
 
     def send(self) -> None:
         """Send due answers. If that takes long, the rest follows in the next turns."""
-        until = perf_counter() + _SLICE_SECONDS
+        until = clock.perf_counter() + _SLICE_SECONDS
         while self._due:
             self._next()
-            if perf_counter() >= until:
+            if clock.perf_counter() >= until:
                 self._schedule()
                 return
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +31,7 @@ from quafka_broker.wal.disk import Buffer, Disk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.writer import MAX_APPENDS, Writer
+from quafka_loop import clock
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, IndexRow, encode_rows
 
 log = logging.getLogger("quafka.broker.wal")
@@ -240,7 +240,7 @@ class ChainWriter(Writer):
                 self._lost(error)
                 return
             sent.popleft()
-            group.synced = time.time_ns()
+            group.synced = clock.time_ns()
             self.stats.fsync.observe((group.synced - group.written) / 1e9)
             self._publish(group)
             self._forget_ends(group)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.checkpoint_task import CheckpointTask
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import Writer
+from quafka_loop import clock
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -137,13 +137,13 @@ class CheckpointSchedule:
             log.error("a checkpoint failed", exc_info=error)
 
     async def _take(self) -> None:
-        written, began = self._writer.stats.bytes, time.monotonic()
+        written, began = self._writer.stats.bytes, clock.monotonic()
         try:
             await self._task.take_checkpoint()
         except OSError:
             self._failures += 1
             raise
-        self._taken_at = time.monotonic()
+        self._taken_at = clock.monotonic()
         self._seconds = self._taken_at - began
         self._uncovered_bytes = -written
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +20,7 @@ from quafka_broker.wal.checkpoint_file import (
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.reserve import Reserve
+from quafka_loop import clock, threads
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -61,7 +60,7 @@ class CheckpointTask:
         """Sections without a source since they were read, which are written unchanged."""
         self._sources: dict[str, SectionSource] = {}
         self._make_durable = make_durable
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
+        self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
 
     def close(self) -> None:
         """Release the thread."""
@@ -129,17 +128,17 @@ class CheckpointTask:
         """Packed slices, each with the state of its partitions at the time of packing."""
         contents = self._contents
         slice_: list[SavedPartition] = []
-        until = time.perf_counter() + _SLICE
+        until = clock.perf_counter() + _SLICE
         for id_ in partitions:
             partition = contents.partitions.get(id_)
             if partition is None:  # deleted meanwhile
                 continue
             producers = contents.producers.dump(id_)
             slice_.append(SavedPartition(id_, contents.next_id, partition.dump(), producers))
-            if time.perf_counter() >= until:
+            if clock.perf_counter() >= until:
                 yield pack_partitions(slice_)
                 slice_ = []
-                until = time.perf_counter() + _SLICE
+                until = clock.perf_counter() + _SLICE
         yield pack_partitions(slice_)
 
     async def _in_thread(self, job: Callable[[], T]) -> T:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 
@@ -20,6 +19,7 @@ from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords
 from quafka_broker.wal.quarantine import Damage, Lost, Quarantine, damaged_entry
 from quafka_broker.wal.segment import Segment
+from quafka_loop import threads
 from quafka_proto.log_format import REWRITTEN, IndexRow
 
 log = logging.getLogger("quafka.broker.recovery")
@@ -32,7 +32,7 @@ class Contents:
         self.producers = producers
         self.segments: list[Segment] = []
         """Changed only by `append_segment` and `replace_segment`, which make a new list."""
-        self._changing = threading.Lock()
+        self._changing = threads.Lock()
         self.naming = asyncio.Lock()
         """Held while a segment's files get or lose their names."""
         self.partitions: dict[PartitionId, Partition] = {}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
 from collections import OrderedDict
 from pathlib import Path
+
+from quafka_loop import threads
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _MOST = 4_096
@@ -34,7 +35,7 @@ class Descriptors:
             most = _MOST if soft == resource.RLIM_INFINITY else soft // _SHARE
         self.most = min(_MOST, max(_LEAST, most))
         # Re-entrant: garbage collection may close a descriptor while this thread holds the lock.
-        self.lock = threading.RLock()
+        self.lock = threads.RLock()
         self.idle: OrderedDict[Descriptor, None] = OrderedDict()  # least recently used first
 
 

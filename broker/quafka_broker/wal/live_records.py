@@ -10,7 +10,6 @@ once: a rewrite, which may raise the first id, changes no count.
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 from quafka_broker.partitions.ids import GlobalIds
 from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_loop import clock
 
 _AT_ONCE = 8  # segments that `died` counts itself
 _SLICE_SECONDS = 0.002
@@ -97,11 +97,11 @@ class LiveRecords:
     async def settle(self) -> None:
         """Count everything not counted yet, in a quarter of the event loop's time."""
         async with self._settling:
-            began = time.perf_counter()
+            began = clock.perf_counter()
             while self._step():
-                if time.perf_counter() - began >= _SLICE_SECONDS:
+                if clock.perf_counter() - began >= _SLICE_SECONDS:
                     await asyncio.sleep(_PAUSE_SECONDS)
-                    began = time.perf_counter()
+                    began = clock.perf_counter()
 
     def _step(self) -> bool:
         """Count one partition or one deletion; False if none is left."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +36,7 @@ from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.verification import Verification
 from quafka_broker.wal.writer import Writer, WriterStats
+from quafka_loop import clock
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.eager_task import DirectFuture
 
@@ -343,9 +343,9 @@ class Log:
             OSError: the log has failed, or `keep` has.
         """
         async with self._contents.naming:
-            begun = time.perf_counter()
+            begun = clock.perf_counter()
             cut, found = cut_contents(self._contents), also()
-            took = time.perf_counter() - begun
+            took = clock.perf_counter() - begun
             log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
             await self._open_writer.make_log_durable()
             await asyncio.to_thread(keep, cut, found)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -35,6 +33,7 @@ from quafka_broker.wal.runs import (
     read_run,
 )
 from quafka_broker.wal.segment import BadIndexError, Read
+from quafka_loop import clock, threads
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import IndexRow
 from quafka_telemetry.slices import Slices
@@ -66,7 +65,7 @@ class Reader:
     def __init__(self, contents: Contents, rebuilds: IndexRebuilds) -> None:
         self._contents = contents
         self._rebuilds = rebuilds
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="wal-read")
+        self._threads = threads.ThreadPoolExecutor(4, thread_name_prefix="wal-read")
 
     def close(self) -> None:
         """Wait for running reads."""
@@ -113,11 +112,11 @@ class Reader:
         def read(how: Read) -> tuple[list[memoryview], BadEntry | None]:
             runs = plan_runs(self._contents, partition, offset, room, how)
             if times is not None:
-                times.indexed = time.time_ns()
+                times.indexed = clock.time_ns()
             return _read_all(runs, times, how)
 
         if times is not None:
-            times.began = time.time_ns()
+            times.began = clock.time_ns()
         # A large answer is looked up and copied in a thread from the start.
         large = room.bytes > INLINE_BYTES and partition.high_watermark - offset > INLINE_BATCHES
         return await self._sound(read, offset, large, times)
@@ -135,7 +134,7 @@ class Reader:
             return plan_runs(self._contents, partition, offset, room, how)
 
         if times is not None:
-            times.began = time.time_ns()
+            times.began = clock.time_ns()
         try:
             try:
                 runs = await self._run(plan)
@@ -146,7 +145,7 @@ class Reader:
         except (OSError, Malformed) as e:
             raise self._unreadable(partition, offset, e) from e
         if times is not None:
-            times.indexed = times.read = time.time_ns()
+            times.indexed = times.read = clock.time_ns()
         return runs
 
     async def read_runs(
@@ -174,7 +173,7 @@ class Reader:
         """Read batches up to the first damaged one. Raises CorruptError if that is the first."""
         batches, bad = await (self._in_thread(read) if large else self._run(read))
         if times is not None:
-            times.read = time.time_ns()
+            times.read = clock.time_ns()
         if bad is not None:
             self._contents.add_bad_entry(*bad)
             if not batches:

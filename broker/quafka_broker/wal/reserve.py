@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
-import time
 
 from quafka_broker.wal.disk import Disk
+from quafka_loop import clock, threads
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -27,7 +26,7 @@ class Reserve:
         """`size` in bytes; 0: no reserve."""
         self._disk = disk
         self._size = size
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._held = False
         self._next_try = 0.0
 
@@ -41,7 +40,7 @@ class Reserve:
         with self._lock:
             if self.held:
                 return True
-            now = time.monotonic()
+            now = clock.monotonic()
             if now < self._next_try:
                 return False
             self._next_try = now + _RETRY_SECONDS
@@ -63,5 +62,5 @@ class Reserve:
             log.warning("the disk is full: using the reserve of %d bytes", self._size)
             self._disk.remove(NAME)
             self._held = False
-            self._next_try = time.monotonic() + _RETRY_SECONDS
+            self._next_try = clock.monotonic() + _RETRY_SECONDS
             return True

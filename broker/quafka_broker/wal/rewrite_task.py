@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +26,7 @@ from quafka_broker.wal.runs import batches_between
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_broker.wal.segment_edit import BatchEditor, SegmentEdit
 from quafka_broker.wal.segment_entries import Steps
+from quafka_loop import clock, threads
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE, IndexRow
 from quafka_telemetry.slices import Slices
@@ -113,8 +111,8 @@ class RewriteTask:
         self._saved: int | None = None  # the count of deletions at the last checkpoint
         self._one = asyncio.Lock()  # one segment is removed or rewritten at a time
         self._unreadable: set[int] = set()  # segments that compaction could not read
-        self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
+        self._stop = threads.Event()
+        self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
 
     async def run(self) -> None:
         """Run once whenever segments or deletions have changed, until cancelled."""
@@ -319,7 +317,7 @@ class RewriteTask:
         edit: SegmentEdit | None = None,
         changing: Changing = lambda _partitions: nullcontext(),
     ) -> int:
-        begun = time.monotonic()
+        begun = clock.monotonic()
         work = SegmentRewrite(self._disk, segment, found, edit)
         partitions = edit.partitions if edit is not None else ()
         try:
@@ -337,7 +335,7 @@ class RewriteTask:
         await recount(self._contents, segment, partitions, self.paced)
         self._seen[new.number] = _Seen(new.salt, await self._live_records(new))
         freed = segment.end + segment.index_end - new.end - new.index_end
-        took = time.monotonic() - begun
+        took = clock.monotonic() - begun
         log.info(
             "%s rewritten in %.1f s: %d partitions, %d bytes freed",
             log_name(segment.number), took, len(found.live), freed,
@@ -350,17 +348,17 @@ class RewriteTask:
         Raises:
             StoppedError: the broker stops; the steps are incomplete.
         """
-        used = time.thread_time()
+        used = clock.thread_time()
         for size in steps:
             if self._stop.is_set():
                 raise StoppedError
             for _ in range(_STEPS_BACK):
                 if not self._busy():
                     break
-                time.sleep(_STEP_BACK_SECONDS)
-            now = time.thread_time()
+                clock.sleep(_STEP_BACK_SECONDS)
+            now = clock.thread_time()
             by_cpu = (now - used) * (1 / _CPU_SHARE - 1)
-            time.sleep(max(size / self._policy.bytes_per_second, by_cpu))
+            clock.sleep(max(size / self._policy.bytes_per_second, by_cpu))
             used = now
 
     def _joined_gaps(self, edit: SegmentEdit | None) -> list[tuple[Partition, Gaps, list[int]]]:

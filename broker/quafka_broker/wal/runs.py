@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.lookup import entries_from
 from quafka_broker.wal.segment import Read, Segment
+from quafka_loop import clock
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow
 from quafka_proto.records import BATCH_HEADER, LENGTH_FROM, MAGIC, PATCHED_SIZE, crc32c
 
@@ -131,7 +131,7 @@ def _pause(how: Read) -> None:
     """Continue a long lookup in a thread, which then regularly yields the interpreter."""
     if how is from_memory:
         raise NotInMemoryError
-    time.sleep(_PAUSE_SECONDS)
+    clock.sleep(_PAUSE_SECONDS)
 
 
 def batches_between(

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.index_rebuild import IndexRebuilds
 from quafka_broker.wal.runs import BadEntry, Run, from_disk, read_run
 from quafka_broker.wal.segment import ROWS_PER_SAMPLE, BadIndexError, Segment
+from quafka_loop import clock, threads
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
 
@@ -43,8 +41,8 @@ class Verification:
         self._wanted: dict[Segment, None] = {}
         self._failed: dict[Segment, float] = {}
         self._task: asyncio.Task[None] | None = None
-        self._stop = threading.Event()
-        self._thread: ThreadPoolExecutor | None = None
+        self._stop = threads.Event()
+        self._thread: threads.ThreadPoolExecutor | None = None
 
     def is_good(self, segment: Segment) -> bool:
         """Whether every byte of a segment may be read without another check.
@@ -90,7 +88,9 @@ class Verification:
             self._task = loop.create_task(self._run())
 
     async def _run(self) -> None:
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="wal-verify")
+        self._thread = self._thread or threads.ThreadPoolExecutor(
+            1, thread_name_prefix="wal-verify"
+        )
         while self._wanted:
             segment = next(iter(self._wanted))
             if segment in self._contents.segments:
@@ -100,7 +100,7 @@ class Verification:
         self._failed = {each: until for each, until in self._failed.items() if each in known}
 
     async def _verify(self, segment: Segment) -> None:
-        begun = time.monotonic()
+        begun = clock.monotonic()
         try:
             try:
                 orgs, bad = await self._in_thread(segment)
@@ -117,7 +117,7 @@ class Verification:
         if not bad:
             segment.orgs |= orgs
             segment.unverified_to = FILE_HEADER_SIZE
-            took = time.monotonic() - begun
+            took = clock.monotonic() - begun
             log.info("segment %d verified in %.1f s", segment.number, took)
 
     async def _in_thread(self, segment: Segment) -> tuple[set[int], list[BadEntry]]:
@@ -128,7 +128,7 @@ class Verification:
 class _Job:
     """Verifies the entries of one segment, in a thread, with pauses."""
 
-    def __init__(self, segment: Segment, stop: threading.Event) -> None:
+    def __init__(self, segment: Segment, stop: threads.Event) -> None:
         self._segment = segment
         self._stop = stop
         self._entries, self._end = segment.entries, segment.unverified_to
@@ -165,7 +165,7 @@ class _Job:
             return
         if self._stop.is_set():
             raise _StoppedError
-        used = time.thread_time()
+        used = clock.thread_time()
         run = Run(self._segment, rows)
         bad = read_run(run, from_disk, [])
         while bad is not None:
@@ -173,5 +173,5 @@ class _Job:
             rest = rows[rows.index(bad.row) + 1 :]
             bad = read_run(Run(self._segment, rest), from_disk, []) if rest else None
             rows = rest
-        used = time.thread_time() - used
-        time.sleep(max(run.size / _BYTES_PER_SECOND, used * (1 / _CPU_SHARE - 1)))
+        used = clock.thread_time() - used
+        clock.sleep(max(run.size / _BYTES_PER_SECOND, used * (1 / _CPU_SHARE - 1)))

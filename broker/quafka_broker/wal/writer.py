@@ -16,7 +16,6 @@ import asyncio
 import errno
 import logging
 import resource
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +32,7 @@ from quafka_broker.wal.fsync import FsyncPolicy, sync_file
 from quafka_broker.wal.log_thread import LogThread
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
+from quafka_loop import clock
 from quafka_proto.log_format import FILE_HEADER_SIZE
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.metrics import Histogram
@@ -298,13 +298,13 @@ class Writer:
 
     async def _write(self, group: CommitGroup) -> None:
         """Write a group, and sync it if required. Raises OSError; `_take_back` undoes it."""
-        began, waits = time.perf_counter(), _waits()
+        began, waits = clock.perf_counter(), _waits()
         is_short = group.size <= _SHORT_BYTES and began >= self._wary_until
         if not is_short or self._others_jobs:
             await self._thread.run(partial(self._write_and_sync, group))
             return
         self._write_now(group)
-        ended = time.perf_counter()
+        ended = clock.perf_counter()
         if ended - began > _LONG_SECONDS and _waits() > waits:
             self._wary_until = ended + _WARY_SECONDS
         if self._fsync.every_commit:
@@ -312,17 +312,17 @@ class Writer:
 
     def _write_now(self, group: CommitGroup) -> None:
         self._unsynced = True
-        group.began = time.time_ns()
+        group.began = clock.time_ns()
         buffers: list[Buffer] = group.buffers
         if group.size <= max(_SHORT_BYTES, _SHORT_BUFFER * len(buffers)):
             buffers = [b"".join(buffers)]  # cheaper than a list of many short buffers
         self._active.write(buffers, group.rows)
         self._written = group.position
-        group.written = group.synced = time.time_ns()
+        group.written = group.synced = clock.time_ns()
 
     def _sync_group(self, group: CommitGroup) -> None:
         self._sync()
-        group.synced = time.time_ns()
+        group.synced = clock.time_ns()
 
     def _write_and_sync(self, group: CommitGroup) -> None:
         self._write_now(group)
@@ -345,9 +345,9 @@ class Writer:
         """Sync the active segment's log, in the writer's thread. Raises SyncError."""
         if not self._unsynced:
             return
-        began = time.perf_counter()
+        began = clock.perf_counter()
         sync_file(self._active.log)
-        self.stats.fsync.observe(time.perf_counter() - began)
+        self.stats.fsync.observe(clock.perf_counter() - began)
         self._unsynced = False
         self._durable = self._written
 

@@ -78,4 +78,4 @@ async def test_names_come_in_order_and_each_change_is_another_version() -> None:
         assert org.after("b", 2) == (["c"], False)
         assert org.partitions == 5
         assert len(versions) == 7
-        assert OrgTopics().after("", 1) == ([], False)
+        assert OrgTopics(b"").after("", 1) == ([], False)

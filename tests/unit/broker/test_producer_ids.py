@@ -53,7 +53,7 @@ async def test_an_org_gets_so_many_ids_in_an_hour() -> None:
     now = 0.0
     async with running_state(MemoryDisk()) as state:
         ids = state.producer_ids
-        ids._clock = lambda: now
+        ids._now = lambda: now
         ids._limit = lambda org: 10 * org
         assert [ids.admit(1) for _ in range(12)] == [True] * 10 + [False] * 2
         assert all(ids.admit(2) for _ in range(20))

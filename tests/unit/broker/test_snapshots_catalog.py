@@ -14,6 +14,7 @@ import pytest
 from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
+from quafka_loop import clock
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
@@ -66,7 +67,7 @@ async def test_ids_grow_also_when_all_have_been_dropped(tmp_path: Path, dest: Pa
         for manifest in (first, second):
             with store.locked() as lock:
                 catalog.drop(store, lock, manifest.id)
-        with patch("time.time_ns", return_value=(second.cut_ms + 2_000) * 1_000_000):
+        with patch.object(clock, "time_ns", return_value=(second.cut_ms + 2_000) * 1_000_000):
             third = (await snapshot(state, store)).manifest
     assert first.id < second.id < third.id
 
@@ -168,7 +169,7 @@ def test_who_was_suspended_removes_nothing_more(dest: Path) -> None:
 
     times = chain([5_000.0] * 6, repeat(9_000.0))
     with (
-        patch("quafka_broker.snapshots.catalog.time.time", lambda: next(times)),
+        patch.object(clock, "time", lambda: next(times)),
         pytest.raises(OSError, match="lock was lost"),
     ):
         catalog.collect_garbage(store, LostLater(), [])

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from quafka_broker.kafka_logs.errors import KafkaLogError
@@ -20,6 +18,7 @@ from quafka_broker.kafka_logs.log_view import LogView
 from quafka_broker.kafka_logs.partition_log import PartitionLog
 from quafka_broker.sources.kafka.followed import Followed
 from quafka_broker.sources.source import ASK_SECONDS, Waiters
+from quafka_loop import clock, threads
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry.slices import Slices
 
@@ -45,9 +44,9 @@ class Follower:
         self, folders: KafkaFolders, waiters: Waiters, withdrawn: Callable[[Followed], None]
     ) -> None:
         """`withdrawn` is called with a partition that has lost records."""
-        self.threads = ThreadPoolExecutor(4, thread_name_prefix="kafka-read")
-        self._openers = ThreadPoolExecutor(2, thread_name_prefix="kafka-open")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
+        self.threads = threads.ThreadPoolExecutor(4, thread_name_prefix="kafka-read")
+        self._openers = threads.ThreadPoolExecutor(2, thread_name_prefix="kafka-open")
+        self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
         self._folders = folders
         self._waiters = waiters
         self._withdrawn = withdrawn
@@ -60,8 +59,8 @@ class Follower:
         """Wait for running reads."""
         for task in self._opening.values():
             task.cancel()
-        for threads in (self.threads, self._openers, self._thread):
-            threads.shutdown(cancel_futures=True)
+        for each in (self.threads, self._openers, self._thread):
+            each.shutdown(cancel_futures=True)
 
     # --- questions --------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Follower:
         self, opened: Sequence[tuple[Followed, PartitionLog]]
     ) -> tuple[list[_Look], float]:
         """Look at these folders, in the thread; also returns its CPU seconds."""
-        began = time.thread_time()
+        began = clock.thread_time()
         found: list[_Look] = []
         for each, opened_log in opened:
             try:
@@ -182,7 +181,7 @@ class Follower:
                 found.append((each, opened_log.view))
             except _UNREADABLE as e:
                 found.append((each, _reason(e)))
-        return found, time.thread_time() - began
+        return found, clock.thread_time() - began
 
     async def refresh_topics(self) -> bool:
         """Look for changed topics; returns whether there are any. Raises KafkaLogError."""

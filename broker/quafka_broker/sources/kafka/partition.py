@@ -8,7 +8,6 @@ whole batch in the folder.
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +26,7 @@ from quafka_broker.sources.kafka.follower import Follower
 from quafka_broker.sources.source import Found, ProduceRequest, Reading, RefusedError, Unready
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.runs import Room
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import AbortedTransaction
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
@@ -154,7 +154,7 @@ class KafkaPartition:
         """Read whole batches; a segment that Kafka has just removed is looked for once more."""
         times = reading.times
         if times is not None:
-            times.began = times.indexed = time.time_ns()
+            times.began = times.indexed = clock.time_ns()
             times.from_disk = True
         end = self.end(reading.committed)
         view = self._view
@@ -162,7 +162,7 @@ class KafkaPartition:
         if not found.records and room.at_least_one and view is self._each.view:
             self._each.nothing_from = NothingFrom(view, offset, reading.committed)
         if times is not None:
-            times.read = time.time_ns()
+            times.read = clock.time_ns()
         return found
 
     async def first_from(self, timestamp: int) -> Stamp | None:
@@ -249,7 +249,7 @@ def _batches(offset: int, room: Room, end: int, log: PartitionLog) -> list[Place
         found += piece
         size += more
         at = piece[-1].next_offset
-        time.sleep(_PAUSE_SECONDS)
+        clock.sleep(_PAUSE_SECONDS)
     return found
 
 

@@ -7,9 +7,10 @@ broker's own loop.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from quafka_loop import threads
 
 _CLOSE_SECONDS = 2.0
 
@@ -21,13 +22,13 @@ class Worker:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threads.Thread | None = None
 
     def submit(self, call: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Start a coroutine; the future belongs to the caller's loop, and cancels it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, name="redis", daemon=True)
+            self._thread = threads.Thread(target=self._run, name="redis", daemon=True)
             self._thread.start()
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from quafka_broker.sources.redis.fields import Format
 from quafka_broker.sources.redis.requests import Appended, ProducedBatch, ProducedBy
 from quafka_broker.sources.redis.server import RedisServer
 from quafka_broker.sources.source import RefusedError
+from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import CONTROL, TRANSACTIONAL, BatchHeader
 
@@ -167,7 +167,7 @@ class StreamWriter:
 
 
 def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    return int(clock.monotonic() * 1000)
 
 
 def _refusal(header: BatchHeader, outcome: Appended) -> SequenceError:
