@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -32,6 +33,7 @@ def installed(hub: Hub, net: Network) -> Generator[None]:
         put(sockets, "socket", net.socket)
         put(sockets, "getaddrinfo", net.getaddrinfo)
         put(sockets, "gethostname", lambda: hub.node.name if hub.node is not None else "localhost")
+        put(asyncio, "run_coroutine_threadsafe", threads.run_coroutine_threadsafe)
         threads.use(hub)
         stack.callback(threads.leave)
         yield

@@ -117,7 +117,13 @@ class Network:
         raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
 
     def getaddrinfo(
-        self, host: Any, port: Any, family: int = 0, kind: int = 0, proto: int = 0, flags: int = 0
+        self,
+        host: Any,
+        port: Any,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the name in `socket`
+        proto: int = 0,
+        flags: int = 0,
     ) -> list[Any]:
         """As `socket.getaddrinfo`: names of nodes and `localhost` are known, and all addresses."""
         name = host.decode() if isinstance(host, bytes) else host or ""
@@ -130,7 +136,7 @@ class Network:
         elif not (name.replace(".", "").isdigit() or ":" in name):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         number = int(port or 0)
-        kind = kind or socket.SOCK_STREAM
+        kind = type or socket.SOCK_STREAM
         if ":" in name:
             return [(socket.AF_INET6, kind, proto, "", (name, number, 0, 0))]
         return [(socket.AF_INET, kind, proto, "", (name, number))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent import futures
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -379,3 +379,29 @@ class LoopSignal:
         self._is_set = False
         if self._callback is not None:
             self._callback()
+
+
+def run_coroutine_threadsafe(
+    coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
+) -> Future[T]:
+    """As `asyncio.run_coroutine_threadsafe`."""
+    found: Future[T] = Future()
+
+    def begin() -> None:
+        task = loop.create_task(coroutine)
+        task.add_done_callback(settle)
+        found.add_done_callback(lambda _: found.cancelled() and task.cancel())
+
+    def settle(task: asyncio.Task[T]) -> None:
+        if found.cancelled():
+            return
+        if task.cancelled():
+            found.cancel()
+            found.set_running_or_notify_cancel()
+        elif (error := task.exception()) is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(task.result())
+
+    loop.call_soon_threadsafe(begin)
+    return found
