@@ -33,6 +33,8 @@ class _Copies:
 
     def __init__(self, run: Run) -> None:
         self.done: dict[_Source, dict[int, _Copy]] = defaultdict(dict)
+        self.deleted: dict[_Source, set[int]] = defaultdict(set)
+        """Inputs whose copies, if they were committed, were deleted before anybody saw them."""
         self.begun: dict[_Source, int] = {}
         """The first input that any transaction has tried to copy."""
         self.ends: dict[_Source, tuple[int, Txn]] = {}
@@ -60,11 +62,17 @@ class _Copies:
             for value, of in zip(call["values"], call.get("inputs") or (), strict=False):
                 place = run.partition(call.org, of[0], of[1]) if of is not None else None
                 if place is not None:
-                    self._input((group, place), of[2], txn, call, value)
+                    self._input(run, (group, place), of[2], txn, call, value)
 
-    def _input(self, source: _Source, offset: int, txn: Txn, call: Call, value: str) -> None:
+    def _input(
+        self, run: Run, source: _Source, offset: int, txn: Txn, call: Call, value: str
+    ) -> None:
         self.begun[source] = min(offset, self.begun.get(source, offset))
-        if not txn.visible or call.type == "fail":
+        if call.type == "fail" or txn.aborted:
+            return
+        if not txn.visible:
+            if _is_deleted(run, call, value):
+                self.deleted[source].add(offset)
             return
         other = self.done[source].setdefault(offset, _Copy(txn, call.n))
         if other.txn is not txn:
@@ -73,6 +81,14 @@ class _Copies:
                 f"{value!r} again by {txn.name}; both are committed"
             )
             self.twice.append(Violation("copied twice", message, (other.event, call.n)))
+
+
+def _is_deleted(run: Run, call: Call, value: str) -> bool:
+    final = run.final.get((run.place(call), "read_committed"))
+    offset = call.answer("offset")
+    if final is None or offset is None:
+        return final is not None and final.log_start > 0
+    return bool(offset + call["values"].index(value) < final.log_start)
 
 
 def _last_fetches(run: Run) -> dict[_Source, tuple[int, Call]]:
@@ -119,7 +135,7 @@ def _never(run: Run, copies: _Copies) -> Iterator[Violation]:
         offset, call = fetches[source]
         if (final := run.final.get((place, "read_committed"))) is None:
             continue
-        done = copies.done[source]
+        done = copies.done[source].keys() | copies.deleted[source]
         missing = [o for o in final.values if first <= o < offset and o not in done]
         if missing:
             message = (

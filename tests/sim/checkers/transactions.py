@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 from tests.sim.checkers.run import Run
-from tests.sim.checkers.timeline import name_of
+from tests.sim.checkers.timeline import Call, name_of
 from tests.sim.checkers.txns import Txn
 from tests.sim.checkers.violation import Violation
 
@@ -19,22 +21,29 @@ def check(run: Run) -> list[Violation]:
 
 def _seen(run: Run) -> Iterator[Violation]:
     by_value = run.txns.by_value
-    reported: set[tuple[str, str]] = set()
+    visible_from = {
+        name: math.inf if txn.aborted else txn.first_commit
+        for name, txn in run.txns.by_name.items()
+    }
+    from_event = {value: visible_from[txn.name] for value, txn in by_value.items()}
+    reported: set[Txn] = set()
     for call in run.ok("read", "share_read"):
         if call.get("isolation") != "read_committed":
             continue
+        end = call.end
         for record in call.outcome["records"]:
-            txn = by_value.get(record[1])
-            if txn is None:
-                continue
-            state = "aborted" if txn.aborted else "undecided" if call.end < txn.first_commit else ""
-            if state and (state, txn.name) not in reported:
-                reported.add((state, txn.name))
-                message = (
-                    f"{name_of(run.place(call))}: {record[1]!r} at {record[0]} is of the {state} "
-                    f"transaction {txn.name}, and was seen with read_committed"
-                )
-                yield Violation(f"{state} seen", message, (*txn.events, *call.events))
+            if from_event.get(record[1], -1) > end and (txn := by_value[record[1]]) not in reported:
+                reported.add(txn)
+                yield _too_early(run, call, record, txn)
+
+
+def _too_early(run: Run, call: Call, record: list[Any], txn: Txn) -> Violation:
+    state = "aborted" if txn.aborted else "undecided"
+    message = (
+        f"{name_of(run.place(call))}: {record[1]!r} at {record[0]} is of the {state} "
+        f"transaction {txn.name}, and was seen with read_committed"
+    )
+    return Violation(f"{state} seen", message, (*txn.events, *call.events))
 
 
 def _parts(run: Run) -> Iterator[Violation]:
