@@ -116,7 +116,7 @@ class Fetcher:
         if wire is not self._wire:
             self._wire = wire
             self._end_session()
-        topics = await self._topics.find(*{name for name, _ in self.positions})
+        topics = await self._topics.find(*dict(self.positions.keys()))
         wanted = {
             place: (topics[place[0]], position)
             for place, position in self.positions.items()
