@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.support.alone import alone
 from tests.support.needs import CannotFetchError, program
 
-_SOURCES = Path(__file__).parents[1] / "compat" / "go"
+_CLIENTS = Path(__file__).parents[1] / "compat" / "go"
+_PORCUPINE = Path(__file__).parents[1] / "sim" / "porcupine"
+_SUFFIXES = {".go", ".mod", ".sum"}
 
 
 def go_program() -> Path:
@@ -40,22 +42,32 @@ def go_logins() -> Path:
     return _built("logins", "./logins")
 
 
-def _built(name: str, package: str) -> Path:
+def go_porcupine() -> Path:
+    """The checker of linearisability, built once into the virtual environment.
+
+    Raises:
+        CannotFetchError: there is no module proxy.
+    """
+    return _built("porcupine", ".", _PORCUPINE, fast=True)
+
+
+def _built(name: str, package: str, folder: Path = _CLIENTS, *, fast: bool = False) -> Path:
     go = program("go")
-    sources = sorted(path for path in _SOURCES.rglob("*") if path.is_file())
+    sources = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
     content = b"".join(path.read_bytes() for path in sources)
     built = Path(sys.prefix) / "go" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
     with alone(built):
         if not built.is_file():
-            _run([go, "mod", "download"])
+            _run([go, "mod", "download"], folder)
             # Half of the time would be spent on making it fast.
-            _run([go, "build", "-gcflags=github.com/...=-N -l", "-o", str(built), package])
+            flags = [] if fast else ["-gcflags=github.com/...=-N -l"]
+            _run([go, "build", *flags, "-o", str(built), package], folder)
     return built
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
-        command, cwd=_SOURCES, capture_output=True, text=True, check=False, timeout=100
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=100
     )
     if done.returncode and command[1] == "mod":
         raise CannotFetchError(f"Go cannot get modules: {done.stderr}")

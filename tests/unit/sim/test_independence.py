@@ -20,7 +20,8 @@ def _imports(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.module and not node.level
+            assert node.module
+            assert not node.level
             yield node.module
 
 

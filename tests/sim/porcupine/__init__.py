@@ -1,0 +1,1 @@
+"""Single-key linearisability of metadata and committed offsets, decided by Porcupine (Go)."""
