@@ -69,6 +69,7 @@ LINEARIZABLE = {
     "it existed": _created().do(
         "create_topic", "fail", topic="a", partitions=2, answer={"exists": True}
     ),
+    "a listing": _created().do("list_topics", answer={"topics": ["a", "b"]}),
     "partitions": _described(_created().do("add_partitions", topic="a", partitions=3), "id1", 3),
     "a config": _config(_created(configs={"retention.ms": "5"}), "7"),
     "offsets": _found(_commit(_found(_commit(Script(), 5), 5), 7), 7, 7),
@@ -88,6 +89,7 @@ NOT = {
     ),
     "made twice": _created().do("create_topic", topic="a", partitions=2),
     "it did not exist": _created().do("delete_topic", "fail", topic="a", answer={"exists": False}),
+    "a listing": _created().do("list_topics", answer={"topics": ["b"]}),
     "partitions": _described(_created().do("add_partitions", topic="a", partitions=3), "id1", 2),
     "a config": _config(_created(configs={"retention.ms": "5"}), "5"),
     "an offset that goes back": _found(_commit(_commit(Script(), 5), 7), 5),

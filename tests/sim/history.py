@@ -53,7 +53,7 @@ topic: outcomes of "produce" and "read" then need `topic_id`, a text.
         position    first offset that is asked for; null for the start (of "live" and "snapshot")
         isolation   "read_committed" or "read_uncommitted"
         reader      "consumer" (default), "live" (Spark on the log itself), "snapshot"
-        snapshot    its name, if the reader is "snapshot"
+        snapshot    its name, if the reader is "snapshot"; also of "live", see "snapshot" below
         final       true: the run is over and everything is read once more. Each partition gets
                     such reads in both isolations, from its log start to its high watermark
         records     [[offset, value], ...]; further elements of a record are ignored. Only
@@ -134,7 +134,8 @@ topic: outcomes of "produce" and "read" then need `topic_id`, a text.
                 for each topic)
                 ok: ends [[topic, partition, end], ...], of all partitions of the org,
                     offsets [[group, topic, partition, offset], ...]
-                Its records are "read" calls of a "snapshot" reader
+                Its records are "read" calls of a "snapshot" reader. A load of the live log is a
+                call of this op, too, of scope "topic", if its "live" reads have its name
 
 **The run**, by "world"
 

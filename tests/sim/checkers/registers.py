@@ -175,8 +175,21 @@ def _topics(run: Run) -> _Registers:
     for call in run.ok("describe_topic"):
         found = Read(call.outcome["topic_id"], call.n, call.outcome["n"])
         reads["topic", call.org, call["topic"]].append(found)
+    _listed(run, writes, reads)
     _partitions(run, writes, reads)
     return writes, reads
+
+
+def _listed(run: Run, writes: dict[Key, list[Write]], reads: dict[Key, list[Read]]) -> None:
+    """A listing finds each topic or finds none; one that depends on rights tells neither."""
+    for call in run.ok("list_topics"):
+        if call.get("principal") is not None:
+            continue
+        topics = set(call.outcome["topics"])
+        for key in list(writes):
+            if key[1] == call.org:
+                value = EXISTS if key[2] in topics else None
+                reads[key].append(Read(value, call.n, call.outcome["n"]))
 
 
 def _partitions(run: Run, writes: dict[Key, list[Write]], reads: dict[Key, list[Read]]) -> None:

@@ -65,7 +65,7 @@ class ClassicConsumer(GroupMember):
 
     async def _leave(self) -> None:
         await self.commit()
-        self.release(self.owned)
+        self.release(self.owned, leaving=True)
         if self.member:
             request = LeaveGroupRequest(
                 group_id=self.group, members=[MemberIdentity(member_id=self.member)]

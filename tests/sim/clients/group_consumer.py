@@ -103,7 +103,7 @@ class GroupConsumer(GroupMember):
 
     async def _leave(self) -> None:
         await self.commit()
-        self.release(self.owned)
+        self.release(self.owned, leaving=True)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member, member_epoch=_LEAVING
         )

@@ -99,10 +99,10 @@ class GroupMember(ABC):
             self._note("gained", new)
             self.owned.update(new)
 
-    def release(self, places: Iterable[Place]) -> None:
+    def release(self, places: Iterable[Place], *, leaving: bool = False) -> None:
         """Do not process these any more; the coordinator does not know yet."""
         if old := sorted(places):
-            self._note("released", old)
+            self._note("released", old, **({"leaving": True} if leaving else {}))
             for place in old:
                 self.owned.discard(place)
                 self._fetcher.positions.pop(place, None)
@@ -116,7 +116,7 @@ class GroupMember(ABC):
         self._fetcher.positions.clear()
         self._committed.clear()
 
-    def _note(self, op: str, places: list[Place]) -> None:
+    def _note(self, op: str, places: list[Place], **fields: bool) -> None:
         self._claims += 1
         self.job.note(
             op,
@@ -125,6 +125,7 @@ class GroupMember(ABC):
             member=self.member,
             epoch=self.epoch,
             partitions=[list(place) for place in places],
+            **fields,
         )
 
     # --- work -------------------------------------------------------------------------------

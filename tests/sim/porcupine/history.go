@@ -15,7 +15,9 @@ type Event struct {
 	Op         string            `json:"op"`
 	ID         *int              `json:"id"`
 	Org        string            `json:"org"`
+	Principal  string            `json:"principal"`
 	Topic      string            `json:"topic"`
+	Topics     []string          `json:"topics"`
 	Group      string            `json:"group"`
 	Txn        string            `json:"txn"`
 	Resource   string            `json:"resource"`
@@ -38,6 +40,7 @@ type Call struct {
 // kept has the ops that this program reads; others have fields of the same names and other types.
 var kept = map[string]bool{
 	"create_topic": true, "add_partitions": true, "delete_topic": true, "describe_topic": true,
+	"list_topics":  true,
 	"alter_config": true, "describe_config": true,
 	"offset_commit": true, "offset_delete": true, "offset_fetch": true,
 	"add_offsets": true, "commit": true, "abort": true,

@@ -90,6 +90,7 @@ func newRegisters(calls []*Call, events int) *Registers {
 			r.deleted[call.Org+"/"+call.Topic] = true
 		}
 	}
+	r.addTopics(calls)
 	txns := transactions(calls)
 	for _, call := range calls {
 		r.addTopic(call)
@@ -132,6 +133,35 @@ func (r *Registers) addTopic(call *Call) {
 		r.add(key, none, call, input{action: remove})
 	case call.Op == "describe_topic" && call.ok():
 		r.add(key, none, call, input{action: read, value: id(call.Outcome.TopicID, none)})
+	}
+}
+
+// addTopics: what listings find of the topics that are ever created or deleted.
+func (r *Registers) addTopics(calls []*Call) {
+	known := map[[2]string]bool{}
+	for _, call := range calls {
+		if call.Op == "create_topic" || call.Op == "delete_topic" {
+			known[[2]string{call.Org, call.Topic}] = true
+		}
+	}
+	for _, call := range calls {
+		if call.Op != "list_topics" || !call.ok() || call.Principal != "" {
+			continue
+		}
+		listed := map[string]bool{}
+		for _, topic := range call.Outcome.Topics {
+			listed[topic] = true
+		}
+		for topic := range known {
+			if topic[0] != call.Org {
+				continue
+			}
+			in := input{action: read, value: none}
+			if listed[topic[1]] {
+				in = input{action: exists}
+			}
+			r.add(fmt.Sprintf("topic %s/%s", topic[0], topic[1]), none, call, in)
+		}
 	}
 }
 

@@ -60,6 +60,16 @@ def test_topics_that_nobody_made_so_are_rejected(script: Script, expected: set[s
     assert script.found == expected
 
 
+def test_listings_find_the_topics_that_there_are() -> None:
+    def script(*found: str) -> Script:
+        made = _created().do("create_topic", "unknown", topic="b", partitions=1)
+        made.do("create_topic", topic="c", partitions=1).do("delete_topic", topic="c")
+        return made.do("list_topics", answer={"topics": ["other", *found]})
+
+    assert script("a").found == script("a", "b").found == set()
+    assert script("b").found == script("a", "c").found == {"went back"}
+
+
 def test_configs_are_found_as_they_were_set() -> None:
     def script(found: str | None) -> Script:
         of: dict[str, Any] = {"resource": "topic:a", "name": "segment.bytes"}
