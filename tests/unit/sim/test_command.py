@@ -24,7 +24,8 @@ def test_a_file_is_checked(
     assert _checked(Script().write("x", at=0).final((0, "x")), tmp_path, monkeypatch) == 0
     assert capsys.readouterr().out == ""
     assert _checked(Script().write("x", at=0).final(), tmp_path, monkeypatch) == 1
+    lost = "lost: 'x' was in a-0 at 0; a final read"
     assert capsys.readouterr().out == (
-        "lost: 'x' was in a-0 at 0; a final read (read_uncommitted) finds None there (events 2, 4)\n"
-        "lost: 'x' was in a-0 at 0; a final read (read_committed) finds None there (events 2, 6)\n"
+        f"{lost} (read_uncommitted) finds None there (events 2, 4)\n"
+        f"{lost} (read_committed) finds None there (events 2, 6)\n"
     )
