@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.group_members import GROUPS
-from tests.support.kafkajs import install
+from tests.support.kafkajs import installed
 from tests.support.raw_client import RawClient
 
 
@@ -27,8 +27,6 @@ def group_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 
 @pytest.fixture(scope="session")
-def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kafkajs() -> Path:
     """A folder with the scripts and kafkajs installed."""
-    folder = tmp_path_factory.mktemp("kafkajs")
-    install(folder)
-    return folder
+    return installed()

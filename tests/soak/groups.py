@@ -25,8 +25,7 @@ def soak(seconds: float, seed: int) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         kinds, script = list(MEMBERS), None
         if find("npm") and find("node"):
-            kafkajs.install(Path(scratch))
-            kinds, script = [*kinds, "kafkajs"], Path(scratch) / "worker.js"
+            kinds, script = [*kinds, "kafkajs"], kafkajs.installed() / "worker.js"
         else:
             print("without kafkajs: node and npm are not installed")
         left = seconds

@@ -57,8 +57,23 @@ def kafka_tools() -> list[Path]:
 
 
 def java_command(source: Path, jars: list[Path]) -> list[str]:
-    """What runs a program of one source file."""
-    return java_class(str(source), jars)
+    """What runs a program of one source file: its class is named as the file is."""
+    return java_class(source.stem, [_compiled(source, jars), *jars])
+
+
+def _compiled(source: Path, jars: list[Path]) -> Path:
+    """A folder with the program's classes, compiled once into the virtual environment."""
+    content = source.read_bytes() + b"".join(jar.name.encode() for jar in jars)
+    folder = Path(sys.prefix) / "java" / f"{source.stem}-{hashlib.sha256(content).hexdigest()[:8]}"
+    compiler = Path(program("java")).resolve().with_name("javac")
+    with alone(folder):
+        if not folder.is_dir():
+            part = folder.with_suffix(".part")
+            command = [str(compiler), "-d", str(part), "-cp", ":".join(map(str, jars)), str(source)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            part.rename(folder)
+    return folder
 
 
 def java_class(name: str, jars: list[Path]) -> list[str]:
