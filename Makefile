@@ -1,5 +1,10 @@
-# The commands for users and developers: up, test, test-store, test-bare, check, bench, crash, fuzz,
-# hostile, sim, soak, spark-versions, chaos, flights, clean.
+# The commands for users and developers:
+#   up, flights             run Quafka here; the README's example
+#   test, test-all          each feature once, in minutes; everything
+#   test-bare, test-store   `make test` without optional programs; integration tests on an object store
+#   check                   format, lint, types, layers, and `make test`
+#   crash, fuzz, hostile, sim, soak, chaos, spark-versions    long runs, one subject each
+#   bench, clean
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
@@ -9,33 +14,39 @@ ARGS   ?=
 # the same time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SPREAD  := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What `make test` runs; CONTRIBUTING has the rule.
+SHORT   := -m "not long"
+ALL     := --hypothesis-profile long
 KILLS  ?= 200
 SECONDS ?= 60
 SEEDS  ?= 10000
 MINUTES ?= 30
 
-.PHONY: up test test-store test-bare check bench crash fuzz hostile sim soak spark-versions chaos flights clean
+.PHONY: up test test-all test-store test-bare check bench crash fuzz hostile sim soak spark-versions chaos flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
 
-test: $(VENV)/.installed-dev      ## install what the tests need, and run them
-	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
+test: $(VENV)/.installed-dev      ## install what the tests need, and run those that show each feature once
+	$(BIN)/python -m pytest $(SPREAD) $(SHORT) $(ARGS)
+
+test-all: $(VENV)/.installed-dev  ## every test, with more examples, seeds and mutations
+	$(BIN)/python -m pytest $(SPREAD) $(ALL) $(ARGS)
 
 test-store: $(VENV)/.installed-dev ## the integration tests with the log in an object store
-	$(BIN)/python -m pytest tests/integration $(SPREAD) --on-store $(ARGS)
+	$(BIN)/python -m pytest tests/integration $(SPREAD) $(ALL) --on-store $(ARGS)
 
-test-bare: $(VENV)/.installed-dev ## the same with every optional program (kcat, java, ...) hidden
-	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(SPREAD) --bare $(ARGS)
+test-bare: $(VENV)/.installed-dev ## `make test` with every optional program (kcat, java, ...) hidden
+	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(SPREAD) $(SHORT) --bare $(ARGS)
 
-check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
+check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test`
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops broker/quafka_objects broker/quafka_broker \
 		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(SHORT) $(ARGS)
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -88,6 +99,6 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' \
 		|| { echo "atheris cannot be installed here: it has wheels for Linux x86-64" \
-			"only; \`make test\` runs the million mutations without it" >&2; \
+			"only; \`make test-all\` runs half a million mutations without it" >&2; \
 			exit 1; }
 	@touch $@

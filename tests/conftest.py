@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support import needs
+from tests.support import needs, progress, suites
 from tests.support.browser import Browser
 from tests.support.cluster import Cluster, Process
 from tests.support.forked import Parents
@@ -23,13 +23,17 @@ from tests.support.machine import UNABLE
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# The suite plays the same examples in every run; `make fuzz` plays others (`random`). On a machine
-# with other work, an example is slow now and then, whatever the test.
+# `make test` plays the same examples in every run, `make test-all` more of them (`long`), and `make
+# fuzz` others (`random`). On a machine with other work, an example is slow now and then, whatever
+# the test.
 settings.register_profile(
     "random", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False
 )
-settings.register_profile("quafka", settings.get_profile("random"), derandomize=True, database=None)
-settings.load_profile("quafka")
+settings.register_profile("long", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile(
+    suites.SHORT, settings.get_profile("long"), max_examples=100 // suites.FEWER
+)
+settings.load_profile(suites.SHORT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,34 +63,55 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note which optional tools the selected tests need; a worker passes it on to `_SkipWatch`."""
+    tools = {tool for item in session.items for tool in needs.tools(item)}
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tools"] = sorted(tools)
+    watch = session.config.pluginmanager.get_plugin("skip-watch")
+    if isinstance(watch, _SkipWatch):
+        watch.needed |= tools
+
+
 class _SkipWatch:
     """Fails the run on a skip that is not expected, and names it.
 
     What cannot be installed is no such skip: a right to mount, say. It is shown all the same.
 
     Args:
-        missing: tools that are not there: for each of them at least one test must be skipped.
+        missing: tools that are not there: for each of them at least one test must be skipped;
+            under `-m`, for each that a selected test needs.
         not_packaged: others that are not there. Tests may be skipped for want of these tools and
             of nothing else.
     """
 
     def __init__(self, missing: set[str], not_packaged: set[str]) -> None:
+        self.needed: set[str] = set()
         self._missing = missing | not_packaged
-        self._unused = set(missing)
+        self._hidden = missing
+        self._named: set[str] = set()
         self._problems: list[str] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Under xdist only workers know the tests."""
+        self.needed |= set(getattr(node, "workeroutput", {}).get("tools", []))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         reason = str(report.longrepr)
         if not report.skipped or UNABLE in reason or hasattr(report, "wasxfail"):
             return
         named = needs.named_in(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
-        self._unused -= named
+        self._named |= named
         if not named or not named <= self._missing:
             self._problems.append(f"skipped, but not expected to be: {report.nodeid}: {reason}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._problems += [f"no test was skipped for want of {tool}" for tool in self._unused]
+        expected = self._hidden & self.needed if session.config.option.markexpr else self._hidden
+        unused = sorted(expected - self._named)
+        self._problems += [f"no test was skipped for want of {tool}" for tool in unused]
         if self._problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -99,6 +124,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*tools, fetch): optional programs, and what is downloaded for the test"
     )
+    config.addinivalue_line("markers", "long: not part of `make test`; CONTRIBUTING has the rule")
     config.addinivalue_line("markers", "local_log: it needs the log in a local folder")
     config.addinivalue_line("markers", "more_stores: run with --on-store only")
     Cluster.in_store = bool(config.getoption("--on-store"))
@@ -109,8 +135,13 @@ def pytest_configure(config: pytest.Config) -> None:
     on_worker = hasattr(config, "workerinput")
     if not on_worker and (bare or config.getoption("--forbid-skips")):
         not_packaged = {tool for tool in needs.GO_TOOLS if needs.find(tool) is None}
-        config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set(), not_packaged))
+        watch = _SkipWatch(set(needs.TOOLS) if bare else set(), not_packaged)
+        config.pluginmanager.register(watch, "skip-watch")
     Process.parents = Parents()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    progress.register(session.config)
 
 
 def pytest_unconfigure() -> None:

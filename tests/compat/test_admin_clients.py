@@ -167,6 +167,7 @@ def test_kafka_python(python: KafkaAdminClient, shared_cluster: Cluster, topic: 
 # --- kaskade --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_package("kaskade==5.1.0")
 def test_kaskade(shared_cluster: Cluster) -> None:
     """A terminal UI: topics, records, groups and their lag, configs; and what it changes."""
@@ -197,6 +198,7 @@ def test_kaskade(shared_cluster: Cluster) -> None:
 # --- kafkajs --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_kafkajs(shared_cluster: Cluster, kafkajs: Path) -> None:
     question = {"bootstrap": shared_cluster.bootstrap, "topic": "of-kafkajs"}
     done = subprocess.run(

@@ -15,7 +15,7 @@ from tests.support.java_tools import Outcome, Run, run_tools, tool
 from tests.support.kafka_calls import create_topic, produce
 from tests.support.raw_client import RawClient
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
 REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "downgrade"}

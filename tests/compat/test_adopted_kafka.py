@@ -42,7 +42,7 @@ from tests.support.kafka_folders import (
 )
 from tests.support.raw_client import RawClient
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 confluent: Any = untyped_confluent
 kafka_admin: Any = untyped_admin
 LIVE = "live"

@@ -44,7 +44,7 @@ from tests.support.raw_client import RawClient
 from tests.support.sasl_users import alter_users, log_in_plain, upsertion
 from tests.support.secured_kafka import secured_kafka
 
-pytestmark = [JAVA_TOOLS]
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 
 E = ErrorCode
 DENIALS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,6 +15,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.group_members import SECONDS, fill, member, owned, produce, read, until
+
+pytestmark = pytest.mark.long
 
 
 def described(quafka: Command, group: str) -> dict[str, Any]:

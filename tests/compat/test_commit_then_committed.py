@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Cluster
@@ -9,6 +10,8 @@ from tests.support.consumers import DEFAULTS, Java
 from tests.support.java import JAVA_CLIENTS
 from tests.support.kafka_calls import create_topic, produce
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 _TIMES = 40
 

@@ -50,6 +50,7 @@ def sparse(bootstrap: str) -> list[tuple[int, bytes]]:
     return [(row.offset, row.value or b"") for row in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONSUMER_NAMES)
 def test_consumers_read_over_gaps(
     bootstrap: str, sparse: list[tuple[int, bytes]], name: str
@@ -70,6 +71,7 @@ def test_consumers_read_over_gaps(
         consumer.close()
 
 
+@pytest.mark.long
 def test_kcat_reads_over_gaps(bootstrap: str, sparse: list[tuple[int, bytes]], kcat: str) -> None:
     command = [kcat, "-C", "-b", bootstrap, "-t", "sparse", "-o", "1", "-e", "-f", "%o %s\\n"]
     done = subprocess.run(command, check=True, capture_output=True, timeout=30)
@@ -96,6 +98,7 @@ def test_a_record_without_a_key_fails_its_batch_by_name(bootstrap: str) -> None:
     }
 
 
+@pytest.mark.long
 def test_no_key_goes_backwards_while_passes_run(bootstrap: str) -> None:
     create(bootstrap, "counters")
     stop = threading.Event()
@@ -135,6 +138,7 @@ def test_no_key_goes_backwards_while_passes_run(bootstrap: str) -> None:
     assert last == {b"%d" % key: written - 1 for key in range(20)}
 
 
+@pytest.mark.long
 @JAVA_TOOLS
 def test_apache_kafka_leaves_the_same_records(bootstrap: str, tmp_path: Path) -> None:
     with apache_kafka(tmp_path, log_cleaner_min_cleanable_ratio="0.0001") as kafka:
@@ -152,6 +156,7 @@ def test_apache_kafka_leaves_the_same_records(bootstrap: str, tmp_path: Path) ->
             assert ours[-1].key == LAST
 
 
+@pytest.mark.long
 def test_snapshots_of_compacted_topics_are_read(tmp_path: Path) -> None:
     with Cluster(tmp_path, broker_args=EAGER) as cluster:
         create(cluster.bootstrap, "table")

@@ -17,6 +17,8 @@ from tests.support.java import JAVA_TOOLS
 from tests.support.kafka_calls import fetch, values
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def eager(tmp_path: Path) -> Iterator[Cluster]:

@@ -16,6 +16,8 @@ from tests.support.go import go_copier
 from tests.support.group_members import GROUPS
 from tests.support.java import JAVA_TOOLS
 
+pytestmark = pytest.mark.long
+
 
 def _copied(folder: Path, kinds: list[str], turns: int) -> None:
     with Cluster(folder, broker_args=GROUPS) as cluster:

@@ -14,6 +14,8 @@ from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.flights import COUNT, Flight, flights
 
+pytestmark = pytest.mark.long
+
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 SOME = 50_000
 """Flights of each codec but the last, which gets all."""

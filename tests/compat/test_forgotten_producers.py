@@ -15,6 +15,8 @@ from kafka.errors import UnknownProducerIdError
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 
+pytestmark = pytest.mark.long
+
 SILENCE = 0.6
 COUNT = 4
 

@@ -36,6 +36,8 @@ from tests.support.cluster import Cluster
 from tests.support.group_members import PARTITIONS, fill, member, owned, until
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 NOT_REQUESTED = -2_147_483_648
 
 

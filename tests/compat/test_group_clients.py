@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -24,6 +25,8 @@ from tests.support.group_members import (
 )
 from tests.support.java import JAVA_TOOLS
 from tests.support.java_tools import run_tools, tool
+
+pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 

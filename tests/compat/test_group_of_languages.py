@@ -17,6 +17,8 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.worker import SESSION_MS
 
+pytestmark = pytest.mark.long
+
 KINDS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java")
 
 

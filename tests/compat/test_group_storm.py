@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster import Cluster
 from tests.support.group_members import GROUPS
 from tests.support.storm import blow
+
+pytestmark = pytest.mark.long
 
 
 def test_a_storm(tmp_path: Path) -> None:

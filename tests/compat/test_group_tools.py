@@ -16,7 +16,7 @@ from tests.support.cluster import Cluster
 from tests.support.group_members import PARTITIONS, fill, member, owned, read, until
 from tests.support.java import JAVA_TOOLS, java_class, kafka_tools, run_java
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 FOLDER = Path(__file__).with_name("java")
 TOPIC, COUNT = "of-group-tools", 40
 EACH = COUNT // PARTITIONS

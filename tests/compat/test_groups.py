@@ -35,6 +35,7 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
 
+@pytest.mark.long
 def test_a_member_commits_and_the_next_one_resumes(group_cluster: Cluster) -> None:
     values = fill(group_cluster, "resume")
     first = member(group_cluster, "resume", "resume")
@@ -58,6 +59,7 @@ def test_two_members_share_and_take_over(group_cluster: Cluster) -> None:
     a.close()
 
 
+@pytest.mark.long
 def test_cooperative_members_keep_what_they_have(group_cluster: Cluster) -> None:
     fill(group_cluster, "sticky")
     cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -70,6 +72,7 @@ def test_cooperative_members_keep_what_they_have(group_cluster: Cluster) -> None
         consumer.close()
 
 
+@pytest.mark.long
 def test_a_static_member_comes_back_without_a_rebalance(group_cluster: Cluster) -> None:
     fill(group_cluster, "static")
     revoked: list[int] = []
@@ -99,6 +102,7 @@ def test_metadata_comes_back(group_cluster: Cluster) -> None:
     consumer.close()
 
 
+@pytest.mark.long
 async def test_aiokafka_in_one_group_with_confluent_kafka(group_cluster: Cluster) -> None:
     values = fill(group_cluster, "mixed")
     librdkafka = member(group_cluster, "mixed", "mixed")
@@ -130,6 +134,7 @@ async def test_aiokafka_in_one_group_with_confluent_kafka(group_cluster: Cluster
     assert set(found) == set(values)
 
 
+@pytest.mark.long
 def test_kcat_is_killed_and_another_takes_over(
     group_cluster: Cluster, kcat: str, tmp_path: Path
 ) -> None:

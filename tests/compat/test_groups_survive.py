@@ -23,6 +23,8 @@ from tests.support.group_members import (
     until,
 )
 
+pytestmark = pytest.mark.long
+
 OFTEN = {"auto.commit.interval.ms": 100}
 _CHUNK = 200
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster import Cluster
 from tests.support.jaeger import jaeger, jaeger_binary
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.machine import unable
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 _READ_SPANS = 11
 

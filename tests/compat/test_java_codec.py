@@ -15,6 +15,8 @@ from tests.property.proto.messages import CASES as ALL_CASES
 from tests.property.proto.messages import OURS, random_message
 from tests.support.java import jar, run_java
 
+pytestmark = pytest.mark.long
+
 SOURCE = Path(__file__).with_name("java") / "Codec.java"
 ROUNDS = 10
 CASES = [(message, version) for message, version in ALL_CASES if message.api_key not in OURS]

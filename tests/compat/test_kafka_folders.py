@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka as untyped_confluent
+import pytest
 
 from quafka_broker.imports.importer import import_topics
 from quafka_broker.kafka_logs.batch_file import open_batches
@@ -18,6 +19,8 @@ from tests.support.java import JAVA_TOOLS
 from tests.support.java_tools import run_tools, tool
 from tests.support.kafka_folder_checks import check_folders, records
 from tests.support.kafka_folders import ROLLED, SETTINGS, TRANSACTIONS, make
+
+pytestmark = pytest.mark.long
 
 confluent: Any = untyped_confluent
 

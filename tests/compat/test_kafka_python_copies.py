@@ -24,6 +24,8 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.transactions import read
 
+pytestmark = pytest.mark.long
+
 _SECONDS = 20.0
 
 

@@ -19,6 +19,8 @@ from tests.support.cluster import Cluster
 from tests.support.group_members import GROUPS, PARTITIONS, fill, member, owned, until
 from tests.support.python_packages import installed, needs_package
 
+pytestmark = pytest.mark.long
+
 TOPIC, COUNT, READ = "looked-at", 40, 7
 LAG = COUNT - PARTITIONS * READ
 KASKADE = "kaskade==5.1.0"

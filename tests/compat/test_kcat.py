@@ -10,6 +10,7 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
+from tests.support.suites import more
 
 
 def run(kcat: str, cluster: Cluster, *arguments: str, text: str = "") -> str:
@@ -21,7 +22,7 @@ def run(kcat: str, cluster: Cluster, *arguments: str, text: str = "") -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["none", "zstd", *more(["gzip", "snappy", "lz4"])])
 def test_round_trip(shared_cluster: Cluster, kcat: str, codec: str) -> None:
     topic = f"kcat-{codec}"
     with RawClient(shared_cluster.address) as client:

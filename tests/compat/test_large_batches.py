@@ -16,6 +16,8 @@ from tests.support.consumers import CONSUMER_NAMES, CONSUMERS, FETCH_BYTES, Arri
 from tests.support.kafka_calls import metadata
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 COUNT = 40
 HUGE = 100_000_000
 SECONDS = 60.0

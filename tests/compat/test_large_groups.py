@@ -22,6 +22,8 @@ from tests.support.kafka_calls import create_topic
 from tests.support.prometheus import get
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 MANY = 20_000
 TOPICS, MEMBERS = 200, 10
 PATIENT = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 1_000}

@@ -17,6 +17,8 @@ from tests.support.java_tools import Outcome, Run, run_tools, tool
 from tests.support.prometheus import Scrape
 from tests.support.sasl_users import alter_users, upsertion
 
+pytestmark = pytest.mark.long
+
 CONFIGS = "kafka.admin.ConfigCommand"
 PASSWORD = "secret"
 MECHANISMS = {

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from quafka_proto.schema.fetch import FetchResponse
 from tests.support.cluster import Cluster
 from tests.support.group_members import PARTITIONS, fill
 from tests.support.kafka_calls import VERSION, fetch_request, values
 from tests.support.raw_group import REBALANCE, RawMember, members
+
+pytestmark = pytest.mark.long
 
 MEMBERS, GROUPS = 1_000, 200
 RECORDS = 40

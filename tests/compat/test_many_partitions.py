@@ -16,6 +16,8 @@ from tests.support.consumers import CONSUMER_NAMES, CONSUMERS, Arrived, Consumer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = range(60)
 PER_BATCH = 5
 SECONDS = 60.0

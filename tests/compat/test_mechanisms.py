@@ -24,6 +24,8 @@ from tests.support.java import JAVA_TOOLS, java_command, kafka_tools
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORDS = ("PLAIN", *SCRAMS)

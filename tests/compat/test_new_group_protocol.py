@@ -81,6 +81,7 @@ def test_librdkafka_reads_commits_and_goes_on(new_group_cluster: Cluster) -> Non
     assert described(cluster, "resume") == ("CONSUMER", "EMPTY", 0)
 
 
+@pytest.mark.long
 def test_members_share_and_take_over(new_group_cluster: Cluster) -> None:
     cluster = new_group_cluster
     fill(cluster, "shared")
@@ -94,6 +95,7 @@ def test_members_share_and_take_over(new_group_cluster: Cluster) -> None:
     a.close()
 
 
+@pytest.mark.long
 def test_a_topic_that_grows_and_one_that_comes(new_group_cluster: Cluster) -> None:
     cluster = new_group_cluster
     fill(cluster, "grows")
@@ -107,6 +109,7 @@ def test_a_topic_that_grows_and_one_that_comes(new_group_cluster: Cluster) -> No
     a.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_group_moves_between_the_protocols_online(
     new_group_cluster: Cluster, strategy: str
@@ -135,6 +138,7 @@ def test_a_group_moves_between_the_protocols_online(
     again.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kill", ["broker", "gateway"])
 def test_members_keep_their_epochs_through_a_kill(new_group_cluster: Cluster, kill: str) -> None:
     cluster, group = new_group_cluster, f"kill-{kill}"
@@ -170,6 +174,7 @@ def test_members_keep_their_epochs_through_a_kill(new_group_cluster: Cluster, ki
     b.close()
 
 
+@pytest.mark.long
 @JAVA_CLIENTS
 def test_java_shares_with_librdkafka_and_follows_a_pattern(new_group_cluster: Cluster) -> None:
     cluster = new_group_cluster
@@ -193,6 +198,7 @@ def test_java_shares_with_librdkafka_and_follows_a_pattern(new_group_cluster: Cl
         other.close()
 
 
+@pytest.mark.long
 @JAVA_CLIENTS
 def test_no_partition_has_two_owners_and_who_keeps_one_delays_that_one_alone(
     new_group_cluster: Cluster,
@@ -243,6 +249,7 @@ def _events(told: dict[str, list[str]]) -> Iterator[tuple[tuple[int, bool], str,
             yield (int(when), what == "assigned"), name, what, places
 
 
+@pytest.mark.long
 def test_a_static_member_keeps_its_partitions(new_group_cluster: Cluster) -> None:
     """Also the next one with its name, of either protocol; two at a time cannot be."""
     cluster, group = new_group_cluster, "static"

@@ -16,6 +16,8 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_calls import metadata, produce_batch
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 TOPIC = "by-time"
 BATCHES = [[1_000, 1_010, 1_020], [5_000, 1_030], [1_040, 1_050], [6_000]]
 EXPECTED = {0: 0, 1_005: 1, 1_020: 2, 1_021: 3, 5_000: 3, 5_001: 7, 6_001: None}

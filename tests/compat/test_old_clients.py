@@ -28,6 +28,8 @@ from tests.support.round_trip import (
     run_program,
 )
 
+pytestmark = pytest.mark.long
+
 CODECS = ["none", "gzip", "snappy", "lz4"]
 PROGRAM = Path(__file__).parent / "python" / "kafka_python.py"
 

@@ -12,7 +12,7 @@ from tests.sim.porcupine.check import check
 from tests.support.go import go_porcupine
 from tests.unit.sim.script import Script
 
-pytestmark = pytest.mark.needs("go", fetch=go_porcupine)
+pytestmark = [pytest.mark.long, pytest.mark.needs("go", fetch=go_porcupine)]
 
 
 def _created(**fields: Any) -> Script:

@@ -29,6 +29,8 @@ from tests.support.consumers import (
 from tests.support.kafka_calls import create_topic, produce_batch
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 SECONDS = 30.0
 START, END = 4, 10
 """The log's start, and its end."""

@@ -17,6 +17,8 @@ from tests.support.kafka_calls import create_topic
 from tests.support.quota_calls import alter, clear, describe
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 CONFIGS = "kafka.admin.ConfigCommand"
 RATE = 100_000
 BYTES = 400_000

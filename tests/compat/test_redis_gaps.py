@@ -19,7 +19,7 @@ from tests.support.java_tools import run_tools, tool
 from tests.support.prometheus import Scrape
 from tests.support.redis_server import RedisServer
 
-pytestmark = pytest.mark.needs("redis-server")
+pytestmark = [pytest.mark.long, pytest.mark.needs("redis-server")]
 
 IDS = (
     "5-0", "5-1", "6-1023", "1700000000000-0", "1700003600000-7", "1710000000000-3",

@@ -11,7 +11,7 @@ from tests.support.command import Command
 from tests.support.java import JAVA_TOOLS
 from tests.support.secured_kafka import ADMIN, PASSWORD, SecuredKafka, secured_kafka
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 
 
 @pytest.fixture(scope="module")

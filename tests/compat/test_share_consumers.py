@@ -24,6 +24,8 @@ from tests.support.java_member import Java, java_member
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 FAST = ("--group-share-heartbeat-interval-ms", "300", "--group-share-session-timeout-ms", "6000")
 DELIVERIES = 5
 """The limit of a record's deliveries, by default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -10,7 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.java import JAVA_TOOLS
 from tests.support.java_tools import Outcome, Run, run_tools, tool
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 _TOPIC, _GROUP = "shared-by-tools", "share-tools"
 
 

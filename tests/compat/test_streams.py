@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from tests.crash import kills
 from tests.support.cluster import Cluster
@@ -13,6 +15,8 @@ from tests.support.group_members import GROUPS
 from tests.support.java import JAVA_STREAMS
 from tests.support.raw_client import RawClient
 from tests.support.word_count import WordCount, count_words
+
+pytestmark = pytest.mark.long
 
 
 @JAVA_STREAMS

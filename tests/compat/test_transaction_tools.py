@@ -14,7 +14,7 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.transactions import read
 
-pytestmark = JAVA_TOOLS
+pytestmark = [pytest.mark.long, JAVA_TOOLS]
 TOPIC = "of-transaction-tools"
 ABORTED, FENCED = "tools.aborted", "tools-fenced"
 _SECONDS = 20.0

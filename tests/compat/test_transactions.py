@@ -88,6 +88,7 @@ def test_librdkafka(group_cluster: Cluster) -> None:
     check(group_cluster, topic, group)
 
 
+@pytest.mark.long
 async def test_aiokafka(group_cluster: Cluster) -> None:
     topic, group = made(group_cluster, "aiokafka"), "of-aiokafka"
     producers = [
@@ -115,6 +116,7 @@ async def test_aiokafka(group_cluster: Cluster) -> None:
     check(group_cluster, topic, group)
 
 
+@pytest.mark.long
 def test_kafka_python(group_cluster: Cluster) -> None:
     topic, group = made(group_cluster, "kafka-python"), "of-kafka-python"
     settings = {"bootstrap_servers": group_cluster.bootstrap, "transactional_id": group}
@@ -146,6 +148,7 @@ def java_39() -> list[Path]:
     return [jar("org.apache.kafka", "kafka-clients", "3.9.1"), *kafka_clients()[1:]]
 
 
+@pytest.mark.long
 @JAVA_CLIENTS
 @pytest.mark.parametrize("version", [1, 2])
 def test_java(group_cluster: Cluster, version: int) -> None:
@@ -168,6 +171,7 @@ def test_java(group_cluster: Cluster, version: int) -> None:
     assert (epoch(group_cluster, topic) > 0) == (version == 2), "each end is another epoch"
 
 
+@pytest.mark.long
 @pytest.mark.needs("go", fetch=go_program)
 def test_franz_go(group_cluster: Cluster) -> None:
     topic, group = made(group_cluster, "franz-go-transactions"), "of-franz-go"

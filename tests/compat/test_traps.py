@@ -126,6 +126,7 @@ def test_trap_03_produce_is_advertised_from_0(client: RawClient, version: int) -
     assert offered[0] == (0, 13)  # KAFKA-18659
 
 
+@pytest.mark.long
 def test_trap_04_topics_have_stable_ids(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         topic_id = metadata(client, "t").topics[0].topic_id
@@ -306,6 +307,7 @@ def test_trap_11_described_configs_have_sources(version: int) -> None:
     assert (found.config_source, found.synonyms[0].source) == (TOPIC_CONFIG, TOPIC_CONFIG)
 
 
+@pytest.mark.long
 def test_trap_11_auto_created_topics_have_the_configured_partitions(tmp_path: Path) -> None:
     running = Cluster(tmp_path, broker_args=("--num-partitions", "4"))
     with running as cluster, RawClient(cluster.address) as client:

@@ -49,7 +49,7 @@ from tests.support.kafka_calls import metadata
 from tests.support.kafka_calls import values as values_of
 from tests.support.raw_client import RawClient
 
-pytestmark = JAVA_CLIENTS
+pytestmark = [pytest.mark.long, JAVA_CLIENTS]
 
 TOPIC = "cut"
 SURVIVES, READ, END = 4, 10, 16

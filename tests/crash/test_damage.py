@@ -9,6 +9,8 @@ import pytest
 
 from tests.crash.damage import World, build, cases, kind_of, thinned
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:

@@ -9,10 +9,10 @@ import pytest
 from tests.crash.explorer import Recipe, explore
 from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Inode, RecordedDisk, moments
+from tests.support.suites import more
 
 RECIPES = [
-    Recipe(4, turns=16, fates=1),
-    Recipe(10, full=0.1),
+    *more([Recipe(4, turns=16, fates=1), Recipe(10, full=0.1)]),
     Recipe(20, turns=14, fates=1, full=0.03, sync=0.03),
 ]
 
@@ -36,6 +36,7 @@ class ForgetsNames(RecordedDisk):
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("disk", [ForgetsSyncs, ForgetsNames])
 async def test_a_disk_that_lies_is_found_out(disk: type[RecordedDisk]) -> None:
     """The disk and the checks of the tests above find known faults."""

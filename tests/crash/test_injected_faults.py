@@ -19,6 +19,8 @@ from tests.support.kafka_calls import VERSION, fetch, metadata, produce, produce
 from tests.support.mounts import mountable, tmpfs
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def faults(tmp_path: Path) -> Faults:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.crash import kills
 from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.long
 
 
 def test_nothing_acknowledged_is_lost_duplicated_or_out_of_order(cluster: Cluster) -> None:

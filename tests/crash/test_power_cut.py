@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from tests.support.no_threads import no_threads
+from tests.support.suites import examples, more
 from tests.unit.broker.memory_disk import MemoryDisk, Snapshot, Survives
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
 
@@ -87,8 +88,8 @@ def least_acked(acked: Acked, operations: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("survivors", SURVIVORS)
-@pytest.mark.parametrize("size_survives", [True, False])
-@pytest.mark.parametrize("checkpoint_bytes", [700, 1 << 30])
+@pytest.mark.parametrize("size_survives", [*more([True]), False])
+@pytest.mark.parametrize("checkpoint_bytes", [700, *more([1 << 30])])
 async def test_at_every_moment(survivors: str, size_survives: bool, checkpoint_bytes: int) -> None:
     disk = MemoryDisk(record=True)
     sent, acked = await workload(disk, FsyncPolicy(), checkpoint_bytes)
@@ -99,7 +100,7 @@ async def test_at_every_moment(survivors: str, size_survives: bool, checkpoint_b
         await check(left, sent, least_acked(acked, operations))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_at_any_moment_with_any_sectors(data: st.DataObject) -> None:
     async def run() -> None:
@@ -116,6 +117,7 @@ def test_at_any_moment_with_any_sectors(data: st.DataObject) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoint_bytes", [700, 1 << 30])
 async def test_with_lax_syncing_a_prefix_is_left(checkpoint_bytes: int) -> None:
     disk = MemoryDisk(record=True)

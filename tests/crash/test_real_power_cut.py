@@ -10,6 +10,8 @@ from tests.crash import kills
 from tests.support.cluster import Cluster
 from tests.support.mounts import FILE_SYSTEMS, LoopFilesystem, mountable
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("kind", FILE_SYSTEMS.values())
 def test_nothing_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:

@@ -30,6 +30,7 @@ from quafka_proto.snapshot_format import manifest_path
 from tests.crash.recorded_folders import FATES, Moment, Names, Operation, Recorder, Sync, SyncNames
 from tests.support.mounts import LoopFilesystem, mountable
 from tests.support.snapshot_reader import in_folder, manifests, values
+from tests.support.suites import more
 from tests.unit.broker.snapshot_tools import CopyingDestination, put, snapshot, state_in
 
 ORG = 1
@@ -124,7 +125,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", ["the first", *more([name for name in COMMANDS if name != "the first"])]
+)
 async def test_no_half_snapshot_is_visible(tmp_path: Path, command: str) -> None:
     assert await explore(await COMMANDS[command](tmp_path), tmp_path) > 20
 
@@ -218,6 +221,7 @@ async def test_no_half_export_is_taken_for_whole(tmp_path: Path) -> None:
                 assert sorted(found) == sorted(numbered(range(40)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "linked"),
     [
@@ -303,6 +307,7 @@ def _named(operation: Operation) -> str:
             return "sync of names"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Sync, SyncNames])
 async def test_a_disk_that_lies_is_found_out(tmp_path: Path, kind: type[Operation]) -> None:
     """The power cuts and the checks of the tests above find known faults."""

@@ -26,6 +26,8 @@ from tests.crash.store_explorer import CACHE_BYTES, SEGMENT_BYTES, Explorer, Rec
 from tests.support.store_folder import SHARD, CommittingFolder, RecordedStore
 from tests.unit.broker.tools import EVERYTHING, ORG, context, running_state
 
+pytestmark = pytest.mark.long
+
 REFUSALS = (DamagedLogError, Malformed, OSError, StorageError)
 
 

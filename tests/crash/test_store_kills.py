@@ -8,10 +8,10 @@ import pytest
 
 from tests.crash.store_explorer import Explorer, Recipe
 from tests.support.store_folder import RecordedStore
+from tests.support.suites import more
 
 RECIPES = [
-    Recipe(1),
-    Recipe(2, turns=16, skip=3),
+    *more([Recipe(1), Recipe(2, turns=16, skip=3)]),
     Recipe(3, trouble=0.2, skip=2),
 ]
 
@@ -29,6 +29,7 @@ class ForgetsFiles(RecordedStore):
         return {path: data for path, data in left.items() if ".log-" not in path}
 
 
+@pytest.mark.long
 async def test_a_store_that_lies_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.crash import transactions
+
+pytestmark = pytest.mark.long
 
 
 def test_transactions_are_whole_whatever_happens(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def main() -> int:
     if importlib.util.find_spec("atheris") is None:
         print(
             "atheris is not installed: `make fuzz` needs the extra `fuzz`, for which there are\n"
-            "wheels on Linux x86-64 only; `make test` runs the million mutations without it.",
+            "wheels on Linux x86-64 only; `make test-all` runs half a million mutations without\n"
+            "it.",
             file=sys.stderr,
         )
         return 2

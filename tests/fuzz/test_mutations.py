@@ -1,6 +1,7 @@
 """Half a million damaged frames and batches: each is accepted or refused, soon, in little memory.
 
-The mutations are the same in every run; `SEED` makes others. `make fuzz` looks further.
+The mutations are the same in every run; `SEED` makes others. `make test` plays a quarter of them,
+`make fuzz` looks further.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from tests.fuzz.corpus import seeds
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.targets import LIMIT, TARGETS
+from tests.support.suites import share
 
 SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
 RUNS = {
@@ -76,7 +78,8 @@ def test_mutations(target: str) -> None:
     clock = time.perf_counter
     before = resident()
     accepted = 0
-    for _ in range(RUNS[target]):
+    runs = share(RUNS[target])
+    for _ in range(runs):
         data = mutated()
         started = clock()
         try:
@@ -86,7 +89,7 @@ def test_mutations(target: str) -> None:
         if clock() - started > allowed(data):
             assert_quick(run, data)
     assert resident() - before < 32 << 20
-    assert 0 < accepted < RUNS[target]
+    assert 0 < accepted < runs
 
 
 @pytest.mark.parametrize("target", TARGETS)

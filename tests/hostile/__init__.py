@@ -2,7 +2,7 @@
 
 An attack is one function in a file of this folder (`attacks_*.py`; all are imported):
 
-    @attack("a hundred topics are deleted at a time", part_of_make_test=True)
+    @attack("a hundred topics are deleted at a time", part_of_tests=True)
     def delete_many(arena: Arena) -> None:
         with arena.connect() as client:
             ...
@@ -21,6 +21,6 @@ have sent is sent again by connections that do not log in (`before_login.py`).
 
 `make hostile` runs all of them and prints tables, `make hostile ARGS="--only NAME"` some,
 `ARGS="--mode open"` or `"--mode login"` one half, and `ARGS="--code DIR"` against the code of
-another checkout. `make test` runs those that are marked `part_of_make_test` (`test_catalogue.py`).
+another checkout. `make test-all` runs those that are marked `part_of_tests` (`test_catalogue.py`).
 With `HOSTILE_STACKS=FILE` in the environment, the stacks of long turns are in files of that name.
 """

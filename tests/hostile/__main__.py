@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--only", action="append", help="attacks whose name contains this")
     parser.add_argument("--item", action="append", help="attacks of this item")
-    parser.add_argument("--part", action="store_true", help="those that `make test` runs")
+    parser.add_argument("--part", action="store_true", help="those that `make test-all` runs")
     parser.add_argument("--code", type=Path, help="attack the programs of this checkout")
     parser.add_argument(
         "--mode", choices=("open", "login", "all"), default="all",
@@ -38,7 +38,7 @@ def main() -> int:
         for one in load()
         if (not options.only or any(part in one.name for part in options.only))
         and (not options.item or one.item in options.item)
-        and (not options.part or one.part_of_make_test)
+        and (not options.part or one.part_of_tests)
     ]
     if options.list:
         print("\n".join(f"{one.item or '-':4} {one.name}" for one in attacks))

@@ -37,7 +37,7 @@ def comes_to_tls(arena: Arena) -> None:
         time.sleep(0.05)
 
 
-@attack("garbage comes to the port for bulk answers", part_of_make_test=True,
+@attack("garbage comes to the port for bulk answers", part_of_tests=True,
         of_clients=False, broker=_TLS, gateway=_TLS)  # fmt: skip
 def garbage(arena: Arena) -> None:
     """Also garbage that begins well, and TLS without an offer."""
@@ -50,7 +50,7 @@ def garbage(arena: Arena) -> None:
     comes_to_tls(arena)
 
 
-@attack("connections to the port for bulk answers send one byte a second", part_of_make_test=True,
+@attack("connections to the port for bulk answers send one byte a second", part_of_tests=True,
         of_clients=False, broker=_TLS, gateway=_TLS)  # fmt: skip
 def slow(arena: Arena) -> None:
     """They are closed at the deadline, and others get in meanwhile."""
@@ -81,7 +81,7 @@ async def _slow(arena: Arena) -> None:
 
 
 @attack("the port for bulk answers is full of idle connections; then the gateway connects",
-        of_clients=False, part_of_make_test=True, broker=_TLS, gateway=_TLS)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_TLS, gateway=_TLS)  # fmt: skip
 def full(arena: Arena) -> None:
     """It gets its TLS connection all the same."""
     with ExitStack() as stack:

@@ -38,14 +38,14 @@ async def _send(arena: Arena, *requests: tuple[ConsumerGroupHeartbeatRequest, Er
     connection.close()
 
 
-@attack("members subscribe to forty thousand topics each", "24", part_of_make_test=True)
+@attack("members subscribe to forty thousand topics each", "24", part_of_tests=True)
 def many_topics(arena: Arena) -> None:
     names = [f"topic-{number}" for number in range(_TOPICS)]
     join = _join(1, subscribed_topic_names=names)
     run(_send(arena, *[(join, ErrorCode.INVALID_REQUEST)] * 5))
 
 
-@attack("patterns that take other engines for ever", "24", part_of_make_test=True)
+@attack("patterns that take other engines for ever", "24", part_of_tests=True)
 def patterns(arena: Arena) -> None:
     wrong = ErrorCode.INVALID_REGULAR_EXPRESSION
     sent = [
@@ -58,7 +58,7 @@ def patterns(arena: Arena) -> None:
     run(_send(arena, *sent))
 
 
-@attack("a member reports sixty thousand partitions", "24", part_of_make_test=True)
+@attack("a member reports sixty thousand partitions", "24", part_of_tests=True)
 def many_partitions(arena: Arena) -> None:
     own = [TopicPartitions(topic_id=bytes(15) + b"x", partitions=list(range(_PARTITIONS)))]
     stay = _join(3, member_epoch=2, topic_partitions=own, subscribed_topic_names=None)
@@ -66,7 +66,7 @@ def many_partitions(arena: Arena) -> None:
     run(_send(arena, joins, *[(stay, ErrorCode.NONE)] * 5))
 
 
-@attack("two hundred members join and leave one group, three times", "24", part_of_make_test=False)
+@attack("two hundred members join and leave one group, three times", "24", part_of_tests=False)
 def storm(arena: Arena) -> None:
     async def member(number: int) -> None:
         join = _join(4, member_id=f"m-{number}")
@@ -85,7 +85,7 @@ _MATCHED = 2_000
 @attack(
     "two hundred members join one group with long patterns and thousands of names, and leave",
     "24",
-    part_of_make_test=False,
+    part_of_tests=False,
 )
 def subscriptions(arena: Arena) -> None:
     """Each pattern and each list of names is another one, and matches most topics."""

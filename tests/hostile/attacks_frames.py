@@ -12,7 +12,7 @@ from tests.hostile.arena import Arena, frame
 from tests.hostile.catalogue import attack
 
 
-@attack("a hundred connections announce 100 MiB each and send nothing", part_of_make_test=True)
+@attack("a hundred connections announce 100 MiB each and send nothing", part_of_tests=True)
 def announced(arena: Arena) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(100):
@@ -21,7 +21,7 @@ def announced(arena: Arena) -> None:
         _answers(arena)
 
 
-@attack("six connections hold unfinished frames of 99 MB", "9", part_of_make_test=True)
+@attack("six connections hold unfinished frames of 99 MB", "9", part_of_tests=True)
 def unfinished(arena: Arena) -> None:
     """Together above `queued.max.request.bytes`; then everybody's large requests are refused."""
     size = 99_000_000
@@ -45,7 +45,7 @@ def _produce_large(arena: Arena, topic: str) -> None:
         produce(client, topic, bytes(500_000))
 
 
-@attack("two thousand connections come and go", part_of_make_test=True)
+@attack("two thousand connections come and go", part_of_tests=True)
 def churn(arena: Arena) -> None:
     request = frame(ApiVersionsRequest(), 0)
     for _ in range(20):
@@ -64,7 +64,7 @@ def crowd(arena: Arena) -> None:
         time.sleep(0.5)
 
 
-@attack("a thousand Metadata requests are pipelined", part_of_make_test=True)
+@attack("a thousand Metadata requests are pipelined", part_of_tests=True)
 def pipelined(arena: Arena) -> None:
     _pipeline(arena, 1)
 
@@ -83,7 +83,7 @@ def _pipeline(arena: Arena, thousands: int) -> None:
                 client.receive_frame()
 
 
-@attack("twenty connections ask without end and never read", part_of_make_test=True)
+@attack("twenty connections ask without end and never read", part_of_tests=True)
 def deaf(arena: Arena) -> None:
     requests = frame(MetadataRequest(topics=None), 12) * 20_000
     with contextlib.ExitStack() as opened:
@@ -95,7 +95,7 @@ def deaf(arena: Arena) -> None:
         time.sleep(1)
 
 
-@attack("requests come a byte at a time from a hundred connections", part_of_make_test=True)
+@attack("requests come a byte at a time from a hundred connections", part_of_tests=True)
 def dribble(arena: Arena) -> None:
     request = frame(MetadataRequest(topics=None), 12)
     with contextlib.ExitStack() as opened:

@@ -113,7 +113,7 @@ async def _form(arena: Arena, count: int, metadata: bytes, assignment: bytes) ->
 def _one_member(size: int) -> None:
     name = f"a group's op has {size >> 10} KiB"
 
-    @attack(name, "1", part_of_make_test=size <= 1 << 20)
+    @attack(name, "1", part_of_tests=size <= 1 << 20)
     def grow(arena: Arena) -> None:
         run(_form(arena, 1, bytes(size), bytes(size)))
 
@@ -122,7 +122,7 @@ for each in (2 << 10, 64 << 10, 70 << 10, 1 << 20, 4 << 20):
     _one_member(each)
 
 
-@attack("ten members with 7 KB of subscription each form a group", "1", part_of_make_test=True)
+@attack("ten members with 7 KB of subscription each form a group", "1", part_of_tests=True)
 def ten_subscriptions(arena: Arena) -> None:
     run(_form(arena, 10, bytes(7_000), b"assignment"))
 
@@ -134,7 +134,7 @@ def refused_joins(arena: Arena) -> None:
     run(_form(arena, 2, b"metadata", b"assignment"))
 
 
-@attack("a thousand joins are refused", "11", part_of_make_test=True)
+@attack("a thousand joins are refused", "11", part_of_tests=True)
 def some_refused_joins(arena: Arena) -> None:
     run(_refused(arena, 1_000))
 
@@ -159,7 +159,7 @@ async def _refused(arena: Arena, count: int) -> None:
         await asyncio.gather(*(some(numbers) for _ in range(32)))
 
 
-@attack("two hundred members come and go in one group, five times", part_of_make_test=False)
+@attack("two hundred members come and go in one group, five times", part_of_tests=False)
 def storm(arena: Arena) -> None:
     for _ in range(5):
         run(_form(arena, 200, b"metadata", b"assignment"))
@@ -222,7 +222,7 @@ def large_commit(arena: Arena) -> None:
     assert there == accepted
 
 
-@attack("offsets are committed in 3,000 groups", part_of_make_test=False)
+@attack("offsets are committed in 3,000 groups", part_of_tests=False)
 def many_groups(arena: Arena) -> None:
     topic = arena.topic()
     run(_commit_in_many(arena, topic))

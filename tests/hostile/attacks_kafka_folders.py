@@ -42,7 +42,7 @@ def _prepare(folder: Path) -> None:
 
 
 @attack("Kafka's folders are filled with noise, huge indexes and pipes while they are read", "",
-        of_clients=False, part_of_make_test=True, broker=_ADOPT, prepare=_prepare)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_ADOPT, prepare=_prepare)  # fmt: skip
 def folders(arena: Arena) -> None:
     root = arena.folder / _FOLDER
     if not (root / f"{_SOUND}-0.00-delete").exists():  # it may be played again

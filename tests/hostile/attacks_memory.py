@@ -23,7 +23,7 @@ LANE_1 = 4
 
 
 @attack("a node has six ops of 2 MiB in its memory all the time; each is refused",
-        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
 def full(arena: Arena) -> None:
     """The broker reads each of them in one call."""
     run(_full(arena))
@@ -47,7 +47,7 @@ async def _full(arena: Arena) -> None:
 
 
 @attack("a node names the same megabytes of its memory 20,000 times at once",
-        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
 def again(arena: Arena) -> None:
     """It loses its connection before the broker has read them a dozen times."""
     run(_again(arena))

@@ -76,7 +76,7 @@ class Flood:
 
 
 @attack("QUIC Initials come from addresses that never answer; then a gateway connects", "12",
-        of_clients=False, part_of_make_test=True)  # fmt: skip
+        of_clients=False, part_of_tests=True)  # fmt: skip
 def spoofed(arena: Arena) -> None:
     """A gateway that the broker allows connects during the flood (it once took 22 s)."""
     with Flood(arena.mesh_address):
@@ -97,7 +97,7 @@ async def _connects(arena: Arena) -> None:
         await client.close()
 
 
-@attack("garbage datagrams come to the mesh", part_of_make_test=True,
+@attack("garbage datagrams come to the mesh", part_of_tests=True,
         of_clients=False)  # fmt: skip
 def garbage(arena: Arena) -> None:
     chance = random.Random(7)
@@ -108,7 +108,7 @@ def garbage(arena: Arena) -> None:
                 time.sleep(0.001)
 
 
-@attack("a node pins the log again and again, and never lets go", "13", part_of_make_test=True,
+@attack("a node pins the log again and again, and never lets go", "13", part_of_tests=True,
         of_clients=False)  # fmt: skip
 def pins(arena: Arena) -> None:
     """It gets as many pins as `snapshot.pins.max`, and then an error."""
@@ -136,7 +136,7 @@ async def _pins(arena: Arena) -> None:
 
 
 @attack("a node parks questions for the cluster's map, and asks for shards that are not there",
-        part_of_make_test=True, of_clients=False)  # fmt: skip
+        part_of_tests=True, of_clients=False)  # fmt: skip
 def cluster_map(arena: Arena) -> None:
     """A few of its questions stay parked; the others are answered at once."""
     run(_cluster_map(arena))

@@ -46,7 +46,7 @@ def _ask(arena: Arena, count: int) -> None:
 
 
 @attack("a million partitions are asked for; then Metadata, eight times", "8", growth_mib=512,
-        why=_WHY, part_of_make_test=True)  # fmt: skip
+        why=_WHY, part_of_tests=True)  # fmt: skip
 def amplified(arena: Arena) -> None:
     made = [name for _ in range(10) for name in _create(arena, 1, 100_000)]
     _ask(arena, 8)

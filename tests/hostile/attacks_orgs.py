@@ -40,7 +40,7 @@ def _session(client: RawClient, topic: str, offset: int) -> int:
 
 
 @attack("an org fills its fetch sessions, cache, groups, parked polls and connections",
-        part_of_make_test=True, gateway=_GATEWAY, listeners=_LISTENERS)  # fmt: skip
+        part_of_tests=True, gateway=_GATEWAY, listeners=_LISTENERS)  # fmt: skip
 def org_takes_all(arena: Arena) -> None:
     _limit(arena, _CONNECTIONS)
     other = arena.cluster.address_of("OTHER")

@@ -51,7 +51,7 @@ def comes_to_places(arena: Arena) -> None:
 
 
 @attack("a process without a token sends garbage to the socket for descriptors",
-        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
 def garbage(arena: Arena) -> None:
     """Also hellos with wrong tokens, of another version, and with descriptors of its own."""
     chance = random.Random(7)
@@ -68,7 +68,7 @@ def garbage(arena: Arena) -> None:
 
 
 @attack("the socket for descriptors is full of idle connections; then a gateway connects",
-        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
 def full(arena: Arena) -> None:
     """A gateway with a token is welcome all the same."""
     comes_to_places(arena)
@@ -92,7 +92,7 @@ async def _welcome(arena: Arena) -> None:
 
 
 @attack("a node opens a hundred connections for descriptors and reads none of its messages",
-        of_clients=False, part_of_make_test=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
+        of_clients=False, part_of_tests=True, broker=_AUTO, gateway=_AUTO)  # fmt: skip
 def deaf(arena: Arena) -> None:
     """Each gets descriptors. The gateway, a node with the same key, keeps its connection."""
     comes_to_places(arena)

@@ -19,7 +19,7 @@ _SWEEP_SECONDS = 12.0
 
 
 @attack("clients take a new name with each request, are throttled for an hour, and leave",
-        part_of_make_test=True,
+        part_of_tests=True,
         gateway=("--quota-max-entities", str(_ENTITIES)))  # fmt: skip
 def names_and_mutes(arena: Arena) -> None:
     topic = arena.topic()

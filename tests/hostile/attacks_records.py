@@ -85,7 +85,7 @@ LIES: dict[str, Callable[[], bytearray]] = {
 }
 
 
-@attack("batches lie about their records", "6", part_of_make_test=True)
+@attack("batches lie about their records", "6", part_of_tests=True)
 def lies(arena: Arena) -> None:
     """Each is refused, and the partition goes on as if it had not been sent."""
     topic = arena.topic()
@@ -140,7 +140,7 @@ def many_bombs(arena: Arena) -> None:
             assert send(client, topic, made) in REFUSED | {0}
 
 
-@attack("one produce request has half a million batches", "7", part_of_make_test=True)
+@attack("one produce request has half a million batches", "7", part_of_tests=True)
 def tiny_batches(arena: Arena) -> None:
     """Kafka takes one batch per partition from version 3 on."""
     topic = arena.topic()

@@ -65,14 +65,14 @@ def _closed(sock: socket.socket) -> bool:
     return True
 
 
-@_sasl("before a login, frames of up to 2 GB are announced and begun", part_of_make_test=True)
+@_sasl("before a login, frames of up to 2 GB are announced and begun", part_of_tests=True)
 def huge(arena: Arena) -> None:
     sizes = (1 << 17, 1 << 20, 100 << 20, (1 << 31) - 1, 0, (1 << 32) - 1)
     _all_closed(arena, [size.to_bytes(4) + bytes(50_000) for size in sizes] * 20)
     _logs_in(arena)
 
 
-@_sasl("a thousand connections never log in; then a client does", part_of_make_test=True)
+@_sasl("a thousand connections never log in; then a client does", part_of_tests=True)
 def crowd(arena: Arena) -> None:
     with contextlib.ExitStack() as opened:
         for number in range(1_000):
@@ -82,7 +82,7 @@ def crowd(arena: Arena) -> None:
         _logs_in(arena)
 
 
-@_sasl("logins come a byte at a time from a hundred connections", part_of_make_test=True)
+@_sasl("logins come a byte at a time from a hundred connections", part_of_tests=True)
 def drip(arena: Arena) -> None:
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_open(arena)) for _ in range(100)]
@@ -98,7 +98,7 @@ def drip(arena: Arena) -> None:
         _logs_in(arena)
 
 
-@_sasl("work is pipelined behind wrong logins, and before any", part_of_make_test=True)
+@_sasl("work is pipelined behind wrong logins, and before any", part_of_tests=True)
 def pipelined(arena: Arena) -> None:
     topic = arena.name("never")
     data = PartitionProduceData(index=0, records=b"batch")
@@ -113,7 +113,7 @@ def pipelined(arena: Arena) -> None:
     _logs_in(arena)
 
 
-@_sasl("handshakes, ApiVersions and refused requests are repeated", part_of_make_test=True)
+@_sasl("handshakes, ApiVersions and refused requests are repeated", part_of_tests=True)
 def repeated(arena: Arena) -> None:
     versions = frame(ApiVersionsRequest(), 3)
     refused = frame(SaslHandshakeRequest(mechanism="x" * 5_000), 1)
@@ -136,7 +136,7 @@ def _guess(arena: Arena, connections: int, rounds: int) -> None:
     _logs_in(arena)
 
 
-@_sasl("a hundred connections guess passwords at once", part_of_make_test=True)
+@_sasl("a hundred connections guess passwords at once", part_of_tests=True)
 def guesses(arena: Arena) -> None:
     _guess(arena, 100, 3)
 
@@ -146,7 +146,7 @@ def many_guesses(arena: Arena) -> None:
     _guess(arena, 500, 10)
 
 
-@_sasl("exchanges are begun with names of all lengths and never ended", part_of_make_test=True)
+@_sasl("exchanges are begun with names of all lengths and never ended", part_of_tests=True)
 def begun(arena: Arena) -> None:
     shake = frame(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
     with contextlib.ExitStack() as opened:
@@ -158,7 +158,7 @@ def begun(arena: Arena) -> None:
         _logs_in(arena)
 
 
-@_sasl("a client authenticates again without end", part_of_make_test=True)
+@_sasl("a client authenticates again without end", part_of_tests=True)
 def again(arena: Arena) -> None:
     alter_users(arena.address, upsertion("alice", PASSWORD))
     with RawClient(_address(arena)) as client:

@@ -36,7 +36,7 @@ def _settled(arena: Arena, frame: bytes, seconds: float = _ANSWER_SECONDS) -> No
         client.receive_frame()
 
 
-@attack("each length and count of each API is forged", part_of_make_test=True)
+@attack("each length and count of each API is forged", part_of_tests=True)
 def forged(arena: Arena) -> None:
     for api in APIS.values():
         for version in _versions(api):

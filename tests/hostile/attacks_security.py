@@ -77,7 +77,7 @@ def _quota(number: int) -> QuotaChange:
 
 
 @attack("a node fills an org with users, ACLs and quotas, and asks for all of them again and again",
-        of_clients=False, part_of_make_test=True)  # fmt: skip
+        of_clients=False, part_of_tests=True)  # fmt: skip
 def full(arena: Arena) -> None:
     run(_full(arena))
 
@@ -135,7 +135,7 @@ async def _parked(arena: Arena) -> None:
         assert any(answer.changes for answer in answers)
 
 
-@attack("records of security that cannot be", part_of_make_test=True,
+@attack("records of security that cannot be", part_of_tests=True,
         of_clients=False)  # fmt: skip
 def impossible(arena: Arena) -> None:
     run(_impossible(arena))

@@ -28,7 +28,7 @@ def _member(arena: Arena, client: RawClient, topic: str, member: str = "m") -> S
 
 
 @attack("a share group reads 3,000 partitions, and 20,000 that are not there",
-        part_of_make_test=True)  # fmt: skip
+        part_of_tests=True)  # fmt: skip
 def many_partitions(arena: Arena) -> None:
     topic = arena.topic(partitions=3_000)
     with arena.connect() as client:
@@ -41,7 +41,7 @@ def many_partitions(arena: Arena) -> None:
 
 
 @attack("every other record of full windows is released, one by one, and again",
-        part_of_make_test=True)  # fmt: skip
+        part_of_tests=True)  # fmt: skip
 def scattered(arena: Arena) -> None:
     topic = arena.topic(partitions=8)
     with arena.connect() as client:
@@ -65,7 +65,7 @@ def _offsets(part: PartitionData) -> list[int]:
 
 @attack(
     "acknowledgements name more records, and more batches, than a window has",
-    part_of_make_test=True,
+    part_of_tests=True,
 )
 def absurd(arena: Arena) -> None:
     topic = arena.topic()
@@ -106,7 +106,7 @@ def sessions(arena: Arena) -> None:
         assert codes == {0, ErrorCode.SHARE_SESSION_LIMIT_REACHED}
 
 
-@attack("an initial share fetch acknowledges what it never had", part_of_make_test=True)
+@attack("an initial share fetch acknowledges what it never had", part_of_tests=True)
 def initial(arena: Arena) -> None:
     with arena.connect() as client:
         parts = [FetchPartition(0, [AcknowledgementBatch(0, 0, [ACCEPT])])]

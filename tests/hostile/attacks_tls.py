@@ -24,7 +24,7 @@ def _certificate(folder: Path) -> None:
 
 _tls = partial(
     attack,
-    part_of_make_test=True,
+    part_of_tests=True,
     listeners="INSIDE://127.0.0.1:0,SSL://127.0.0.1:0",
     gateway=(
         *("--listener-security-protocol-map", "INSIDE:PLAINTEXT"),

@@ -61,7 +61,7 @@ def _pipelined(client: RawClient, requests: list[tuple[Message, int]]) -> None:
 
 
 @attack("transactions with as many partitions as are allowed are filled, ended and described",
-        part_of_make_test=True)  # fmt: skip
+        part_of_tests=True)  # fmt: skip
 def wide(arena: Arena) -> None:
     topic = arena.topic(_MOST)
     with arena.connect() as client:
@@ -119,7 +119,7 @@ def hidden(arena: Arena) -> None:
 
 
 @attack("offsets beyond the bound of a transaction, then their group is asked for all of them",
-        part_of_make_test=True)  # fmt: skip
+        part_of_tests=True)  # fmt: skip
 def offsets(arena: Arena) -> None:
     topic, group = arena.topic(_MOST), arena.name("group")
     with arena.connect() as client:
@@ -155,7 +155,7 @@ def offsets(arena: Arena) -> None:
 
 
 @attack("brokers' requests for transactions come in bulk, for ids that nobody has",
-        part_of_make_test=True)  # fmt: skip
+        part_of_tests=True)  # fmt: skip
 def forged(arena: Arena) -> None:
     topic = arena.topic()
     parts = [AddPartitionsToTxnTopic(name=topic, partitions=[0])]
@@ -190,7 +190,7 @@ def forged(arena: Arena) -> None:
         assert reader.high == {0: 0}, "nothing was written for producers that have nothing open"
 
 
-@attack("abandoned transactions hold back a partition until their timeout", part_of_make_test=True)
+@attack("abandoned transactions hold back a partition until their timeout", part_of_tests=True)
 def abandoned(arena: Arena) -> None:
     topic = arena.topic()
     for _ in range(50):

@@ -27,7 +27,7 @@ class Attack:
         name: what the attacker does, in a sentence without its end.
         run: does it; raises AssertionError where the product's answer is wrong.
         item: the kind of attack, for the table: a defect's number, or "".
-        part_of_make_test: whether `make test` runs it, within seconds.
+        part_of_tests: whether `make test-all` runs it, within seconds.
         loop_seconds: the longest turn allowed; None: not judged (say why).
         growth_mib: the growth of resident memory allowed, per process.
         broker, gateway: further arguments of the two programs; `{folder}` is the stage's folder.
@@ -41,7 +41,7 @@ class Attack:
     name: str
     run: Run
     item: str
-    part_of_make_test: bool
+    part_of_tests: bool
     loop_seconds: float | None
     growth_mib: int
     broker: tuple[str, ...]
@@ -60,7 +60,7 @@ def attack(
     name: str,
     item: str = "",
     *,
-    part_of_make_test: bool = False,
+    part_of_tests: bool = False,
     loop_seconds: float | None = LOOP_SECONDS,
     growth_mib: int = GROWTH_MIB,
     broker: tuple[str, ...] = (),
@@ -80,7 +80,7 @@ def attack(
             name,
             run,
             item,
-            part_of_make_test,
+            part_of_tests,
             loop_seconds,
             growth_mib,
             broker,

@@ -28,6 +28,8 @@ from tests.support.fleet import Fleet
 from tests.support.kafka_calls import create_topic, metadata, produce
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 E = ErrorCode
 KILLS = 2
 HERE, THERE = "orders", "logs.web"

@@ -38,6 +38,7 @@ from tests.support.kafka_folders import (
     row,
 )
 from tests.support.raw_client import RawClient
+from tests.support.suites import more
 
 confluent: Any = untyped_confluent
 BY_NAME = range(4, 13)
@@ -63,7 +64,7 @@ class Adopted:
         ]
 
 
-@pytest.fixture(scope="module", params=["clean", "killed"])
+@pytest.fixture(scope="module", params=["clean", *more(["killed"])])
 def adopted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Adopted]:
@@ -218,6 +219,7 @@ def _consumer(cluster: Cluster) -> Any:
     return confluent.Consumer(settings)
 
 
+@pytest.mark.long
 def test_a_group_goes_on_after_a_restart(adopted: Adopted) -> None:
     """Last: the processes are others afterwards."""
     records = adopted.expected["codec-lz4"]["partitions"][0]["records"]

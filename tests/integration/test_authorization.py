@@ -187,6 +187,7 @@ def test_a_parked_fetch_delivers_nothing_after_its_right_is_revoked(
         assert _received(alice) == (DENIED, [])
 
 
+@pytest.mark.long
 def test_a_repeated_poll_ends_with_its_right(cluster: Cluster, admin: RawClient) -> None:
     """Consumers at the tail repeat a poll that no handler serves; after a change one does."""
     create_topic(admin, "repeated")

@@ -22,6 +22,8 @@ from tests.support.cluster import Cluster, Process
 from tests.support.confluent import consume
 from tests.support.prometheus import get
 
+pytestmark = pytest.mark.long
+
 BY_VALUE = ("--mesh-records", "value")  # else a gateway on this host reads the log itself
 TLS, QUIC = (*BY_VALUE, "--mesh-bulk", "tls"), (*BY_VALUE, "--mesh-bulk", "quic")
 NO_CACHE = ("--fetch-cache-bytes", "0")

@@ -86,6 +86,7 @@ def test_configs(quafka: Command, name: str) -> None:
     assert "is not a broker's node id" in quafka("configs describe x --type broker", code=1).err
 
 
+@pytest.mark.long
 def test_delete_records(quafka: Command, name: str, client: RawClient) -> None:
     quafka(f"topics create {name} -p 2")
     produce(client, name, *[b"v"] * 5)  # a second after 1970, one each millisecond
@@ -98,6 +99,7 @@ def test_delete_records(quafka: Command, name: str, client: RawClient) -> None:
     assert "no partition 7" in quafka(f"topics delete-records {name}:7 --before 1", code=2).err
 
 
+@pytest.mark.long
 def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None:
     quafka(f"topics create {name} -p 2")
     produce(client, name, *[b"v"] * 5)
@@ -134,6 +136,7 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None
     assert group not in quafka("groups list").out
 
 
+@pytest.mark.long
 def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
     quafka(f"topics create {name} -p 2")
     group, member = f"g-{name}", "A" * 22
@@ -186,6 +189,7 @@ def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
     assert found["partitions"] == [], "a group of the same name begins anew"
 
 
+@pytest.mark.long
 def test_part_of_it_failing_is_exit_1_and_the_rest_is_done(quafka: Command, name: str) -> None:
     quafka(f"topics create {name}")
     ran = quafka(f"topics delete not-there {name} --format json", code=1)

@@ -14,6 +14,8 @@ from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.group_members import GROUPS
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 

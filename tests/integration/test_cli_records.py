@@ -45,6 +45,7 @@ def test_lines_there_and_back(quafka: Command) -> None:
     assert quafka("consume -t lines -e -n 2").out == "1\n2:3\n"
 
 
+@pytest.mark.long
 def test_files(quafka: Command, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"x\ny\n")
@@ -79,6 +80,7 @@ def test_json_there_and_back(quafka: Command) -> None:
     assert "stdin, line 2: not a JSON object" in wrong
 
 
+@pytest.mark.long
 def test_where_to_begin(quafka: Command) -> None:
     lines = "\n".join(json.dumps({"value": str(n), "timestamp": 1_000 + n}) for n in range(10))
     quafka("produce -t begin --input json", stdin=lines.encode())
@@ -111,6 +113,7 @@ def test_as_a_member_of_a_group(quafka: Command) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_extra_is_named_where_it_is_missing(
     quafka: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +125,7 @@ def test_the_extra_is_named_where_it_is_missing(
         assert "pip install 'quafka[client]'" in quafka(command, code=1).err
 
 
+@pytest.mark.long
 def test_what_the_broker_refuses(quafka: Command) -> None:
     quafka("topics create small -c max.message.bytes=100")
     refused = quafka("produce -t small", stdin=b"x" * 1_000, code=1).err
@@ -129,6 +133,7 @@ def test_what_the_broker_refuses(quafka: Command) -> None:
     assert "no partition 5" in quafka("produce -t small -p 5", stdin=b"x", code=2).err
 
 
+@pytest.mark.long
 def test_ctrl_c(quafka: Command) -> None:
     quafka("produce -t endless", stdin=b"first\n")
     running = quafka.start("consume -t endless")
@@ -139,6 +144,7 @@ def test_ctrl_c(quafka: Command) -> None:
     assert (running.returncode, out, err) == (130, b"", b"")
 
 
+@pytest.mark.long
 def test_nobody_reads_any_more(quafka: Command) -> None:
     quafka("produce -t much", stdin=b"%d\n" * 50_000)
     running = quafka.start("consume -t much")
@@ -151,6 +157,7 @@ def test_nobody_reads_any_more(quafka: Command) -> None:
     running.stderr.close()
 
 
+@pytest.mark.long
 def test_what_is_typed_is_there_at_once(quafka: Command) -> None:
     running = quafka.start("produce -t typed --format json", stdin=subprocess.PIPE)
     assert running.stdin is not None
@@ -162,6 +169,7 @@ def test_what_is_typed_is_there_at_once(quafka: Command) -> None:
     assert (running.returncode, out, err) == (0, b"", b"")
 
 
+@pytest.mark.long
 def test_nobody_is_there() -> None:
     address = f"127.0.0.1:{lasting_port()}"
     began = time.monotonic()

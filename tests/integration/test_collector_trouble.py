@@ -22,6 +22,8 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 
 class Mood(Enum):
     """How a collector is."""

@@ -37,6 +37,7 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], query.replace("$gateway", ".*").replace("$broker", ".*")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [("check", "config", "prometheus.yml"), ("check", "rules", "alerts.yml"),
@@ -98,6 +99,7 @@ def test_no_panel_lies_on_another() -> None:
                 taken[x, y] = panel["title"]
 
 
+@pytest.mark.long
 @pytest.mark.needs("prometheus")
 def test_a_real_prometheus_has_an_answer_for_every_panel_and_every_rule(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster, PrometheusServer(tmp_path, cluster) as prometheus:

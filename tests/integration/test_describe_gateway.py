@@ -6,6 +6,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.quafka import (
@@ -42,6 +44,7 @@ def test_a_gateway_and_its_broker_are_told_of(
     assert broker.packets_sent > 0
 
 
+@pytest.mark.long
 def test_without_its_broker_a_gateway_says_so_soon(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster, RawClient(cluster.address) as client:
         cluster.broker.stop()

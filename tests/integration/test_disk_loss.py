@@ -29,6 +29,8 @@ from tests.support.group_members import GROUPS
 from tests.support.kafka_calls import metadata
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 TOPIC = "orders"
 SECONDS = 40.0
 

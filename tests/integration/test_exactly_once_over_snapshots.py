@@ -19,6 +19,8 @@ from tests.support.isolated_snapshot import snapshot_rows
 from tests.support.snapshot_reader import manifests
 from tests.support.transactions import committed, read
 
+pytestmark = pytest.mark.long
+
 SECONDS = 20.0
 RECORDS = 1_500
 GROUP = "copy"

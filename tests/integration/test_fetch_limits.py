@@ -21,6 +21,8 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_calls import metadata
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 CONNECTIONS = 1_000
 PIPELINED = 3
 BATCHES = 1_000

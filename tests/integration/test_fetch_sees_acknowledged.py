@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, fetch, produce, values
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 _TIMES = 150
 _BOUND = 0.2 + 2.0  # and what a busy machine takes

@@ -35,6 +35,7 @@ from tests.support.raw_client import RawClient
 # --- 1. limits and the long poll ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_max_wait_ms_ends_the_wait(client: RawClient, topic: str) -> None:
     began = time.monotonic()
     assert one(client, topic, part(), wait=300).error_code == 0
@@ -55,6 +56,7 @@ def test_min_bytes_is_counted_over_all_partitions(
     assert [len(values(data)) for data in woken(client)] == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_an_append_wakes_a_parked_fetch_at_once(
     client: RawClient, other: RawClient, topic: str
 ) -> None:
@@ -108,6 +110,7 @@ def test_at_least_one_batch_is_returned_however_large(client: RawClient, topic: 
 # --- 2. offsets -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_fetch_at_the_high_watermark_waits_and_returns_empty(
     client: RawClient, topic: str
 ) -> None:
@@ -264,6 +267,7 @@ def test_offset_for_leader_epoch(client: RawClient, topic: str, version: int) ->
     ]
 
 
+@pytest.mark.long
 def test_one_bad_partition_neither_spoils_nor_delays_the_others(
     client: RawClient, topic: str
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_topic_deleted_in_a_session_is_an_error_until_it_is_forgotten(
     assert (data.error_code, data.high_watermark) == (0, 0)
 
 
+@pytest.mark.long
 def test_closing_a_session_does_not_wait(client: RawClient, topic: str) -> None:
     """Java's consumers close theirs with an empty fetch that has their usual max_wait_ms."""
     session = client.call(request_of(topic, part(), session=(0, 0)), FetchResponse, V).session_id

@@ -47,6 +47,8 @@ from tests.support.group_members import GROUPS, poll
 from tests.support.kafka_calls import create_topic, metadata, produce, values
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 UNKNOWN_TOPIC, LOADING, UNKNOWN_ID = 3, 14, 100
 HERE, THERE = "orders", "logs.web"
 BOTH = (HERE, THERE)

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.cluster import Cluster, Process
 from tests.support.kafka_calls import VERSION, metadata, produce_request
 from tests.support.prometheus import Scrape
@@ -44,6 +46,7 @@ def test_a_gateway_is_ready_while_its_broker_is_there(tmp_path: Path) -> None:
         becomes(cluster.gateway, set())
 
 
+@pytest.mark.long
 def test_the_mesh_page_shows_both_ends(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         becomes(cluster.gateway, set())
@@ -73,6 +76,7 @@ def peers(process: Process) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_neither_is_ready_while_it_drains(tmp_path: Path) -> None:
     """The other one is frozen, so that there is something to wait for."""
     with Cluster(tmp_path) as cluster, RawClient(cluster.address) as client:

@@ -114,6 +114,7 @@ def test_bytes_behind_a_request_are_not_looked_at(
         assert client.receive_frame()[:4] == (9).to_bytes(4, "big")
 
 
+@pytest.mark.long
 def test_ten_thousand_requests_in_one_go(shared_cluster: Cluster, bystander: RawClient) -> None:
     frames = [b"".join(encode_request(i, None, ALL_TOPICS, 12)) for i in range(10_000)]
     with RawClient(shared_cluster.address, timeout=60) as eager:
@@ -124,6 +125,7 @@ def test_ten_thousand_requests_in_one_go(shared_cluster: Cluster, bystander: Raw
         sender.join()
 
 
+@pytest.mark.long
 def test_clients_that_never_read_hold_little(shared_cluster: Cluster, bystander: RawClient) -> None:
     """Each gets what sockets hold and one answer more, whatever it asks for."""
     create_topic(bystander, "unread")
@@ -143,6 +145,7 @@ def test_clients_that_never_read_hold_little(shared_cluster: Cluster, bystander:
     assert grown < 8 * 12 * 1_024
 
 
+@pytest.mark.long
 def test_a_client_that_never_reads_is_not_read_from(
     shared_cluster: Cluster, bystander: RawClient
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_client_that_never_reads_is_not_read_from(
     assert resident_kib(shared_cluster.gateway.pid) - before < 16_384
 
 
+@pytest.mark.long
 def test_memory_stays_flat_under_garbage(shared_cluster: Cluster, bystander: RawClient) -> None:
     chance = random.Random(7)
     payloads = list(HOSTILE.values())
@@ -170,6 +174,7 @@ def test_memory_stays_flat_under_garbage(shared_cluster: Cluster, bystander: Raw
     assert resident_kib(shared_cluster.gateway.pid) - settled < 4_096
 
 
+@pytest.mark.long
 def test_forged_lengths_hold_no_memory(shared_cluster: Cluster, bystander: RawClient) -> None:
     before = resident_kib(shared_cluster.gateway.pid)
     clients = [RawClient(shared_cluster.address) for _ in range(50)]

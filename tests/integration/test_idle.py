@@ -6,9 +6,13 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster import Cluster, Process
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 CONNECTIONS = 50
 SECONDS = 2.0

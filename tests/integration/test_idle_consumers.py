@@ -15,6 +15,8 @@ from tests.support.kafka_calls import values
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 WAIT, LONG_WAIT = 50, 10_000
 IDLE_POLLS = 20
 SETTLING_POLLS = 12

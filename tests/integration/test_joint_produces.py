@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import FetchResponse
 from quafka_proto.schema.produce import ProduceRequest, ProduceResponse
@@ -18,6 +20,8 @@ from tests.support.kafka_calls import (
 )
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 TOPIC, PARTITIONS = "joint", 3
 CONNECTIONS, ROUNDS, PIPELINED = 24, 15, 3

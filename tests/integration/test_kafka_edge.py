@@ -86,6 +86,7 @@ def test_produced_records_come_back_from_any_offset_of_their_batch(
     assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (4, 4, 0)
 
 
+@pytest.mark.long
 def test_fetch_at_the_end_waits_and_returns_empty(client: RawClient, topic: str) -> None:
     produce(client, topic, b"a")
     began = time.monotonic()
@@ -94,6 +95,7 @@ def test_fetch_at_the_end_waits_and_returns_empty(client: RawClient, topic: str)
     assert (data.error_code, values(data)) == (0, [])
 
 
+@pytest.mark.long
 def test_append_wakes_a_parked_fetch(
     shared_cluster: Cluster, client: RawClient, topic: str
 ) -> None:

@@ -18,6 +18,8 @@ from tests.bench.imports import make
 from tests.support.cluster import Cluster
 from tests.support.kafka_folders import GROUP, TRANSACTIONS, read_all, recorded
 
+pytestmark = pytest.mark.long
+
 confluent: Any = untyped_confluent
 
 

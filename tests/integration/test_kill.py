@@ -8,6 +8,7 @@ import threading
 import time
 from functools import partial
 
+import pytest
 from confluent_kafka import Message, Producer
 
 from quafka_proto.errors import ErrorCode
@@ -103,6 +104,7 @@ def test_nothing_acknowledged_is_lost_or_repeated(cluster: Cluster) -> None:
     assert load.acked == {number: offset for offset, number in enumerate(read)}
 
 
+@pytest.mark.long
 def test_nothing_behind_an_idempotent_batch_that_was_not_answered_is_answered(
     cluster: Cluster,
 ) -> None:
@@ -134,6 +136,7 @@ def _unanswered_ops(cluster: Cluster) -> int:
     return unanswered
 
 
+@pytest.mark.long
 def test_who_is_not_idempotent_is_told_that_the_outcome_is_unknown(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         metadata(client, "t")
@@ -148,6 +151,7 @@ def test_who_is_not_idempotent_is_told_that_the_outcome_is_unknown(cluster: Clus
         cluster.start_broker()
 
 
+@pytest.mark.long
 def test_a_parked_fetch_of_a_killed_broker_gets_a_retriable_error_and_then_goes_on(
     cluster: Cluster,
 ) -> None:
@@ -165,6 +169,7 @@ def test_a_parked_fetch_of_a_killed_broker_gets_a_retriable_error_and_then_goes_
         assert values(fetch(client, "parked", 0)) == [b"before", b"after"]
 
 
+@pytest.mark.long
 def test_a_session_whose_broker_is_killed_goes_on_with_no_gap_and_no_repeat(
     cluster: Cluster,
 ) -> None:

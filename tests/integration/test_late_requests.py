@@ -42,6 +42,8 @@ from tests.support.raw_client import RawClient
 from tests.support.request_proxy import PASSED, Fate, Held, RequestProxy, api_key, request_proxy
 from tests.support.transactional import ADD_PARTITIONS, TV1, TV2, RawProducer
 
+pytestmark = pytest.mark.long
+
 SECONDS = 30.0
 
 

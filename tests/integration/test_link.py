@@ -18,6 +18,8 @@ from tests.support.confluent import consume
 from tests.support.late_answers import LateAnswers
 from tests.support.link import Link
 
+pytestmark = pytest.mark.long
+
 LINKS: dict[str, dict[str, Any]] = {
     "far": {"delay_ms": 50},
     "loss": {"loss": 0.01, "delay_ms": 1},

@@ -74,6 +74,7 @@ def test_the_reports_name_all_listeners(cluster: Cluster) -> None:
         assert listener in page
 
 
+@pytest.mark.long
 def test_workers_share_every_listener(tmp_path: Path) -> None:
     args = ("--listener-security-protocol-map", PROTOCOLS, "--workers", "2")
     with Cluster(tmp_path, gateway_args=args, listeners=LISTENERS) as cluster:
@@ -85,6 +86,7 @@ def test_workers_share_every_listener(tmp_path: Path) -> None:
                 assert values(fetch(client, "t", 0)) == [b"here"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "reason"),
     [

@@ -142,6 +142,7 @@ def raw(scan: Scan) -> list[bytes]:
     return [row["value"] for batch in run(scan) for row in batch.to_pylist()]
 
 
+@pytest.mark.long
 def test_without_a_broker_and_after_a_takeover(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         create_topic(client, "killed")
@@ -169,6 +170,7 @@ def produce_again(cluster: Cluster, topic: str, value: bytes) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_snapshots_name_the_log_s_objects(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,6 +222,7 @@ def test_snapshots_name_the_log_s_objects(
     assert everything(cluster)["kept"][:-1] == before["kept"], "the log keeps its files"
 
 
+@pytest.mark.long
 def test_a_snapshot_has_all_that_was_acknowledged(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

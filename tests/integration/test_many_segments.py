@@ -16,6 +16,8 @@ from tests.support.no_threads import no_threads
 from tests.support.raw_client import RawClient
 from tests.unit.broker.tools import ORG, checked, running_state
 
+pytestmark = pytest.mark.long
+
 SEGMENTS = 3_000
 LIMIT = 256
 FEW_FILES = ("sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh")

@@ -16,6 +16,8 @@ from quafka_telemetry.tracing import Tracer
 from tests.support.link import Link
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, produce_of
 
+pytestmark = pytest.mark.long
+
 PARK = DescribeTopics(["park"])
 SIZES = [(9_000, 8_900), (1_500, 1_452), (0, 60_000), (1_300, 1_200)]
 """The link's MTU, and the datagram size that suits it."""

@@ -62,6 +62,7 @@ def test_requests_errors_and_latency_are_counted_by_api(used: Cluster) -> None:
     assert found.sum(errors) == 1
 
 
+@pytest.mark.long
 def test_the_time_for_which_a_fetch_is_parked_is_no_latency(used: Cluster) -> None:
     for found, took, parked, label in (
         (Scrape(gateway(used)), "quafka_gateway_request", "Fetch", "api"),

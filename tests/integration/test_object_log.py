@@ -146,6 +146,7 @@ def _has_acked(load: Load, count: int) -> bool:
     return len(load.acked) > count
 
 
+@pytest.mark.long
 def test_under_load_a_killed_broker_starts_on_an_empty_machine(stored: Cluster) -> None:
     load = Load(stored.bootstrap, "numbers")
     load.start()
@@ -162,6 +163,7 @@ def test_under_load_a_killed_broker_starts_on_an_empty_machine(stored: Cluster) 
     assert load.acked == {number: offset for offset, number in enumerate(read)}
 
 
+@pytest.mark.long
 def test_a_broker_that_stops_gives_the_log_up_at_once(stored: Cluster) -> None:
     with RawClient(stored.address) as client:
         metadata(client, "t")
@@ -174,6 +176,7 @@ def test_a_broker_that_stops_gives_the_log_up_at_once(stored: Cluster) -> None:
             assert produce(client, "t", b"b") == 1
 
 
+@pytest.mark.long
 def test_a_paused_owner_that_wakes_after_a_takeover_acknowledges_nothing(stored: Cluster) -> None:
     acked = [b"before"]
     with RawClient(stored.address, timeout=30) as client:
@@ -216,6 +219,7 @@ def answer_of(client: RawClient) -> int:
     return error
 
 
+@pytest.mark.long
 def test_up_begins_anew_on_what_is_in_the_store(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     place = ("--data", f"file://{tmp_path / 'store'}", "--cache", str(cache))
@@ -230,6 +234,7 @@ def test_up_begins_anew_on_what_is_in_the_store(tmp_path: Path) -> None:
         shutil.rmtree(cache)
 
 
+@pytest.mark.long
 @pytest.mark.more_stores
 def test_an_outage_of_the_store_costs_retriable_errors_and_no_record(
     s3: S3, tmp_path: Path

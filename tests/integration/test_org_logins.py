@@ -90,6 +90,7 @@ def test_a_real_client_names_its_org(cluster: Cluster) -> None:
         assert values(fetch(acme, "by-scram", 0)) == [b"v"]
 
 
+@pytest.mark.long
 def test_users_of_a_suspended_org_are_out_within_a_second(cluster: Cluster) -> None:
     with _logged_in(cluster, "alice@acme") as acme, _logged_in(cluster, "alice") as own:
         _alter(cluster, state="suspended")

@@ -20,6 +20,8 @@ from tests.support.ports import lasting_port
 from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 CUMULATIVE = 2  # in opentelemetry.proto.metrics.v1
 
 

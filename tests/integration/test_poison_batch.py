@@ -30,6 +30,7 @@ def rot(data: Path) -> None:
     raise AssertionError("the record is not in the log")
 
 
+@pytest.mark.long
 @pytest.mark.local_log
 def test_a_poison_batch_is_an_error_that_one_can_seek_past(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:

@@ -114,6 +114,7 @@ def _fetch(client: RawClient) -> int:
     return size
 
 
+@pytest.mark.long
 def test_clients_get_their_rates_and_bystanders_all_they_want(
     cluster: Cluster, admin: RawClient
 ) -> None:
@@ -163,6 +164,7 @@ def test_quotas_are_answered_as_they_were_set_and_survive_restarts(
         assert found == everything
 
 
+@pytest.mark.long
 def test_changes_of_partitions_are_refused_to_clients_that_know_the_error(
     cluster: Cluster,
 ) -> None:

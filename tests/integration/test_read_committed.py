@@ -15,6 +15,8 @@ from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 from tests.support.transactions import Row, read
 
+pytestmark = pytest.mark.long
+
 _TOPIC = "levels"
 _TRANSACTIONS, _BATCHES, _BYTES = 6, 4, 60_000
 _CONSUMERS = 3

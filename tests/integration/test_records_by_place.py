@@ -108,6 +108,7 @@ def test_a_catch_up_is_read_by_place_and_byte_for_byte(cluster: Cluster) -> None
     assert found == values
 
 
+@pytest.mark.long
 def test_small_batches_are_read_at_once(cluster: Cluster) -> None:
     values = fill(cluster, "t", batches=400, size=1_000)
     found = [m.value() for m in consume(cluster.bootstrap, "t", len(values))]
@@ -115,6 +116,7 @@ def test_small_batches_are_read_at_once(cluster: Cluster) -> None:
     assert placed(cluster) > 200_000
 
 
+@pytest.mark.long
 def test_old_clients_get_message_sets(cluster: Cluster) -> None:
     values = fill(cluster, "t", batches=10)
     with RawClient(cluster.address) as client:
@@ -123,6 +125,7 @@ def test_old_clients_get_message_sets(cluster: Cluster) -> None:
     assert placed(cluster) > 0
 
 
+@pytest.mark.long
 def test_a_consumer_reads_equal_bytes_while_others_produce(cluster: Cluster) -> None:
     stop = threading.Event()
     made: list[bytes] = []
@@ -149,6 +152,7 @@ def test_a_consumer_reads_equal_bytes_while_others_produce(cluster: Cluster) -> 
     assert placed(cluster) > 0
 
 
+@pytest.mark.long
 def test_deleted_records_and_topics_are_not_served(cluster: Cluster) -> None:
     values = fill(cluster, "t")
     with RawClient(cluster.address) as client, RawClient(cluster.address) as other:
@@ -163,6 +167,7 @@ def test_deleted_records_and_topics_are_not_served(cluster: Cluster) -> None:
         assert len(whole(client, "t")) == 1
 
 
+@pytest.mark.long
 def test_rewritten_and_freed_segments_lose_their_descriptors(tmp_path: Path) -> None:
     broker = (*AUTO, "--wal-segment-bytes", str(2 * MIB))
     with Cluster(tmp_path, broker, AUTO) as cluster, RawClient(cluster.address) as client:
@@ -183,6 +188,7 @@ def test_rewritten_and_freed_segments_lose_their_descriptors(tmp_path: Path) -> 
         until(lambda: descriptors(cluster.gateway, "quafka_gateway_descriptors") <= 3, 15)
 
 
+@pytest.mark.long
 def test_readers_survive_kills_of_broker_and_gateway(cluster: Cluster) -> None:
     values = fill(cluster, "t")
     with RawClient(cluster.address) as client:
@@ -204,6 +210,7 @@ def test_readers_survive_kills_of_broker_and_gateway(cluster: Cluster) -> None:
     until(read_by_place, 30)
 
 
+@pytest.mark.long
 def test_a_revoked_node_gets_no_more_bytes(tmp_path: Path) -> None:
     file = tmp_path / "allowed"
     gateway = Identity.load_or_create(tmp_path / "gateway.key").node_id
@@ -223,6 +230,7 @@ def test_a_revoked_node_gets_no_more_bytes(tmp_path: Path) -> None:
         assert "revoked the descriptors" in cluster.logs
 
 
+@pytest.mark.long
 def test_a_node_of_one_org_gets_no_segment_with_others(tmp_path: Path) -> None:
     gateway = Identity.load_or_create(tmp_path / "gateway.key").node_id
     broker = (*AUTO, "--mesh-allow", f"{gateway} orgs=1")
@@ -254,6 +262,7 @@ def damaged_answers(folder: Path, data: Path, how: str, offsets: int) -> list[tu
     return answers
 
 
+@pytest.mark.long
 def test_damage_is_answered_as_by_value(tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.mkdir()
@@ -273,6 +282,7 @@ def test_damage_is_answered_as_by_value(tmp_path: Path) -> None:
     assert place == value
 
 
+@pytest.mark.long
 def test_a_shortened_file_closes_the_connection(cluster: Cluster) -> None:
     fill(cluster, "t")
     (log,) = (cluster.data / "wal").glob("*.log")
@@ -293,6 +303,7 @@ def test_a_shortened_file_closes_the_connection(cluster: Cluster) -> None:
         assert len(whole(client, "t")) == 40
 
 
+@pytest.mark.long
 def test_a_client_that_reads_slowly_gets_everything(cluster: Cluster) -> None:
     values = fill(cluster, "t", batches=80)
     request = request_of("t", part(max_bytes=8 * MIB), max_bytes=8 * MIB)
@@ -310,6 +321,7 @@ def test_a_client_that_reads_slowly_gets_everything(cluster: Cluster) -> None:
         assert length > 7_000_000
 
 
+@pytest.mark.long
 def test_clients_that_go_in_the_middle_leave_nothing_behind(cluster: Cluster) -> None:
     fill(cluster, "t", batches=80)
     request = request_of("t", part(max_bytes=8 * MIB), max_bytes=8 * MIB)

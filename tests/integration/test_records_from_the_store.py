@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -13,6 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 from quafka_proto.chain_format import decode_directory
 from tests.support.prometheus import get, samples
 from tests.support.store_cluster import StoreCluster
+
+pytestmark = pytest.mark.long
 
 RECORDS, SIZE = 160, 100_000
 ROUND = 8

@@ -20,7 +20,7 @@ from tests.support.prometheus import get
 from tests.support.redis_server import RedisServer, load
 from tests.support.spans import collector
 
-pytestmark = pytest.mark.needs("redis-server")
+pytestmark = [pytest.mark.long, pytest.mark.needs("redis-server")]
 
 PASSWORD = "hunter2-right"
 WRONG = "hunter2-wrong"

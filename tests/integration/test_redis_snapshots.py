@@ -25,7 +25,7 @@ from tests.support.cluster import Cluster
 from tests.support.redis_server import RedisServer, load
 from tests.support.snapshot_reader import in_folder, manifests, values
 
-pytestmark = pytest.mark.needs("redis-server")
+pytestmark = [pytest.mark.long, pytest.mark.needs("redis-server")]
 
 Quafka = Callable[..., Any]
 

@@ -135,6 +135,7 @@ def test_produce_and_admin(tmp_path: Path, server: RedisServer) -> None:
         assert configs["quafka.source"] == server.source("s")
 
 
+@pytest.mark.long
 def test_a_killed_redis_costs_no_record_that_it_kept(tmp_path: Path, server: RedisServer) -> None:
     """With AOF: all that was acknowledged is read once, in order, over kills of the server."""
     with cluster_over(tmp_path, server) as cluster:
@@ -171,6 +172,7 @@ def test_a_killed_redis_costs_no_record_that_it_kept(tmp_path: Path, server: Red
         assert [value for _, value in reader.records[0]] == kept
 
 
+@pytest.mark.long
 def test_without_aof_a_killed_redis_is_read_on(tmp_path: Path) -> None:
     """What Redis lost is gone; what comes after is read, by the consumer that had read before."""
     with (
@@ -192,6 +194,7 @@ def test_without_aof_a_killed_redis_is_read_on(tmp_path: Path) -> None:
         assert [value for _, value in reader.records[0]][500:] == values_in(server, "s")
 
 
+@pytest.mark.long
 def test_a_failover_to_a_replica(tmp_path: Path) -> None:
     """The replica is promoted while a producer and a consumer work: nothing kept is missed."""
     port = lasting_port()
@@ -240,6 +243,7 @@ def test_a_failover_to_a_replica(tmp_path: Path) -> None:
         assert [value for _, value in reader.records[0]] == kept
 
 
+@pytest.mark.long
 def test_trimming_while_it_is_read(tmp_path: Path, server: RedisServer) -> None:
     """A consumer behind a trimmed stream is told so; what it gets has no hole but the trimmed."""
     with server.client() as client, cluster_over(tmp_path, server) as cluster:
@@ -265,6 +269,7 @@ def test_trimming_while_it_is_read(tmp_path: Path, server: RedisServer) -> None:
             )  # fmt: skip
 
 
+@pytest.mark.long
 def test_many_entries_in_several_partitions(tmp_path: Path) -> None:
     read_many(tmp_path, 25_000)
 

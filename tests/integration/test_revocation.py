@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from quafka.cli import main
@@ -16,6 +17,8 @@ from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.kafka_calls import VERSION, fetch_request, metadata, produce, produce_request
 from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.long
 
 NOT_LEADER_OR_FOLLOWER = 6
 

@@ -126,6 +126,7 @@ async def test_a_broker_serves_each_node_its_orgs_and_nothing_of_others(tmp_path
         await broker.close()
 
 
+@pytest.mark.long
 def test_an_org_that_the_gateway_may_not_speak_for_gets_errors_and_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -155,6 +156,7 @@ def test_an_org_that_the_gateway_may_not_speak_for_gets_errors_and_nothing_else(
         assert "Traceback" not in cluster.logs
 
 
+@pytest.mark.long
 async def test_a_node_snapshots_the_orgs_that_it_may_and_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -234,6 +234,7 @@ def test_unknown_users_and_wrong_passwords_have_one_answer(cluster: Cluster) -> 
     assert answers[0][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
+@pytest.mark.long
 def test_connections_of_a_removed_user_end_within_a_second(cluster: Cluster) -> None:
     inside, outside = cluster.address_of("INSIDE"), cluster.address_of("CLIENTS")
     alter_users(inside, upsertion("dave", "secret"))

@@ -19,6 +19,8 @@ from tests.support.command import Command
 from tests.support.prometheus import get, samples
 from tests.support.snapshot_reader import manifests
 
+pytestmark = pytest.mark.long
+
 SECONDS = 40.0
 
 

@@ -16,6 +16,8 @@ from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 
+pytestmark = pytest.mark.long
+
 TOKEN = "0123456789abcdef-token"
 SECRETS = ("admin-secret", "alice-secret", "boss-secret", TOKEN)
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from quafka_broker.config import BrokerConfig
 from quafka_broker.server import Broker
 from quafka_gateway.cluster.broker_link import BrokerLink
@@ -20,6 +22,8 @@ from quafka_mesh_ops.ops.security import AlterOrg, UserChange, WatchSecurity
 from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.unit.broker.test_security import SHA256, rule, user
+
+pytestmark = pytest.mark.long
 
 
 class Edge:

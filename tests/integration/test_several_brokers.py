@@ -142,6 +142,7 @@ def test_a_request_over_both_brokers_is_one_answer_in_its_order(
         )
 
 
+@pytest.mark.long
 def test_a_parked_fetch_is_answered_by_whichever_broker_has_something_first(
     fleet: Fleet, client: RawClient
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_parked_fetch_is_answered_by_whichever_broker_has_something_first(
     assert [values(data) for data in received(client)] == [[], []]
 
 
+@pytest.mark.long
 def test_min_bytes_is_over_both_brokers(fleet: Fleet, client: RawClient) -> None:
     with RawClient(fleet.address()) as other:
         put(other, HERE, bytes(600))
@@ -207,6 +209,7 @@ def until_some_data(client: RawClient, topic_id: bytes) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_costs_its_own_partitions_and_nobody_else_anything(
     fleet: Fleet, client: RawClient
 ) -> None:
@@ -271,6 +274,7 @@ def test_producer_ids_are_given_by_whoever_is_there_and_never_twice(
     assert len({producer_id >> 32 for producer_id in given}) == 2
 
 
+@pytest.mark.long
 def test_librdkafka_over_two_brokers_one_of_which_is_killed(
     fleet: Fleet, client: RawClient
 ) -> None:
@@ -320,6 +324,7 @@ def test_librdkafka_over_two_brokers_one_of_which_is_killed(
     both.close()
 
 
+@pytest.mark.long
 def test_two_gateways_on_one_broker(tmp_path: Path) -> None:
     with (
         Fleet(tmp_path, [("*", "a")], ("g1", "g2")) as fleet,

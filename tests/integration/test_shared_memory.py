@@ -15,6 +15,8 @@ from tests.support.cluster import Cluster, Process
 from tests.support.confluent import LASTING, consume
 from tests.support.prometheus import get
 
+pytestmark = pytest.mark.long
+
 VALUE = ("--mesh-records", "value")
 SIZE = 100_000
 RECORDS = 120

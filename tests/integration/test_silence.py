@@ -15,6 +15,8 @@ from tests.support.cluster import Cluster, Process
 from tests.support.kafka_calls import VERSION, fetch_request, metadata, produce_request
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 KILLED, FROZEN = 1.0, 3.0
 """Seconds. It takes 0.1 to 0.2 on an idle machine, and 2.0 to 2.2 where only silence tells."""
 

@@ -124,6 +124,7 @@ def check(dest: Path, manifest: Manifest, bootstrap: str) -> None:
         assert stored == expected
 
 
+@pytest.mark.long
 @pytest.mark.local_log
 def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:
     dest = tmp_path / "dest"
@@ -157,6 +158,7 @@ def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     assert made[-1]["reused"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.local_log
 def test_from_elsewhere(
     cluster: Cluster, tmp_path: Path, quafka: Quafka, capsys: pytest.CaptureFixture[str]
@@ -208,6 +210,7 @@ def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     assert values(in_folder(dest), left, ORG, "orders") == [b"%d" % n for n in range(10)]
 
 
+@pytest.mark.long
 @pytest.mark.local_log
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
@@ -285,6 +288,7 @@ def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["snapshot", "verify", f"file://{dest}", whole]) == 0
 
 
+@pytest.mark.long
 @pytest.mark.local_log
 def test_a_disk_that_is_full_behind_the_snapshot(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -299,6 +303,7 @@ def test_a_disk_that_is_full_behind_the_snapshot(
     )
 
 
+@pytest.mark.long
 def test_an_object_store_needs_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_the_gateways_page(used: Cluster, browser: Browser) -> None:
         assert row["trace"] in link
 
 
+@pytest.mark.long
 def test_the_brokers_page(used: Cluster, browser: Browser) -> None:
     html = browser.dom(f"http://{used.broker.ready['operations']}/statusz")
     assert "<title>Quafka broker: ready</title>" in html  # no name has become a script
@@ -135,6 +136,7 @@ def test_the_brokers_page(used: Cluster, browser: Browser) -> None:
     assert any(row["trace"] for row in slow)  # not all: so many a second are sampled
 
 
+@pytest.mark.long
 def test_it_needs_nothing_but_itself_and_is_light_or_dark(
     used: Cluster, browser: Browser, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_second_broker_gets_half_of_the_shards_and_gives_them_back(
     assert running.slowest < 12.0  # on a loaded machine; commonly half a second
 
 
+@pytest.mark.long
 def test_the_shards_of_a_killed_broker_are_taken_over(cluster: StoreCluster) -> None:
     cluster.start_broker("c")
     until(lambda: cluster.owners().count("c") == 2, "shards move to c")
@@ -78,6 +79,7 @@ def test_the_shards_of_a_killed_broker_are_taken_over(cluster: StoreCluster) -> 
     assert running.slowest < 15.0
 
 
+@pytest.mark.long
 def test_a_broker_that_wakes_after_its_shards_were_taken_serves_none(
     cluster: StoreCluster,
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_broker_that_wakes_after_its_shards_were_taken_serves_none(
     cluster.drain("d")
 
 
+@pytest.mark.long
 def test_groups_and_transactional_ids_of_one_org_are_at_all_shards(cluster: StoreCluster) -> None:
     """Each transaction commits offsets of groups at every shard, also while one is taken over."""
     bootstrap = cluster.bootstrap()
@@ -153,6 +156,7 @@ def retried(call: Callable[[], None], what: str = "a transaction") -> None:
                 raise AssertionError(what) from e
 
 
+@pytest.mark.long
 def test_operators_see_shards_owners_and_moves(cluster: StoreCluster) -> None:
     address = cluster.page("a")
     node = cluster.brokers["a"].ready["node_id"][:16]
@@ -169,6 +173,7 @@ def test_operators_see_shards_owners_and_moves(cluster: StoreCluster) -> None:
     assert node in page
 
 
+@pytest.mark.long
 def test_a_gateway_needs_only_one_address(tmp_path: Path) -> None:
     with StoreCluster(tmp_path, brokers=("a",), by_address=True, shards=3) as cluster:
         for number, name in enumerate(("a", "b")):
@@ -202,6 +207,7 @@ def _poll(consumer: Consumer, values: list[bytes | None]) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_two_brokers_with_one_node_key_do_not_take_shards_from_each_other(tmp_path: Path) -> None:
     with StoreCluster(tmp_path, brokers=("a",), gateways=(), shards=2) as cluster:
         until(lambda: cluster.owners() == ["a"] * 2, "a has the shards")
@@ -226,6 +232,7 @@ def test_two_brokers_with_one_node_key_do_not_take_shards_from_each_other(tmp_pa
         until(lambda: all(map(int.__gt__, epochs(), found)), "a takes over")
 
 
+@pytest.mark.long
 def test_the_loss_of_the_local_folder_costs_a_moment_and_no_record(tmp_path: Path) -> None:
     args = ("--wal-segment-bytes", str(1 << 20))
     with StoreCluster(tmp_path, brokers=("a",), shards=1, broker_args=args) as cluster:
@@ -246,6 +253,7 @@ def test_the_loss_of_the_local_folder_costs_a_moment_and_no_record(tmp_path: Pat
         assert cluster.owners() == ["a"]
 
 
+@pytest.mark.long
 def test_an_emptied_store_is_no_new_cluster(tmp_path: Path) -> None:
     """As when the file system of a store is unmounted, or its prefix deleted."""
     with StoreCluster(tmp_path, brokers=("a",), gateways=(), shards=2) as cluster:

@@ -268,6 +268,7 @@ def test_a_tls_client_at_a_plain_listener_is_closed(site: Site) -> None:
         site.connect("PLAINTEXT", site.trusting())
 
 
+@pytest.mark.long
 def test_a_handshake_has_a_deadline(site: Site) -> None:
     began = time.monotonic()
     with site.raw() as silent, site.raw() as slow:

@@ -450,6 +450,7 @@ def test_broker_configs_change_while_the_broker_runs(cluster: Cluster, version: 
         assert produce(client, "t", b"x" * 100) == 0
 
 
+@pytest.mark.long
 def test_configs_and_members_of_share_groups_survive_a_kill(cluster: Cluster) -> None:
     group, limit = "g" * 255, "share.delivery.count.limit"
 

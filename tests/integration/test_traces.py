@@ -210,6 +210,7 @@ def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Tra
     assert trace.named(semconv.CACHE).attributes[semconv.CACHE_HITS] == 1
 
 
+@pytest.mark.long
 def test_parked_time_is_a_span_of_its_own_and_no_latency(traced: Traced) -> None:
     written(traced, "parked")
     with traced.client("parked-reader") as client:
@@ -326,6 +327,7 @@ def test_compressed_records_are_not_looked_into_but_linked(traced: Traced) -> No
     assert trace.named(semconv.FETCH_READ).links == [writer.spans[0].trace_id]
 
 
+@pytest.mark.long
 def test_what_was_not_sampled_leaves_its_gateways_part_when_it_fails(tmp_path: Path) -> None:
     with collector() as spans:
         env = {**spans.env, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}
@@ -347,6 +349,7 @@ def test_what_was_not_sampled_leaves_its_gateways_part_when_it_fails(tmp_path: P
     assert semconv.MALFORMED in dict(refused.named(semconv.REQUEST).events)
 
 
+@pytest.mark.long
 def test_log_lines_name_the_request_and_its_trace(tmp_path: Path) -> None:
     with collector() as spans:
         json_lines = ("--log-format", "json")

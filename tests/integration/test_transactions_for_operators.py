@@ -20,6 +20,8 @@ from tests.support.prometheus import Scrape, get
 from tests.support.snapshot_reader import manifests
 from tests.support.transactions import read
 
+pytestmark = pytest.mark.long
+
 SECONDS = 20.0
 PARTITIONS = 3
 

@@ -18,6 +18,8 @@ from tests.support.isolated_reader import IsolatedReader
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.long
+
 ROUTES = [("target-*", "b"), ("b-*", "b"), ("source-*", "c"), ("c-*", "c"), ("*", "a")]
 _SECONDS = 30.0
 

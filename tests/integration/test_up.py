@@ -100,6 +100,7 @@ def test_records_survive_ctrl_c_and_a_new_start(up: Up, tmp_path: Path) -> None:
         assert second.interrupt()[0] == 0
 
 
+@pytest.mark.long
 def test_a_killed_child_comes_back_on_its_port(up: Up) -> None:
     address = up.wait_ready()
     assert "open to everyone on this host" in "".join(up.printed)
@@ -114,6 +115,7 @@ def test_a_killed_child_comes_back_on_its_port(up: Up) -> None:
     assert up.interrupt()[0] == 0
 
 
+@pytest.mark.long
 def test_children_stop_when_up_is_killed(up: Up) -> None:
     up.wait_ready()
     children = up.children()
@@ -125,6 +127,7 @@ def test_children_stop_when_up_is_killed(up: Up) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_two_run_side_by_side(tmp_path: Path) -> None:
     with Up(tmp_path / "one") as one, Up(tmp_path / "two") as two:
         assert one.wait_ready() != two.wait_ready()
@@ -149,6 +152,7 @@ def test_a_port_in_use_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
     assert "Traceback" not in printed
 
 
+@pytest.mark.long
 def test_a_held_data_folder_is_one_sentence_and_exit_1(up: Up, tmp_path: Path) -> None:
     up.wait_ready()
     code, printed = failure(tmp_path / "data")
@@ -158,6 +162,7 @@ def test_a_held_data_folder_is_one_sentence_and_exit_1(up: Up, tmp_path: Path) -
     assert "Traceback" not in printed
 
 
+@pytest.mark.long
 def test_an_unwritable_data_folder_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     code, printed = failure(tmp_path / "file" / "data")
@@ -166,6 +171,7 @@ def test_an_unwritable_data_folder_is_one_sentence_and_exit_1(tmp_path: Path) ->
     assert "Traceback" not in printed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "words"),
     [

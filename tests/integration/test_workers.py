@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.prometheus import Scrape
@@ -61,6 +63,7 @@ def test_workers_share_the_port_the_identity_and_the_broker(tmp_path: Path) -> N
                 client.socket.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
     with Cluster(tmp_path, gateway_args=("--workers", "2")) as cluster:
         with RawClient(cluster.address) as client:
@@ -75,6 +78,7 @@ def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
             assert values(fetch(client, "t", 0)) == [b"here"]
 
 
+@pytest.mark.long
 def test_up_runs_as_many_gateways_as_it_is_told_and_stops_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0", "--workers", "2"]
     up = subprocess.Popen(
@@ -95,6 +99,7 @@ def test_up_runs_as_many_gateways_as_it_is_told_and_stops_them(tmp_path: Path) -
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.long
 def test_workers_do_not_join_somebody_elses_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -48,6 +48,7 @@ def test_rows_are_those_of_spark_s_kafka_source(spark: SparkSession, dest: Path)
     assert with_headers[1].headers is None
 
 
+@pytest.mark.long
 def test_counts_projections_and_schemas(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest, rows_in_segment=7)
     for number in range(40):
@@ -66,6 +67,7 @@ def test_counts_projections_and_schemas(spark: SparkSession, dest: Path) -> None
     assert last == Row(offset=999, value=bytearray(b"999"))
 
 
+@pytest.mark.long
 def test_read_committed_has_no_aborted_and_no_open_transaction(
     spark: SparkSession, dest: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_read_committed_has_no_aborted_and_no_open_transaction(
     assert read(spark, dest, columns="").count() == read(spark, dest).count() == 15
 
 
+@pytest.mark.long
 def test_a_filter_does_not_leak_into_later_queries(spark: SparkSession, dest: Path) -> None:
     """What PySpark 4.1 to 4.3 do to sources that take filters: the second count is the first's."""
     maker = SnapshotMaker(dest)
@@ -108,6 +111,7 @@ def test_a_filter_does_not_leak_into_later_queries(spark: SparkSession, dest: Pa
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.long
 def test_nothing_to_read_is_no_row(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest)
     maker.append("orders", records_of([b"x"]))
@@ -115,6 +119,7 @@ def test_nothing_to_read_is_no_row(spark: SparkSession, dest: Path) -> None:
     assert read(spark, dest, startingOffsets='{"orders": {"0": 1}}').collect() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -137,6 +142,7 @@ def test_what_is_wrong_is_told(
         read(spark, dest, **options).collect()
 
 
+@pytest.mark.long
 def test_a_view_in_sql_and_no_table(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest)
     maker.append("orders", records_of([b"x"]))
@@ -154,6 +160,7 @@ def test_a_view_in_sql_and_no_table(spark: SparkSession, dest: Path) -> None:
         spark.sql("DROP TABLE in_sql_too")
 
 
+@pytest.mark.long
 def test_damage_fails_the_query_or_is_left_out(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest)
     for _ in range(3):

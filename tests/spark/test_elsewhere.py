@@ -32,6 +32,8 @@ from tests.support.java import QUICK_START
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshots import SnapshotMaker, records_of
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/quafka_proto", "broker/quafka_objects", "spark/pyspark_quafka")
 """What a job needs of the wheel."""

@@ -27,6 +27,8 @@ from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.flights import Flight, flights
 
+pytestmark = pytest.mark.long
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOME = 10_000
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "flights.py"

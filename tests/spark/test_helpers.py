@@ -20,6 +20,8 @@ from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record
 from tests.support.snapshots import SnapshotMaker, records_of
 
+pytestmark = pytest.mark.long
+
 
 def test_a_view_for_each_topic_of_one_snapshot(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest)

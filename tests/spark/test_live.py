@@ -16,6 +16,8 @@ from tests.support.kafka_calls import create_topic, produce
 from tests.support.raw_client import RawClient
 from tests.support.s3 import S3, s3_server
 
+pytestmark = pytest.mark.long
+
 _NAMES = {
     "AWS_ENDPOINT_URL": "endpoint", "AWS_REGION": "region",
     "AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key",

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.snapshots import SnapshotMaker, records_of
 
+pytestmark = pytest.mark.long
+
 LIMITS = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2)
 """Spark tells a Python source where the query is and how much it wants from 4.2 on."""
 

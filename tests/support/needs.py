@@ -70,15 +70,19 @@ def program(tool: str) -> str:
     return found
 
 
+def tools(item: pytest.Item) -> set[str]:
+    """The optional programs that a test needs."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    needed = {tool for name in fixtures for tool in OF_FIXTURES.get(name, ())}
+    return needed.union(*(mark.args for mark in item.iter_markers("needs")))
+
+
 def check(item: pytest.Item) -> None:
     """Skip a test that cannot run here."""
-    fixtures: list[str] = getattr(item, "fixturenames", [])
-    needed = [tool for name in fixtures for tool in OF_FIXTURES.get(name, ())]
-    fetches: list[Callable[[], object]] = []
-    for mark in item.iter_markers("needs"):
-        needed += mark.args
-        fetches += [mark.kwargs["fetch"]] if "fetch" in mark.kwargs else []
-    missing = sorted({tool for tool in needed if find(tool) is None})
+    fetches: list[Callable[[], object]] = [
+        mark.kwargs["fetch"] for mark in item.iter_markers("needs") if "fetch" in mark.kwargs
+    ]
+    missing = sorted(tool for tool in tools(item) if find(tool) is None)
     if missing:
         named = ", ".join(f"{tool} ({_origin(tool)})" for tool in missing)
         pytest.skip(f"{REASON}{named}")

@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.groups.consumer.assignors import ASSIGNORS, RANGE, SIMPLE, UNIFORM
 from quafka_broker.groups.consumer.assignors.spec import MemberSpec
 from quafka_broker.groups.consumer.topics import Target, TopicMetadata, count, each
 from quafka_telemetry.slices import at_once
+from tests.support.suites import examples
 
 RACKS = ("east", "north", "west")
 SEEDS = st.integers(0, 2**32)
@@ -118,7 +119,7 @@ def after(
     return [*left, *(MemberSpec(f"n{number}", common) for number in range(new))]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_uniform_is_even_over_all_subscriptions(
     seed: int,
@@ -133,7 +134,7 @@ def test_uniform_is_even_over_all_subscriptions(
     check_even(members)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_uniform_moves_no_partition_that_could_stay(
     seed: int,
@@ -178,7 +179,7 @@ def test_uniform_gives_free_partitions_to_members_in_their_racks() -> None:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_ranges_are_ranges_of_even_length(
     seed: int,
@@ -214,7 +215,7 @@ def test_range_assigns_like_topics_alike_and_a_successor_what_its_predecessor_ha
     assert assigned(RANGE, members, topics)[-1].target == before.target
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_simple_gives_everybody_something(
     seed: int,

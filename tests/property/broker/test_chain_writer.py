@@ -9,13 +9,14 @@ import asyncio
 from contextlib import suppress
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.wal.chain_writer import ChainPolicy
 from quafka_broker.wal.log import Log
 from tests.support.memory_chain import MemoryChain
+from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.test_chain_writer import chained
 from tests.unit.broker.tools import checked, open_log, topic_id, values_of
@@ -81,7 +82,7 @@ async def _run(seed: int) -> tuple[_History, MemoryChain]:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_the_chain_has_what_was_acknowledged(seed: int) -> None:
     async def check() -> None:
         history, chain = await _run(seed)

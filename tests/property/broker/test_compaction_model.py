@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.partition import Partition
@@ -13,6 +13,7 @@ from quafka_broker.partitions.time_search import Stamp, first_from, latest
 from quafka_broker.topics.topic import Topic
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import CONTROL, TRANSACTIONAL, read_header
+from tests.support.suites import examples
 from tests.unit.broker.compacting import (
     COMPACT,
     START_MS,
@@ -243,10 +244,7 @@ async def _run(configs: dict[str, str], steps: list[tuple[object, ...]]) -> None
                 del disk.files[name]
 
 
-@settings(
-    max_examples=80, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+@examples(80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(_CONFIGS, st.lists(_STEP, min_size=1, max_size=40))
 def test_a_compacted_partition_has_the_table_of_its_history(
     configs: dict[str, str], steps: list[tuple[object, ...]]

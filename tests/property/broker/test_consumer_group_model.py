@@ -35,6 +35,7 @@ from quafka_broker.groups.consumer.topics import Partitions, Target, TopicMetada
 from quafka_broker.groups.group import GroupChange
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import at_once
+from tests.support.suites import examples
 
 NAMES = ("a", "b", "c")
 ROUNDS = 8
@@ -385,10 +386,9 @@ class GroupModel(RuleBasedStateMachine):
             self.converge()
 
 
-_RUN = settings(
-    max_examples=120,
+_RUN = examples(
+    120,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 _NO_SHRINKING = (Phase.explicit, Phase.generate)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,6 +20,7 @@ from hypothesis.stateful import (
 from quafka_broker.groups.classic.states import State
 from quafka_broker.groups.limits import GroupLimits
 from quafka_proto.errors import ErrorCode
+from tests.support.suites import examples
 from tests.unit.broker.group_members import REBALANCE, SESSION, Clocked, Told
 
 PARTITIONS = 6
@@ -243,4 +243,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestGroups.settings = examples(40, stateful_step_count=30)

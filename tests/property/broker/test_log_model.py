@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -16,6 +15,7 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import log_name
 from quafka_proto.record_codec import iter_records
+from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, checked, topic_id
 
@@ -165,4 +165,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLogModel.settings = examples(40, stateful_step_count=25)

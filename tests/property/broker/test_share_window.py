@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from quafka_broker.shares.states import (
@@ -19,6 +18,7 @@ from quafka_broker.shares.states import (
     Span,
 )
 from quafka_broker.shares.window import Window
+from tests.support.suites import examples
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
 MOST_DELIVERIES = 3
@@ -281,7 +281,7 @@ class ShareWindow(RuleBasedStateMachine):
 
 
 TestShareWindow = ShareWindow.TestCase
-TestShareWindow.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShareWindow.settings = examples(150, stateful_step_count=40)
 
 
 def test_a_batch_that_ends_past_the_acquired_records_is_bad_whatever_is_in_it() -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -38,6 +37,7 @@ from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, DeleteTopic
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
+from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context
 
@@ -273,4 +273,4 @@ class StateModel(RuleBasedStateMachine):
 
 
 TestStateModel = StateModel.TestCase
-TestStateModel.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+TestStateModel.settings = examples(10, stateful_step_count=25)

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -21,6 +20,7 @@ from quafka_broker.wal.disk import TEMPORARY, File
 from quafka_objects.asynchronous import AsyncObjectStore
 from tests.crash.store_explorer import needed
 from tests.support.store_folder import SHARD, CommittingFile, CommittingFolder, RecordedStore
+from tests.support.suites import examples
 
 NAMES = ("checkpoint-1", "checkpoint-2", "leader-epoch", "000000000007.log", "000000000007.oidx")
 ACTIVE = ("000000000008.log", "000000000008.oidx")
@@ -165,5 +165,5 @@ def _stored_in(file: File) -> set[str]:
     return set() if stored is None else {stored.path}
 
 
-FolderMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+FolderMachine.TestCase.settings = examples(20, stateful_step_count=30)
 TestFolder = FolderMachine.TestCase

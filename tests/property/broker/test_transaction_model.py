@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.state import BrokerState
@@ -23,6 +23,7 @@ from quafka_proto.errors import ErrorCode
 from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Inode, RecordedDisk, moments
 from tests.support.no_threads import no_threads
+from tests.support.suites import examples
 from tests.unit.broker.tools import ORG, running_state
 from tests.unit.broker.transactional import Sender, committed_offset, create, fetch, read
 
@@ -286,7 +287,7 @@ async def played(todo: list[Step], disk: RecordedDisk | None = None) -> Play:
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_answer_is_that_of_the_model(todo: list[Step]) -> None:
     asyncio.run(played(todo))
 
@@ -325,7 +326,7 @@ async def _nothing_is_stuck(state: BrokerState) -> None:
 
 
 @given(steps, st.integers(0, 1 << 30))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_a_cut_at_any_write_leaves_a_transaction_whole(todo: list[Step], seed: int) -> None:
     asyncio.run(cut_everywhere(todo, seed))
 

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.state import BrokerState
@@ -28,6 +28,7 @@ from quafka_proto.errors import ErrorCode
 from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Moment, Operation, RecordedDisk, moments
 from tests.support.no_threads import no_threads
+from tests.support.suites import examples
 from tests.unit.broker.tools import ORG
 from tests.unit.broker.transactional import create, fetch, read
 from tests.unit.broker.two_brokers import (
@@ -319,7 +320,7 @@ def check(
 
 
 @given(steps, st.integers(0, 1 << 30))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_each_transaction_is_whole(todo: list[Step], seed: int) -> None:
     async def run() -> None:
         async with playing(todo, seed) as play:
@@ -379,6 +380,6 @@ def test_power_cuts_of_both_brokers_leave_transactions_whole() -> None:
 
 
 @given(steps, st.integers(0, 1 << 30))
-@settings(max_examples=3, deadline=None)
+@examples(3)
 def test_power_cuts_at_any_moment(todo: list[Step], seed: int) -> None:
     asyncio.run(cut_everywhere(todo, seed, 20))

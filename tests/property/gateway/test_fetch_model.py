@@ -11,7 +11,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -47,6 +46,7 @@ from quafka_proto.schema.topics import (
     DeleteTopicsResponse,
 )
 from tests.support.joined import Joined
+from tests.support.suites import examples
 
 T = TypeVar("T")
 PARTITIONS = 2
@@ -513,5 +513,5 @@ def by_place(answer: FetchResponse) -> dict[Place, PartitionData]:
     return found
 
 
-FetchModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+FetchModel.TestCase.settings = examples(60, stateful_step_count=30)
 TestFetchModel = FetchModel.TestCase

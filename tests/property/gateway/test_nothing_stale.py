@@ -11,12 +11,13 @@ import asyncio
 import random
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_gateway.fetch import standing_polls, watermark_refresh
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
+from tests.support.suites import examples
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values
 
@@ -177,7 +178,7 @@ async def run(seed: int, steps: list[str]) -> None:
 STEPS = st.sampled_from(["fetch"] * 6 + ["idle"] * 3 + ["produce"] * 3 + ["anew", "cut"])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 1 << 30), st.lists(STEPS, min_size=10, max_size=60))
 def test_no_answer_is_older_than_its_request(seed: int, steps: list[str]) -> None:
     with (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_gateway.security.sasl.authenticator import Authenticator, Offer, Previous, State
@@ -17,6 +17,7 @@ from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.metadata import MetadataRequest
 from quafka_proto.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.support.suites import examples
 from tests.unit.gateway.sasl.users import accounts_of, credential, plain, user
 
 RIGHT, WRONG = plain("alice", "secret"), plain("alice", "wrong")
@@ -75,7 +76,7 @@ GOES_ON = {
 """What a state and a frame lead to; every other pair leads to the end."""
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(names=st.lists(st.sampled_from(sorted(FRAMES)), max_size=6), again=st.booleans())
 def test_any_sequence_of_frames(names: list[str], again: bool) -> None:
     """`again`: a re-authentication of alice by PLAIN."""
@@ -103,7 +104,7 @@ def test_any_sequence_of_frames(names: list[str], again: bool) -> None:
     asyncio.run(run())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(frames=st.lists(st.binary(max_size=200), max_size=4), shaken=st.sampled_from(sorted(FRAMES)))
 def test_noise_lets_nobody_in(frames: list[bytes], shaken: str) -> None:
     async def run() -> None:

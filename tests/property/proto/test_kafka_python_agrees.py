@@ -21,8 +21,9 @@ from tests.property.proto.oracles import (
     kafka_python_class,
     kafka_python_old_class,
 )
+from tests.support.suites import share
 
-ROUNDS = 15
+ROUNDS = share(15)
 BIT_FIELDS = {"authorized_operations"}  # sets of bits there
 
 

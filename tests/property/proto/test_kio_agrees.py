@@ -26,9 +26,10 @@ from quafka_proto.headers import (
 )
 from quafka_proto.message import Message, Request, Struct
 from tests.property.proto.oracles import kio_cases, kio_entity
+from tests.support.suites import share
 
 WIDTH = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-ROUNDS = 25
+ROUNDS = share(25)
 
 
 @pytest.mark.parametrize(("ours", "version"), kio_cases())

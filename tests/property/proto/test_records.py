@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_proto.compression import Codec
@@ -14,6 +14,7 @@ from quafka_proto.primitives import read_uvarint, read_varint, write_uvarint, wr
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import PATCHED_SIZE, crc32c, split_batches
+from tests.support.suites import examples
 
 NOW = 1_700_000_000_000
 PAYLOADS = st.none() | st.binary(max_size=200)
@@ -27,7 +28,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(RECORDS, st.integers(0, 1 << 62), st.sampled_from(Codec))
 def test_records_come_back(records: list[Record], base_offset: int, codec: Codec) -> None:
     batch = build_batch(records, base_offset, codec=codec)
@@ -38,7 +39,7 @@ def test_records_come_back(records: list[Record], base_offset: int, codec: Codec
     assert check_records(batch) == (min(times), max(times), any(r.key is None for r in records))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(RECORDS, st.randoms(use_true_random=False))
 def test_damage_under_a_right_crc_gives_records_or_malformed(
     records: list[Record], chance: random.Random
@@ -55,7 +56,7 @@ def test_damage_under_a_right_crc_gives_records_or_malformed(
         assert all(isinstance(record, Record) for record in iter_records(batch))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_batches_or_refused(data: bytes) -> None:
     with contextlib.suppress(BatchError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -17,6 +17,7 @@ from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import read_header, rebase, split_batches
 from tests.property.proto.test_records import RECORDS
+from tests.support.suites import examples
 
 
 def numbered(records: list[Record], base_offset: int = 0) -> list[Record]:
@@ -25,7 +26,7 @@ def numbered(records: list[Record], base_offset: int = 0) -> list[Record]:
 
 @pytest.mark.parametrize("reader", [KafkaPythonBatch, AioBatch])
 @pytest.mark.parametrize("codec", list(Codec))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     records=RECORDS,
     base_offset=st.integers(0, 1 << 62),
@@ -55,7 +56,7 @@ def test_clients_read_our_batches(
 
 @pytest.mark.parametrize("builder", [KafkaPythonBuilder, AioBuilder])
 @pytest.mark.parametrize("codec", list(Codec))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(records=RECORDS, transactional=st.booleans())
 def test_we_read_batches_of_clients(
     builder: Any, codec: Codec, records: list[Record], transactional: bool

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Any, TypeVar, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from quafka_proto import codec
@@ -18,9 +18,10 @@ from quafka_proto.headers import decode_request_header
 from quafka_proto.message import Message
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from tests.property.proto.messages import CASES, messages
+from tests.support.suites import examples, share
 
 T = TypeVar("T")
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(8, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
@@ -71,7 +72,7 @@ def test_damaged_bytes_give_a_message_or_malformed(message: type[Message], versi
     chance = random.Random(f"{message.__name__}{version}")
     for _ in range(4):
         data = b"".join(encode(example(message, version, chance), version))
-        for _ in range(40):
+        for _ in range(share(40)):
             bad = damaged(data, chance)
             assert outcome(in_steps, message, version, bad) == outcome(
                 decode, message, version, bad
@@ -103,7 +104,7 @@ def test_a_struct_has_a_bounded_number_of_tagged_fields() -> None:
         decode(MetadataRequest, 13, body[:-1] + b"\xe9\x07" + many)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=60), st.sampled_from(CASES))
 def test_any_bytes_give_a_message_or_malformed(
     data: bytes, case: tuple[type[Message], int]
@@ -112,7 +113,7 @@ def test_any_bytes_give_a_message_or_malformed(
         decode(*case, data)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=40), st.sampled_from(CASES))
 def test_any_bytes_give_a_header_or_an_error(data: bytes, case: tuple[type[Message], int]) -> None:
     message, version = case

@@ -43,6 +43,7 @@ async def append_as_before(state: BrokerState, partition: Partition, *events: by
     await state.log.append(partition, split_batches(build_batch(records)))
 
 
+@pytest.mark.long
 async def test_a_registry_event_of_any_size_is_read() -> None:
     """A config that was once taken: "delete", ten million times, is a list of known policies."""
     disk = MemoryDisk()
@@ -83,6 +84,7 @@ async def test_a_list_of_policies_without_end_is_refused() -> None:
         assert len(answer.error_message) < 2_000
 
 
+@pytest.mark.long
 async def test_the_batches_of_the_registry_are_bounded() -> None:
     """One DeleteRecords of many partitions, and the registry said anew with it."""
     disk = MemoryDisk()
@@ -105,6 +107,7 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
 # --- consumer groups ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_an_offset_commit_of_72_mb_from_an_earlier_version_is_read() -> None:
     """One event of JSON in one batch, as one OffsetCommit of 18,000 partitions once made it."""
     disk = MemoryDisk()
@@ -152,6 +155,7 @@ def _joined(members: int, metadata: bytes, *, in_hex: bool) -> dict[str, object]
     }  # fmt: skip
 
 
+@pytest.mark.long
 async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None:
     """2,000 members of 16 KB each: 64 MB of hex once, 32 MB in parts now."""
     metadata = bytes(range(256)) * 64

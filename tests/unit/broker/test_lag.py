@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.groups.classic.states import State
@@ -29,6 +29,7 @@ from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup, PartitionLag
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
+from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -236,7 +237,7 @@ async def test_all_groups_for_metrics() -> None:
     st.floats(0, 1),
     st.floats(0, 1),
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_against_looking_at_every_record(
     written: list[list[int]], start: float, position: float
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.config import BrokerConfig
@@ -20,6 +20,7 @@ from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
+from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, open_log, running_state, topic_id
 
@@ -32,7 +33,7 @@ async def produce(log: Log, partition: Partition, *timestamps: int) -> None:
 
 
 @given(batches, st.integers(0, 31), st.floats(0, 1), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_first_record_at_or_after_a_time(
     written: list[list[int]], timestamp: int, start: float, cached: bool
 ) -> None:

@@ -184,7 +184,14 @@ with store.locked() as lock:
 """
 
 
-@pytest.mark.parametrize(("fatal", "there"), [("write", 0), ("publish", 0), ("collect", 1)])
+@pytest.mark.parametrize(
+    ("fatal", "there"),
+    [
+        ("publish", 0),
+        pytest.param("write", 0, marks=pytest.mark.long),
+        pytest.param("collect", 1, marks=pytest.mark.long),
+    ],
+)
 async def test_killed_while_it_uploads(
     tmp_path: Path, url: str, store: BucketDestination, fatal: str, there: int
 ) -> None:

@@ -25,6 +25,7 @@ from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.quic_class import quic_class
 from quafka_mesh_ops.transport.small import SmallPacket, ack_frame
+from tests.support.suites import more
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
 from tests.unit.mesh_ops.wire import SERVER, End, Faults, Wire
 
@@ -58,7 +59,7 @@ def exchange(wire: Wire, sizes: list[int]) -> None:
 
 
 @both_ends
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [1200, 60_000, *more(SIZES[1:-1])])
 def test_streams_arrive_whole(client: type[MeshQuic], server: type[MeshQuic], size: int) -> None:
     wire = Wire(client, server, size)
     exchange(wire, [0, 1, 100, size - 50, size, size + 1, 3 * size, 400_000, 1_500_000])
@@ -66,7 +67,7 @@ def test_streams_arrive_whole(client: type[MeshQuic], server: type[MeshQuic], si
 
 
 @both_ends
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *more(range(2, 6))])
 def test_streams_arrive_whole_over_a_bad_path(
     client: type[MeshQuic], server: type[MeshQuic], seed: int
 ) -> None:
@@ -75,6 +76,7 @@ def test_streams_arrive_whole_over_a_bad_path(
     exchange(wire, [100_000] * 3)
 
 
+@pytest.mark.long
 @both_ends
 def test_streams_arrive_whole_while_the_size_changes(
     client: type[MeshQuic], server: type[MeshQuic]
@@ -112,7 +114,7 @@ class Doubted(BatchedQuic):
         return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *more([1, 2])])
 def test_what_is_idle_has_nothing_to_send(seed: int) -> None:
     Doubted.idle = 0
     wire = Wire(Doubted, Doubted, random.Random(seed).choice(SIZES), BAD, seed)

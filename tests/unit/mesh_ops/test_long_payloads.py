@@ -28,6 +28,7 @@ from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
+from tests.support.suites import more
 from tests.unit.mesh_ops.op_fillers import filled
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def payload(frame: list[Buffer]) -> bytes:
     raise AssertionError("no header")
 
 
-@pytest.mark.parametrize("items", [300, 3_000])
+@pytest.mark.parametrize("items", [300, *more([3_000])])
 def test_every_op_and_answer_with_long_lists(items: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_payloads, "SHORT", 0)
     for op_type in OPS.values():

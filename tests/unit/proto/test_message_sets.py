@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatch as AioReader
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioBuilder
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
@@ -28,6 +28,7 @@ from quafka_proto.record_codec import (
     iter_records,
 )
 from quafka_proto.records import is_transactional, read_header, split_batches
+from tests.support.suites import examples
 from tests.unit.proto.batches import resealed
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -77,7 +78,7 @@ def as_magic(records: list[Record], magic: int) -> list[Record]:
         if (builder, magic, codec) != (AioBuilder, 0, Codec.LZ4)  # which it does not write
     ],
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(records=RECORDS)
 def test_message_sets_of_old_producers(
     builder: Any, magic: int, codec: Codec, records: list[Record]
@@ -99,7 +100,7 @@ def test_message_sets_of_old_producers(
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(records=RECORDS, base_offset=st.integers(0, 1 << 62), skipped=st.integers(0, 7))
 def test_message_sets_for_old_consumers(
     reader: Any, magic: int, codec: Codec, records: list[Record], base_offset: int, skipped: int
@@ -130,7 +131,7 @@ def messages_of(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(records=RECORDS, base=st.integers(0, 1 << 40))
 def test_offsets_inside_compressed_messages(
     magic: int, codec: Codec, records: list[Record], base: int

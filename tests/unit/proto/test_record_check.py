@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_proto import record_check, record_runs
@@ -22,6 +22,7 @@ from quafka_proto.records import (
     stamp,
     whole_batch,
 )
+from tests.support.suites import examples
 from tests.unit.proto.batches import EMPTY, ours, resealed, with_body
 
 NOW = 1_700_000_000_000
@@ -55,7 +56,7 @@ def all_ways(batch: bytes) -> list[object]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.builds(
@@ -84,7 +85,7 @@ def test_all_ways_agree_on_whole_and_on_damaged_records(
         )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.sampled_from([0, 0, 0, 1, 30, 63, 64, 8_191, 1 << 20]), min_size=2, max_size=9),
     st.integers(2, 300),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_quafka.arrow_schema import arrow_schema
@@ -25,6 +25,7 @@ from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import LOG_APPEND_TIME, PATCHED_SIZE, crc32c, empty_batch, read_header
+from tests.support.suites import examples
 from tests.unit.proto.batches import resealed, with_body
 
 NOW = 1_700_000_000_000
@@ -82,7 +83,7 @@ def plainly(batches: Sequence[bytes | bytearray]) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(RECORDS, st.sampled_from(Codec)), min_size=1, max_size=4))
 def test_the_same_as_record_by_record(parts: list[tuple[list[Record], Codec]]) -> None:
     batches = [build_batch(records, 100 * at, codec=c) for at, (records, c) in enumerate(parts)]
@@ -205,6 +206,7 @@ def test_a_batch_as_large_as_consumers_read() -> None:
     assert (found.num_rows, damages) == (1, [])
 
 
+@pytest.mark.long
 def test_memory_is_used_again_and_grows() -> None:
     """What was decoded into it before is not what is found, and not changed by what comes."""
     arena = Arena()
@@ -244,7 +246,7 @@ def test_a_batch_that_is_too_large_is_told() -> None:
     assert found.num_rows == 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RECORDS, st.randoms(use_true_random=False))
 def test_damage_under_a_right_crc_gives_records_or_damage(
     records: list[Record], chance: random.Random

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_quafka import planner
@@ -27,6 +27,7 @@ from quafka_proto.compression import Codec
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import CONTROL, TRANSACTIONAL, read_header
 from tests.support.snapshots import SnapshotMaker, records_of
+from tests.support.suites import examples
 
 COMMITTED = {"isolation": "read_committed"}
 
@@ -192,7 +193,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(STEPS, st.integers(1, 9), st.booleans())
 def test_a_reader_gets_what_a_consumer_got(
     steps: list[tuple[str, int, int]], rows_in_segment: int, rewritten: bool

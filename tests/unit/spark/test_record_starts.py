@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_quafka import record_starts
@@ -16,6 +16,7 @@ from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BATCH_HEADER_SIZE
 from quafka_proto.varints import Longs
+from tests.support.suites import examples
 
 NOW = 1_700_000_000_000
 PAYLOADS = st.none() | st.binary(max_size=30) | st.integers(0, 40).map(bytes)
@@ -60,7 +61,7 @@ def walk(body: bytes) -> Iterator[int]:
         at += size >> 1
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(BODIES, min_size=1, max_size=5))
 def test_any_records(batches: list[tuple[bytes, int]]) -> None:
     found = find([body for body, _ in batches], [count for _, count in batches])
@@ -121,7 +122,7 @@ def test_one_large_record_among_small_ones() -> None:
     assert find([body], [len(sizes)]) == [list(walk(body))]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(BODIES, min_size=2, max_size=3), st.randoms(use_true_random=False))
 def test_what_is_garbled_gives_so_many_positions(
     batches: list[tuple[bytes, int]], chance: random.Random

@@ -69,6 +69,15 @@ def test_other_skips_fail_the_run(tmp_path: Path, option: str) -> None:
     assert "skipped" in said.splitlines()[-1], "the closing line is the last"
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_of_a_selection_only_what_it_needs_is_skipped(tmp_path: Path, workers: str) -> None:
+    tests = "TOOLS = ['kcat']" + TESTS.partition("@pytest.mark.needs(fetch")[0]
+    tests += "@pytest.mark.long\n@pytest.mark.needs('java')\ndef test_long(): ...\n"
+    code, said = outcome(tmp_path, tests, "--bare", "-m", "not long", "-n", workers)
+    assert code == 0, said
+    assert "1 skipped" in said.splitlines()[-1]
+
+
 def test_a_reason_names_its_tools() -> None:
     reason = "Skipped: not installed here: java (Debian: x), mkfs.xfs (Debian: y)"
     assert named_in(reason) == {"java", "mkfs.xfs"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.groups.consumer.assignors import SIMPLE
@@ -14,6 +14,7 @@ from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.topics import TopicMetadata
 from quafka_broker.groups.share.group import ShareGroup
 from quafka_proto.errors import ErrorCode
+from tests.support.suites import examples
 
 SETTINGS = ConsumerGroupSettings(session_timeout=45.0, max_size=5, assignors=(SIMPLE,))
 T = TopicMetadata(b"t" * 16, "t", 2)
@@ -158,7 +159,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_once_all_have_sent_a_heartbeat_every_partition_and_every_member_has_some(
     steps: list[tuple[str, str]],
 ) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_gateway.security.sasl.accounts import Accounts
 from quafka_gateway.security.sasl.mechanism import AuthenticationError
 from quafka_gateway.security.sasl.passwords import HASHES, credential_of
 from quafka_gateway.security.sasl.scram import ScramServer
+from tests.support.suites import examples
 from tests.unit.gateway.sasl.users import (
     SECRET,
     ScramClient,
@@ -44,7 +45,7 @@ async def test_a_user_logs_in(mechanism: str, header: str) -> None:
     assert accepted
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(name=NAMES, password=NAMES)
 async def test_any_name_and_password(name: str, password: str) -> None:
     accounts = Accounts(directory_of(user(name, credential(password))), 1, SECRET)
