@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -10,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from quafka_loop import clock
 
 _DAY = timedelta(days=1)
 
@@ -70,7 +72,7 @@ class Authority:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: timedelta
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now = clock.utc_now()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

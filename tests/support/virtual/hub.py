@@ -16,9 +16,9 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 EPOCH = 1_767_225_600.0
 """What the wall clock shows when a hub begins: 2026-01-01, 00:00 UTC."""
@@ -90,14 +90,6 @@ class Fiber:
         return f"<Fiber {self.name}>"
 
 
-class RealWork(Protocol):
-    """Something outside the simulation that a fiber waits for, such as a socket of the system."""
-
-    def poll(self, seconds: float) -> bool:
-        """Look for `seconds`; returns whether it woke a fiber."""
-        ...
-
-
 class Hub:
     """Runs fibers on a virtual clock."""
 
@@ -108,7 +100,8 @@ class Hub:
         self.turns = 0
         """How often a fiber was continued."""
         self._main_is_over = False
-        self.real: dict[RealWork, None] = {}
+        self._is_over = False
+        self._fibers: dict[Fiber, None] = {}
         self._readings = 0
         self._ready: deque[Fiber] = deque()
         self._chosen: list[Fiber] = []
@@ -159,6 +152,7 @@ class Hub:
         """
         node = node if node is not None else self.current.node
         fiber = Fiber(name, node, greenlet(lambda: self._live(fiber, function), self._greenlet))
+        self._fibers[fiber] = None
         if node is not None:
             node.fibers[fiber] = None
         self._make_ready(fiber)
@@ -170,6 +164,7 @@ class Hub:
         except BaseException as e:
             fiber.error = e
         finally:
+            self._fibers.pop(fiber, None)
             if fiber.node is not None:
                 fiber.node.fibers.pop(fiber, None)
 
@@ -239,8 +234,26 @@ class Hub:
             fiber.is_ready = True
             (self._ready if self.random is None else self._chosen).append(fiber)
 
+    def end(self) -> None:
+        """End all fibers but this one; whatever would block after that raises GreenletExit.
+
+        Without this, they would end when the garbage collector finds them, amid something else.
+        """
+        self._is_over = True
+        running = asyncio._get_running_loop()
+        while self._fibers:
+            fiber, _ = self._fibers.popitem()
+            if fiber.node is not None and fiber.node.is_dead:
+                continue  # it must not even clean up
+            fiber.greenlet.parent = getcurrent()
+            asyncio._set_running_loop(fiber.running)
+            fiber.greenlet.throw(GreenletExit)
+        asyncio._set_running_loop(running)
+
     def _leave(self, fiber: Fiber) -> None:
         """Switch to the hub; returns when the fiber is continued."""
+        if self._is_over:
+            raise GreenletExit
         fiber.running = asyncio._get_running_loop()
         self._greenlet.switch()
         if self._main_is_over:
@@ -293,20 +306,13 @@ class Hub:
                 timer.callback(*timer.arguments)
 
     def _advance(self) -> bool:
-        """Nothing is ready: wait for the real world, or move the clock."""
-        if self._poll_real_work(0.0):
-            return True
+        """Nothing is ready: move the clock to the next timer, if there is one."""
         timers = self._timers
         while timers and _is_void(timers[0][3]):
             heapq.heappop(timers)
         if timers:
             self.now = max(self.now, timers[0][0])
-            return True
-        return self._poll_real_work(0.05) or bool(self.real)
-
-    def _poll_real_work(self, seconds: float) -> bool:
-        found = [work.poll(seconds) for work in list(self.real)]
-        return any(found)
+        return bool(timers)
 
 
 def _is_void(timer: Timer) -> bool:

@@ -9,33 +9,50 @@ import ssl
 from asyncio import sslproto
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextvars import Context
 from typing import Any, cast
 
-from tests.support.virtual import network, threads
+from tests.support.virtual import network, tcp, threads
 from tests.support.virtual.hub import Fiber, Hub, Node
 
 _DEFAULT_WORKERS = 8
 
 
+class RealResourceError(RuntimeError):
+    """A simulation cannot hold it still: a file descriptor, a signal, a real thread."""
+
+
+class _NoSelector(selectors.SelectSelector):
+    """Stands where a loop expects its selector; nothing of the system can be waited for."""
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        raise RealResourceError(f"a simulated loop cannot wait for {fileobj!r}")
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's own loop: only its clock, its idling, its threads and its sockets are simulated.
 
-    Real file descriptors work, too; before the clock moves, all of them are polled.
+    It refuses file descriptors of the system, signals and executors of real threads: when these are
+    ready depends on the machine.
     """
 
     def __init__(self, hub: Hub, net: network.Network) -> None:
         self.hub = hub
         self.net = net
         self._fiber: Fiber | None = None
-        self._real_jobs = 0
+        self._is_idle = False  # in contrast to a callback that blocks
         self._pool: threads.ThreadPoolExecutor | None = None
-        super().__init__(selectors.DefaultSelector())
-        selector: Any = self._selector  # type: ignore[attr-defined]
-        self._own_fds = len(selector.get_map())
-        self._real_select = selector.select
-        self._map = selector.get_map()
-        selector.select = self._select
+        selector = _NoSelector()
+        super().__init__(selector)
+        selector.select = self._select  # type: ignore[method-assign]
+
+    def _make_self_pipe(self) -> None:
+        """The hub wakes the loop."""
+
+    def _close_self_pipe(self) -> None:
+        """See `_make_self_pipe`."""
+
+    def _write_to_self(self) -> None:
+        self.awake()
 
     @property
     def node(self) -> Node | None:
@@ -52,45 +69,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     # --- idling -----------------------------------------------------------------------------
 
     def _select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        hub = self.hub
         if timeout is not None and timeout <= 0:
-            hub.give_way()
-            return self._real_select(0) if self._has_real_work() else []
-        if not self._has_real_work():
-            hub.block(None if timeout is None else hub.now + timeout)
-            return []
-        ready: list[tuple[selectors.SelectorKey, int]] = self._real_select(0)
-        if not ready:
-            hub.real[self] = None
-            hub.block(None if timeout is None else hub.now + timeout)
-            hub.real.pop(self, None)
-            ready = self._real_select(0)
-        return ready
-
-    def _has_real_work(self) -> bool:
-        return len(self._map) > self._own_fds or self._real_jobs > 0
-
-    def poll(self, seconds: float) -> bool:
-        """Look for real sockets that are ready, and wait a little for real threads."""
-        if not self._real_select(max(seconds, 0.001)):
-            return self._real_jobs > 0
-        assert self._fiber is not None
-        self.hub.wake(self._fiber)
-        return True
+            self.hub.give_way()
+        else:
+            self._is_idle = True
+            try:
+                self.hub.block(None if timeout is None else self.hub.now + timeout)
+            finally:
+                self._is_idle = False
+        return []
 
     def awake(self) -> None:
         """Have the loop run its callbacks: one was added from outside."""
-        if self._fiber is not None:
+        if self._is_idle and self._fiber is not None:
             self.hub.wake(self._fiber)
-
-    def call_soon_threadsafe(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        if self._real_jobs:  # the caller may be a real thread
-            return super().call_soon_threadsafe(callback, *args, context=context)
-        handle = self.call_soon(callback, *args, context=context)
-        self.awake()
-        return handle
 
     # --- threads ----------------------------------------------------------------------------
 
@@ -101,14 +93,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if self._pool is None:
                 self._pool = threads.ThreadPoolExecutor(_DEFAULT_WORKERS, "asyncio")
             executor = self._pool
-        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
         if not isinstance(executor, threads.ThreadPoolExecutor):
-            self._real_jobs += 1
-            future.add_done_callback(self._real_job_ended)
+            raise RealResourceError(f"a simulated loop cannot wait for {executor!r}")
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
         return future
 
-    def _real_job_ended(self, _: object) -> None:
-        self._real_jobs -= 1
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        raise RealResourceError("a simulated loop gets no signals")
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         if self._pool is not None:
@@ -160,15 +151,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         host: Any = None,
         port: Any = None,
         *,
-        sock: socket.socket | None = None,
+        sock: socket.socket | tcp.ListeningSocket | None = None,
         ssl: ssl.SSLContext | None = None,
         start_serving: bool = True,
         **options: Any,
     ) -> Any:
         if sock is not None:
-            return await super().create_server(
-                protocol_factory, sock=sock, ssl=ssl, start_serving=start_serving, **options
-            )
+            if not isinstance(sock, tcp.ListeningSocket):
+                raise RealResourceError(f"a simulated loop cannot wait for {sock!r}")
+            host, port = sock.address
         if ssl is not None:
             context, plain = ssl, protocol_factory
 
@@ -181,12 +172,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     server_side=True,
                 )
 
-        server = self.net.listen(self, protocol_factory, host, port or 0)
+        shares = sock is not None
+        server = self.net.listen(self, protocol_factory, host, port or 0, shares=shares)
         if start_serving:
             await server.start_serving()
         return server
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: Any = None,
@@ -199,9 +191,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         **options: Any,
     ) -> Any:
         if sock is not None:
-            return await super().create_connection(
-                protocol_factory, sock=sock, ssl=ssl, server_hostname=server_hostname, **options
-            )
+            raise RealResourceError(f"a simulated loop cannot wait for {sock!r}")
         protocol = protocol_factory()
         if not ssl:
             transport = await self.net.connect(self, lambda: protocol, host, port, local_addr)

@@ -174,13 +174,19 @@ class Network:
         factory: Callable[[], asyncio.BaseProtocol],
         host: Any,
         port: int,
+        *,
+        shares: bool = False,
     ) -> Server:
-        """Make a server on the node that runs now. Raises OSError."""
+        """Make a server on the node that runs now; `shares`: it may take over an address in use.
+
+        Raises:
+            OSError: the address is in use, or there is no such host.
+        """
         here = self._hosts[self.hub.node]
         name = (host if isinstance(host, str) else (host or [""])[0]) or "0.0.0.0"
         self.getaddrinfo(name, port)
         port = port or here.free_port()
-        if port in here.listening:
+        if port in here.listening and not shares:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         name = "127.0.0.1" if name == "localhost" else name
         server = Server(self, loop, factory, (name, port), self.hub.node)

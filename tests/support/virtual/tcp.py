@@ -54,6 +54,21 @@ class _Socket:
         return 0
 
 
+class ListeningSocket(_Socket):
+    """A server's socket. The server of the last copy accepts the connections."""
+
+    def __init__(self, net: Network, address: tuple[str, int]) -> None:
+        super().__init__(net.new_fd(), address, None)
+        self._net = net
+        self.address = address
+
+    def dup(self) -> ListeningSocket:
+        return ListeningSocket(self._net, self.address)
+
+    def close(self) -> None:
+        pass
+
+
 class Server:
     """As `asyncio.Server`."""
 
@@ -73,7 +88,7 @@ class Server:
         self._serves = False
         self._transports: dict[Transport, None] = {}
         self._closed = loop.create_future()
-        self.sockets = (_Socket(net.new_fd(), address, None),)
+        self.sockets: tuple[ListeningSocket, ...] = (ListeningSocket(net, address),)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop
@@ -262,12 +277,20 @@ class Transport(asyncio.Transport):
             self._loop.call_soon(self._end, None)
 
     def abort(self) -> None:
+        self._force_close(None)
+
+    def _force_close(self, error: OSError | None) -> None:
+        """As asyncio's transports: what was sent still arrives, what is buffered does not."""
         if not self._lost:
             self._closing = True
             self._buffer.clear()
             self._buffered = 0
-            self._reset_peer()
-            self._loop.call_soon(self._end, None)
+            if self._incoming:
+                self._reset_peer()
+            elif not self._eof_sent:
+                self._eof_sent = True
+                self._queue(b"")
+            self._loop.call_soon(self._end, error)
 
     # --- sending ----------------------------------------------------------------------------
 
@@ -365,10 +388,11 @@ class Transport(asyncio.Transport):
         self._read_planned = False
         if self._lost:
             return
-        if self._error is not None:
+        can_read = self._reading and not self._closing
+        if self._error is not None and not (self._incoming and can_read):
             self._end(self._error)
             return
-        if not self._reading or self._closing:
+        if not can_read:
             return
         if self._incoming:
             size = self._feed()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -228,7 +229,7 @@ class local:  # noqa: N801 - the name of `threading.local`
 
 
 class Thread:
-    """As `threading.Thread`. Its errors are passed on to whoever joins it."""
+    """As `threading.Thread`. Its errors go to `threading.excepthook`, too."""
 
     def __init__(
         self,
@@ -256,38 +257,42 @@ class Thread:
     def _live(self) -> None:
         try:
             self._run()
+        except Exception as e:
+            threading.excepthook(threading.ExceptHookArgs((type(e), e, e.__traceback__, None)))
+            raise
         finally:
             self._over.set()
 
     def join(self, timeout: float | None = None) -> None:
         self._over.wait(timeout)
-        if self._fiber is not None and self._fiber.error is not None:
-            error, self._fiber.error = self._fiber.error, None
-            raise error
 
     def is_alive(self) -> bool:
         return self.ident is not None and not self._over.is_set()
 
 
-class Future(futures.Future[T]):
-    """As `concurrent.futures.Future`, for fibers that wait."""
+def future_result(future: futures.Future[T], timeout: float | None = None) -> T:
+    """As `concurrent.futures.Future.result`, for fibers that wait."""
+    _await(future, timeout)
+    return _real_result(future, 0)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._over = Event()
-        self.add_done_callback(lambda _: self._over.set())
 
-    def result(self, timeout: float | None = None) -> T:
-        self._await(timeout)
-        return super().result(0)
+def future_exception(
+    future: futures.Future[Any], timeout: float | None = None
+) -> BaseException | None:
+    """As `concurrent.futures.Future.exception`, for fibers that wait."""
+    _await(future, timeout)
+    return _real_exception(future, 0)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._await(timeout)
-        return super().exception(0)
 
-    def _await(self, timeout: float | None) -> None:
-        if not self.done() and not self._over.wait(timeout):
-            raise TimeoutError
+_real_result = futures.Future.result
+_real_exception = futures.Future.exception
+
+
+def _await(future: futures.Future[Any], timeout: float | None) -> None:
+    if not future.done():
+        over = Event()
+        future.add_done_callback(lambda _: over.set())
+        over.wait(timeout)
 
 
 class ThreadPoolExecutor(futures.Executor):
@@ -303,16 +308,16 @@ class ThreadPoolExecutor(futures.Executor):
         self._most = max_workers or 8
         self._name = thread_name_prefix or "pool"
         self._hub = current_hub()
-        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._jobs: deque[tuple[futures.Future[Any], Callable[[], Any]]] = deque()
         self._running = 0
         self._is_closed = False
         self._idle = Event()
         self._idle.set()
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[T] = Future()
+        future: futures.Future[T] = futures.Future()
         self._jobs.append((future, partial(fn, *args, **kwargs)))
         self._idle.clear()
         if self._running < self._most:
@@ -379,29 +384,3 @@ class LoopSignal:
         self._is_set = False
         if self._callback is not None:
             self._callback()
-
-
-def run_coroutine_threadsafe(
-    coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
-) -> Future[T]:
-    """As `asyncio.run_coroutine_threadsafe`."""
-    found: Future[T] = Future()
-
-    def begin() -> None:
-        task = loop.create_task(coroutine)
-        task.add_done_callback(settle)
-        found.add_done_callback(lambda _: found.cancelled() and task.cancel())
-
-    def settle(task: asyncio.Task[T]) -> None:
-        if found.cancelled():
-            return
-        if task.cancelled():
-            found.cancel()
-            found.set_running_or_notify_cancel()
-        elif (error := task.exception()) is not None:
-            found.set_exception(error)
-        else:
-            found.set_result(task.result())
-
-    loop.call_soon_threadsafe(begin)
-    return found

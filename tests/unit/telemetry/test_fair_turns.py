@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from functools import partial
 
+from quafka_loop import clock, sockets
 from quafka_telemetry.fair_turns import QUANTUM_SECONDS, FairTurns
-
-
-def busy(seconds: float) -> None:
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        pass
 
 
 def shared() -> FairTurns:
@@ -27,7 +21,7 @@ async def test_a_party_with_little_to_do_waits_for_one_quantum() -> None:
 
     def flood() -> None:
         done[0] += 1
-        busy(QUANTUM_SECONDS / 4)
+        clock.sleep(QUANTUM_SECONDS / 4)
 
     def modest() -> None:
         done[1] += 1
@@ -52,7 +46,7 @@ async def test_work_of_a_party_keeps_its_order() -> None:
 
     def work(number: int) -> None:
         done.append(number)
-        busy(QUANTUM_SECONDS / 2)
+        clock.sleep(QUANTUM_SECONDS / 2)
         if number == 3:
             turns.defer("a", lambda: done.append(99))
 
@@ -70,15 +64,15 @@ async def test_all_who_wait_have_the_same_time() -> None:
     stop = False
 
     def again(party: str) -> None:
-        busy(QUANTUM_SECONDS / 10)
+        clock.sleep(QUANTUM_SECONDS / 10)
         used[party] += 1
         if not stop:
             turns.defer(party, lambda: again(party))
 
     for party in used:
         turns.defer(party, lambda party=party: again(party))  # type: ignore[misc]
-    until = time.perf_counter() + 0.3
-    while time.perf_counter() < until:
+    until = clock.monotonic() + 0.3
+    while clock.monotonic() < until:
         await asyncio.sleep(0)
     stop = True
     while turns._waiting:
@@ -104,7 +98,7 @@ async def test_a_party_alone_is_not_held_back() -> None:
     turns, done = FairTurns(), list[int]()
 
     def work(number: int) -> None:
-        busy(QUANTUM_SECONDS / 2)
+        clock.sleep(QUANTUM_SECONDS / 2)
         done.append(number)
 
     for number in range(10):
@@ -116,25 +110,27 @@ async def test_a_party_alone_is_not_held_back() -> None:
 async def test_what_arrives_while_a_party_has_its_quantum_is_read_before_the_next() -> None:
     turns, seen = shared(), list[str]()
     loop = asyncio.get_running_loop()
-    one, other = socket.socketpair()
     arrived = asyncio.Event()
 
     def read() -> None:
-        seen.append(other.recv(1).decode())
+        seen.append(receiver.recv(10).decode())
         arrived.set()
 
     def work() -> None:
         if not arrived.is_set():
             seen.append("work")
             if len(seen) == 2:
-                one.send(b"x")
-            busy(QUANTUM_SECONDS)
+                sender.send(b"x")
+            clock.sleep(QUANTUM_SECONDS)
             turns.defer("a", work)
 
-    with one, other:
-        loop.add_reader(other.fileno(), read)
+    receiver, sender = (sockets.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    with receiver, sender:
+        receiver.bind(("127.0.0.1", 0))
+        sender.connect(receiver.getsockname())
+        loop.add_reader(receiver, read)
         turns.defer("a", work)
         async with asyncio.timeout(10):
             await arrived.wait()
-        loop.remove_reader(other.fileno())
+        loop.remove_reader(receiver)
     assert seen == ["work", "work", "x"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
+from quafka_loop import clock
 from quafka_telemetry.loop_turns import LoopTurns
 
 
@@ -13,7 +13,7 @@ def run(turns: LoopTurns, *blocking: float) -> None:
 
     async def block() -> None:
         for seconds in blocking:
-            time.sleep(seconds)
+            clock.sleep(seconds)
             await asyncio.sleep(0)
 
     with asyncio.Runner(loop_factory=turns.new_loop) as runner:

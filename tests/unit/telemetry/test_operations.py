@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +12,7 @@ import pytest
 from quafka_telemetry import operations as module
 from quafka_telemetry.operations import Operations, PageRequest, Reply
 from quafka_telemetry.startup import StartupError
+from tests.support.http_pages import fetch
 
 Problems = dict[str, str]
 
@@ -29,15 +28,8 @@ async def serving(problems: Problems) -> AsyncIterator[tuple[Operations, int]]:
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, str, bytes]:
-    def ask() -> tuple[int, str, bytes]:
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-        client.request(method, path)
-        answer = client.getresponse()
-        body = answer.read()
-        client.close()
-        return answer.status, answer.headers["content-type"], body
-
-    return await asyncio.to_thread(ask)
+    page = await fetch("127.0.0.1", port, path, method)
+    return page.status, page.kind, page.body
 
 
 async def raw(port: int, request: bytes) -> bytes:
@@ -110,9 +102,6 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_an_address_in_use_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    async with serving({}) as (_, port):
         with pytest.raises(StartupError, match=rf"127\.0\.0\.1:{port} \(operations\): Address"):
             await Operations(dict).start("127.0.0.1", port)

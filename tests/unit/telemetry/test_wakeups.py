@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 
 import pytest
 
+from quafka_loop import clock
 from quafka_telemetry.slices import SLICE_SECONDS
 from quafka_telemetry.wakeups import Wakeups
 
@@ -50,7 +50,7 @@ async def test_the_rest_runs_in_later_turns_before_waiters_that_are_woken_later(
     called: list[int] = []
 
     def slow(number: int) -> None:
-        time.sleep(SLICE_SECONDS)
+        clock.sleep(SLICE_SECONDS)
         called.append(number)
 
     wakeups.wake(partial(slow, number) for number in range(3))
