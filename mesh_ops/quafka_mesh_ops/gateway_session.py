@@ -77,7 +77,7 @@ class ServerParts:
     gatekeeper: Gatekeeper
     tracer: Tracer
     limited: LimitedLog
-    sessions: set[GatewaySession]
+    sessions: dict[GatewaySession, None]
     connections: Counter[NodeId]
     bulk: BulkListener | None
     memory: bool
@@ -158,7 +158,7 @@ class GatewaySession:
     def connection_ready(self, peer: NodeId) -> None:
         """See ConnectionUser: the gateway is authenticated and allowed."""
         self._peer = self._ops.peer = peer
-        self._server.sessions.add(self)
+        self._server.sessions[self] = None
         self._server.connections[peer] += 1
         self.connection.when_progress(self._ops.progress)
         self._liveness = Liveness(self.connection, lambda: self._ops.is_waited_for)
@@ -216,7 +216,7 @@ class GatewaySession:
         self._bulk.close()
         self._memory.close()
         if self._peer:
-            self._server.sessions.discard(self)
+            self._server.sessions.pop(self, None)
             logger.info("node %s disconnected: %r", self._peer[:16], reason)
 
     # --- frames -----------------------------------------------------------------------------

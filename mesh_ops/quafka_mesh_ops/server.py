@@ -63,7 +63,7 @@ class MeshServer:
         `bulk`: offer TLS connections for bulk replies, on the TCP port of the same number.
         `memory`: take the memory of gateways on this host, for their large ops.
         """
-        self.sessions: set[GatewaySession] = set()
+        self.sessions: dict[GatewaySession, None] = {}  # in the order of their begins
         self.shards = ServedShards(everywhere or {}, {DEFAULT_SHARD: handlers} if handlers else {})
         """The shards that connections may be for."""
         self.gatekeeper = Gatekeeper(grants, logger)

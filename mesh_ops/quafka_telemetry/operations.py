@@ -84,7 +84,7 @@ class Operations:
         self._servers: list[asyncio.Server] = []
         self._context: ssl.SSLContext | None = None  # of the servers
         self._watch: asyncio.Task[None] | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
 
     def add(self, path: str, page: Page) -> None:
         """Serve another page."""
@@ -171,7 +171,7 @@ class Operations:
         task = asyncio.current_task()
         assert task is not None
         if len(self._connections) < _MAX_CONNECTIONS:
-            self._connections.add(task)
+            self._connections[task] = None
             try:
                 await self._answer(reader, writer)
             except (OSError, TimeoutError):
@@ -180,7 +180,7 @@ class Operations:
                 logger.exception("a page was not sent completely")
                 writer.transport.abort()  # half an answer must not look like a whole one
             finally:
-                self._connections.discard(task)
+                self._connections.pop(task, None)
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -206,8 +206,10 @@ class _Segments:
             raise DamagedLogError(f"the first part of segment {number}: {e}") from e
 
     def _create(self, number: int, parts: SegmentParts, first_seq: int) -> tuple[File, File]:
-        for name in {log_name(number), index_name(number)} & set(self._disk.names()):
-            self._disk.remove(name)
+        present = set(self._disk.names())
+        for name in (log_name(number), index_name(number)):
+            if name in present:
+                self._disk.remove(name)
         self._number = number
         self._files = self._disk.restore(number, first_seq, parts)
         return self._files

@@ -90,7 +90,7 @@ class Compactor:
         self._blocked: dict[PartitionId, float] = {}  # when reads failed
         self._sealed_at = clock.monotonic()
         self._one = asyncio.Lock()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], None] = {}
 
     # --- life -------------------------------------------------------------------------------
 
@@ -189,8 +189,8 @@ class Compactor:
             StorageError: this is impossible now; a part of the work may be done.
         """
         task = asyncio.create_task(self._compact_all(topic))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[task] = None
+        task.add_done_callback(self._under_way.pop)
         try:
             await asyncio.shield(task)
         except (OSError, Malformed, StoppedError) as e:

@@ -290,7 +290,7 @@ class ServedConsumerGroup:
         known = news.known
         if not self._knows_topics or (not op.is_whole and changes != self._changes_seen):
             wanted = self.core.subscriptions.wanted()
-            known |= topics.find(org, wanted, is_whole=op.is_whole)
+            known |= topics.find(org, sorted(wanted), is_whole=op.is_whole)
         self._knows_topics, self._changes_seen = True, changes
         return known
 
@@ -462,14 +462,17 @@ class ServedConsumerGroup:
         """Begin with the members of a group of another kind."""
         self.core.restore(own, members, now)
         self._append(GroupChange(dict(own), dict(members)))
-        self.core.learn(self._host.topics.find(self._key[0], self.core.subscriptions.wanted()))
+        self._learn_wanted()
         self.core.tick(now)
         self.store()
+
+    def _learn_wanted(self) -> None:
+        wanted = sorted(self.core.subscriptions.wanted())
+        self.core.learn(self._host.topics.find(self._key[0], wanted))
 
     def restore(self, own: Mapping[str, Any], members: Mapping[str, bytes], now: float, /) -> None:
         """See Group."""
         self.core.restore(own, members, now)
         self._has_own = True
         at_once(self._costs.count(self.core, self.core.members, ()))
-        wanted = self.core.subscriptions.wanted()
-        self.core.learn(self._host.topics.find(self._key[0], wanted))
+        self._learn_wanted()

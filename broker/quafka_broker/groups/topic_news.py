@@ -31,12 +31,12 @@ class TopicNews:
         """`tell` gets a group, and the names of its org's changed topics."""
         self._every_group = every_group
         self._tell = tell
-        self._changed: defaultdict[int, set[str]] = defaultdict(set)
+        self._changed: defaultdict[int, dict[str, None]] = defaultdict(dict)
         self._task: asyncio.Task[None] | None = None
 
     def topic_changed(self, org: int, name: str) -> None:
         """Note a topic; the groups are notified soon."""
-        self._changed[org].add(name)
+        self._changed[org][name] = None
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -50,7 +50,7 @@ class TopicNews:
         try:
             while self._changed:
                 await asyncio.sleep(_TOGETHER_SECONDS)
-                changed, self._changed = self._changed, defaultdict(set)
+                changed, self._changed = self._changed, defaultdict(dict)
                 slices = Slices(_PER_SLICE)
                 for key, entry in self._every_group():
                     names = changed.get(key[0], ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from functools import partial
 from typing import Self
 
@@ -93,7 +93,7 @@ class WaitingFetch(ParkedFetch):
             self._expiry.cancel()
         self._fetches.remove(self)
 
-    async def changed(self) -> set[PartitionId]:
+    async def changed(self) -> Set[PartitionId]:
         """Wait until a partition changes, or the wait is over.
 
         Returns the partitions that have changed since the last call.

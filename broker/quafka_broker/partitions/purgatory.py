@@ -6,7 +6,7 @@ and ends its wait at the deadline. Futures and timers are in `parked_fetches`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from typing import Generic, TypeVar
 
 from quafka_broker.partitions.partition import PartitionId
@@ -22,7 +22,7 @@ class ParkedFetch:
         self.deadline = deadline
         self.ended = False
         """Whether the broker drains, so that fetches must no longer wait."""
-        self._changed: set[PartitionId] = set()
+        self._changed: dict[PartitionId, None] = {}
 
     def mark_changed(self, partition: PartitionId) -> bool:
         """Record that the partition has grown, has another log start, or is deleted.
@@ -31,7 +31,7 @@ class ParkedFetch:
         already woken it.
         """
         is_first = not self._changed
-        self._changed.add(partition)
+        self._changed[partition] = None
         return is_first
 
     @property
@@ -39,10 +39,10 @@ class ParkedFetch:
         """Whether a partition has changed since the last call of `collect_changed`."""
         return bool(self._changed)
 
-    def collect_changed(self) -> set[PartitionId]:
+    def collect_changed(self) -> Set[PartitionId]:
         """The partitions that have changed since the last call."""
-        changed, self._changed = self._changed, set()
-        return changed
+        changed, self._changed = self._changed, {}
+        return changed.keys()
 
     def must_wait(self, now: float) -> bool:
         """Whether nothing has changed and the wait is not over."""
@@ -60,7 +60,7 @@ class Purgatory(Generic[Parked]):
     """Parked fetches by partition."""
 
     def __init__(self) -> None:
-        self._parked: dict[PartitionId, set[Parked]] = {}
+        self._parked: dict[PartitionId, dict[Parked, None]] = {}  # in the order of their begins
         self.fetches = 0
         """The number of parked fetches."""
         self.draining = False
@@ -81,15 +81,15 @@ class Purgatory(Generic[Parked]):
         for partition in fetch.partitions:
             waiting = self._parked.get(partition)
             if waiting is None:
-                waiting = self._parked[partition] = set()
-            waiting.add(fetch)
+                waiting = self._parked[partition] = {}
+            waiting[fetch] = None
 
     def remove(self, fetch: Parked) -> None:
         """Remove a parked fetch."""
         self.fetches -= 1
         for partition in fetch.partitions:
             waiting = self._parked[partition]
-            waiting.discard(fetch)
+            waiting.pop(fetch, None)
             if not waiting:
                 del self._parked[partition]
 
@@ -102,10 +102,10 @@ class Purgatory(Generic[Parked]):
             if fetch.mark_changed(partition)
         ]
 
-    def drain(self) -> set[Parked]:
+    def drain(self) -> Set[Parked]:
         """End all waits, including those of future fetches. Returns the fetches to wake."""
         self.draining = True
-        woken = {fetch for waiting in self._parked.values() for fetch in waiting}
+        woken = dict.fromkeys(fetch for waiting in self._parked.values() for fetch in waiting)
         for fetch in woken:
             fetch.ended = True
-        return woken
+        return woken.keys()

@@ -77,7 +77,7 @@ class Shares:
         self._due: dict[SharePartition, float] = {}
         self._beginning: set[asyncio.Future[dict[Place, ErrorCode]]] = set()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._acquiring: dict[tuple[int, str, str], set[Abandoned]] = {}
+        self._acquiring: dict[tuple[int, str, str], dict[Abandoned, None]] = {}
         self.acquired = 0
         self.acknowledged: Counter[Acknowledge] = Counter()
         self.expired = 0
@@ -95,11 +95,11 @@ class Shares:
         """
         await self.journal.replay()
         if not self.keeps_unknown:
-            gone = {
+            gone = dict.fromkeys(
                 (found.group, found.place.topic_id)
                 for found in self.table
                 if self._find_topic(found.group[0], found.place.topic_id) is None
-            }
+            )
             for group, topic_id in gone:
                 self.table.drop_topic(group, topic_id)
 
@@ -314,12 +314,12 @@ class Shares:
     def acquires(self, group: GroupKey, member: str, acquiring: Abandoned) -> Generator[None]:
         """Register an op that acquires records for a member; `release` abandons it."""
         key = (*group, member)
-        its = self._acquiring.setdefault(key, set())
-        its.add(acquiring)
+        its = self._acquiring.setdefault(key, {})
+        its[acquiring] = None
         try:
             yield
         finally:
-            its.discard(acquiring)
+            its.pop(acquiring, None)
             if not its:
                 self._acquiring.pop(key, None)
 

@@ -82,7 +82,9 @@ def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
     others = load_all(store, but=snapshot_id)
     left = [manifest for manifest in others if not expired(manifest)]
     lock.check()
-    for gone in {snapshot_id, *(other.id for other in others)} - {other.id for other in left}:
+    for gone in sorted(
+        {snapshot_id, *(other.id for other in others)} - {other.id for other in left}
+    ):
         remove_manifest(store, gone)
     return collect_garbage(store, lock, left)
 

@@ -185,7 +185,7 @@ class Views:
         needed = {*needed, *self._pinned()}
         views = (found.path for found in self._store.list_objects(views_folder(shard)))
         unneeded = {*views, *zones} - needed
-        self._since = {path: self._since.get(path, now) for path in unneeded}
+        self._since = {path: self._since.get(path, now) for path in sorted(unneeded)}
         for path, since in self._since.items():
             if now - since >= self._grace_s:
                 self._store.delete(path)

@@ -74,7 +74,7 @@ class Finishing:
     def begin(self, found: Transaction) -> None:
         """Make the other brokers end a transaction whose end is in the log."""
         if found.unfinished is not None:
-            for broker in found.unfinished.left:
+            for broker in sorted(found.unfinished.left):
                 self._queue(broker, found.key)
 
     def _queue(self, broker: str, key: Key) -> None:
@@ -86,7 +86,7 @@ class Finishing:
         """Send queued ends until cancelled."""
         for found in list(self._table.unfinished.values()):
             self.begin(found)
-        for broker in self._queues.keys() - set(self.peers.others):
+        for broker in sorted(self._queues.keys() - set(self.peers.others)):
             log.error(
                 "transactions have ended that broker %s must end, too, but mesh.brokers does not "
                 "have it: their partitions there stay unstable", broker,

@@ -124,7 +124,8 @@ class Table:
         group = (found.org, event.group)
         commit = found.groups.setdefault(event.group, Commit())
         before = commit.cost
-        new = {(row[0], row[2]) for row in event.rows} - commit.offsets.keys()
+        placed = dict.fromkeys((row[0], row[2]) for row in event.rows)
+        new = [place for place in placed if place not in commit.offsets]
         commit.add_rows(event.rows)
         self._pending_cost[found.org] += commit.cost - before
         self._pending[group][found] = None

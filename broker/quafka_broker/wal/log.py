@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
@@ -114,7 +114,7 @@ class Log:
         self._checkpoint_task: CheckpointTask | None = None
         self._schedule: CheckpointSchedule | None = None
         self._started = self._closed = False
-        self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
+        self.on_commit: Callable[[Set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
 
     # --- life -------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ class Log:
             partition, [batch], urgent=urgent, settle=settle, members=members
         )
 
-    def _committed(self, grown: set[PartitionId]) -> None:
+    def _committed(self, grown: Set[PartitionId]) -> None:
         self.on_commit(grown)
         self._open_schedule.begin_if_due()
 

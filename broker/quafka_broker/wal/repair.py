@@ -94,8 +94,10 @@ class _Repair:
 
     def run(self, segment: Segment | None) -> None:
         """Rewrite the segment. Raises OSError."""
-        for name in {name + TEMPORARY for name in self._names} & set(self._disk.names()):
-            self._disk.remove(name)
+        left = set(self._disk.names())
+        for name in self._names:
+            if name + TEMPORARY in left:
+                self._disk.remove(name + TEMPORARY)
         index, log = self._names
         header = FileHeader(int.from_bytes(os.urandom(4), "big"), REWRITTEN)
         copy = _Copy(self._number, header, self._disk.create(log + TEMPORARY))

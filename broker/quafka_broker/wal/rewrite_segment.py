@@ -157,8 +157,10 @@ class SegmentRewrite:
         """Remove the files that `copy` has left."""
         if self._new is not None:
             self._new.close()
-        for name in {name + TEMPORARY for name in self._names} & set(self._disk.names()):
-            self._disk.remove(name)
+        present = set(self._disk.names())
+        for name in self._names:
+            if name + TEMPORARY in present:
+                self._disk.remove(name + TEMPORARY)
 
     # --- entries ----------------------------------------------------------------------------
 

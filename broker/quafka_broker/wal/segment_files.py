@@ -91,6 +91,8 @@ def remove_leftovers(disk: Disk) -> None:
 def remove_unborn(disk: Disk, number: int) -> None:
     """Remove a segment that a crash left without a header."""
     log.warning("removing %s: a crash left it without a header", log_name(number))
-    for name in {log_name(number), index_name(number)} & set(disk.names()):
-        disk.remove(name)
+    present = set(disk.names())
+    for name in (log_name(number), index_name(number)):
+        if name in present:
+            disk.remove(name)
     disk.sync_names()

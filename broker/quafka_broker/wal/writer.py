@@ -16,7 +16,7 @@ import asyncio
 import errno
 import logging
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -97,7 +97,7 @@ class Writer:
         self.failure: str | None = None
         """Why there are no more writes; None while there may be."""
         self.stats = WriterStats()
-        self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
+        self.on_commit: Callable[[Set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
         self._thread = LogThread("wal-write")
         self._others_jobs = 0  # jobs of the thread that are not part of a commit
@@ -365,19 +365,19 @@ class Writer:
         queue.written(group.appends)
         self._count(group)
         group.report_times()
-        grown: set[PartitionId] = set()
+        grown: dict[PartitionId, None] = {}  # in the order of the log
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
             if append.members:
                 for partition, row in zip(append.partitions(), rows, strict=False):
                     partition.add(row)
-                    grown.add(partition.id)
+                    grown[partition.id] = None
                 continue
             for _ in offsets:
                 append.partition.add(next(rows))
-            grown.add(append.partition.id)
+            grown[append.partition.id] = None
         queue.decide(list(zip(group.appends, group.offsets, strict=True)))
-        queue.answers.add_call(partial(self.on_commit, grown))
+        queue.answers.add_call(partial(self.on_commit, grown.keys()))
         if self.refusing is not None:
             self.refusing = None
             log.warning("the log takes writes again")

@@ -49,7 +49,7 @@ class Listeners:
         self._heap = Heap()
         self._services: Services | None = None
         self._apis: Mapping[int, AnyApi] = {}
-        self._connections: set[KafkaConnection] = set()
+        self._connections: dict[KafkaConnection, None] = {}
         self._serials = count()
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
@@ -165,11 +165,11 @@ class Listeners:
             stats.refused += 1
             return False
         stats.accepted += 1
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def _closed(self, connection: KafkaConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._limits.close(connection.host)
 
     async def _sweep(self) -> None:

@@ -15,7 +15,7 @@ import logging
 import resource
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +37,7 @@ _WELCOME_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.25, 30.0
 _WITHDRAWN = 1_024
 
-Gone = Callable[[set[LogFile]], None]
+Gone = Callable[[Collection[LogFile]], None]
 
 
 class BrokerFiles:
@@ -148,7 +148,7 @@ class BrokerFiles:
         finally:
             self._number = 0
             connection.close()
-            self._retire(set(self._files.values()))
+            self._retire(list(self._files.values()))
             self._wake()
 
     async def _receive(self, connection: socket.socket) -> None:
@@ -189,7 +189,7 @@ class BrokerFiles:
         elif message.kind is Kind.WITHDRAWN:
             file = self._files.get(message.key)
             if file is not None:
-                self._retire({file})
+                self._retire((file,))
         else:
             logger.warning("the broker has revoked the descriptors of its files")
             self._close_all()
@@ -208,7 +208,7 @@ class BrokerFiles:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
-    def _retire(self, files: set[LogFile]) -> None:
+    def _retire(self, files: Collection[LogFile]) -> None:
         """Use these files for no new answers, and close them soon."""
         if not files:
             return
@@ -230,6 +230,6 @@ class BrokerFiles:
         file.close()
 
     def _close_all(self) -> None:
-        self._retire(set(self._files.values()))
+        self._retire(list(self._files.values()))
         for file in list(self._retiring):
             self._close_file(file)

@@ -138,13 +138,14 @@ class _Round:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for task in self._open:
-            task.cancel()
+        for task in self._tasks:
+            if task in self._open:
+                task.cancel()
 
     @property
     def waiting(self) -> list[int]:
         """The brokers that have not answered."""
-        return [self._tasks[task] for task in self._open]
+        return [b for task, b in self._tasks.items() if task in self._open]
 
     async def next_answers(self, until: float) -> list[tuple[int, Answers | None]]:
         """The next answers; none if loop time `until` comes first."""
@@ -152,7 +153,7 @@ class _Round:
         done, self._open = await asyncio.wait(
             self._open, timeout=left, return_when=asyncio.FIRST_COMPLETED
         )
-        return [(self._tasks[task], task.result()) for task in done]
+        return [(b, task.result()) for task, b in self._tasks.items() if task in done]
 
 
 class _BrokerAnswers:

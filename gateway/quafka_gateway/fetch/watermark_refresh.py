@@ -56,7 +56,7 @@ class WatermarkRefresh:
 
     async def close(self) -> None:
         """Cancel the ops in flight."""
-        tasks = set(self._running.values())
+        tasks = list(dict.fromkeys(self._running.values()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -200,14 +200,14 @@ class Authorizer:
             for rules in self._orgs.values():
                 rules.rebuild()
             return
-        touched: set[OrgRules] = set()
+        touched: dict[OrgRules, None] = {}
         for change in changes:
             if change.acl is not None:
                 its = self._orgs.get(change.acl.org_id)
                 if its is not None:
                     its.index.change(change.acl, add=not change.removed)
-                    touched.add(its)
+                    touched[its] = None
             elif change.org is not None:
-                touched.update(self._orgs.values())  # its name may be in super.users
+                touched.update(dict.fromkeys(self._orgs.values()))  # its name may be in super.users
         for rules in touched:
             rules.forget()

@@ -43,7 +43,7 @@ class BulkListener:
         self._offers: dict[bytes, tuple[Offer, asyncio.TimerHandle]] = {}
         self._pending: dict[BrokerChannel, asyncio.TimerHandle] = {}
         """Connections that are not authenticated yet, the oldest first."""
-        self._channels: set[BrokerChannel] = set()
+        self._channels: dict[BrokerChannel, None] = {}  # in the order of their begins
         self._limited = LimitedLog(logger)
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
@@ -122,12 +122,12 @@ class BulkListener:
     def accepted(self, channel: BrokerChannel) -> None:
         """See ChannelOwner."""
         self._pending.pop(channel).cancel()
-        self._channels.add(channel)
+        self._channels[channel] = None
 
     def closed(self, channel: BrokerChannel, reason: str) -> None:
         """See ChannelOwner."""
         timer = self._pending.pop(channel, None)
-        self._channels.discard(channel)
+        self._channels.pop(channel, None)
         if timer is not None:
             timer.cancel()
             self._limited.warning(

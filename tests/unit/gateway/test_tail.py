@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from typing import Any
 
 import pytest
@@ -97,7 +97,7 @@ async def test_an_append_is_at_the_client_within_the_call_that_commits_it(tail: 
     committed = tail.state.log.on_commit
     seen: list[list[bool]] = []
 
-    def on_commit(grown: set[PartitionId]) -> None:
+    def on_commit(grown: Set[PartitionId]) -> None:
         seen.append([client.transport.whole for client in clients])
         committed(grown)
         seen.append([client.transport.whole for client in clients])

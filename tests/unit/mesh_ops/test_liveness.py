@@ -80,7 +80,7 @@ async def test_an_idle_gateway_is_not_given_up(monkeypatch: pytest.MonkeyPatch) 
     async with mesh() as m:
         (session,) = m.server.sessions
         await asyncio.sleep(1.8)
-        assert m.server.sessions == {session}
+        assert m.server.sessions.keys() == {session}
         assert m.client.counters().reconnects == 0
 
 
@@ -91,7 +91,7 @@ async def test_a_broker_that_stood_still_itself_blames_nobody(
     (session,) = parked.server.sessions
     time.sleep(0.8)
     await asyncio.sleep(0.2)
-    assert parked.server.sessions == {session}
+    assert parked.server.sessions.keys() == {session}
 
 
 async def test_a_gateway_that_stood_still_itself_blames_nobody(
@@ -131,7 +131,7 @@ async def test_a_forged_refusal_does_not_end_a_connection(parked: Mesh) -> None:
     for _ in range(3):
         parked.server._listener._failed(refused, address)
         await asyncio.sleep(0.15)
-    assert parked.server.sessions == {session}
+    assert parked.server.sessions.keys() == {session}
 
 
 def test_silence_is_what_was_listened_to() -> None:

@@ -53,7 +53,7 @@ class Subscriptions:
         self._sets[names] = (names, count + 1)
         if not count:
             self._listed += len(names)
-            self._names.update(names)
+            self._names.update(sorted(names))  # the order of a set differs between processes
         if regex:
             self._regexes[regex] += 1
         return names
@@ -137,7 +137,7 @@ class Subscriptions:
         if regex not in self._regexes:
             return False
         before = self.matches.get(regex)
-        found = self.matched.claim(names)
+        found = self.matched.claim(sorted(names))
         unused = self.matched.release(before) if before is not None else []
         if before == found:
             return False

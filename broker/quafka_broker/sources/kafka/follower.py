@@ -50,8 +50,8 @@ class Follower:
         self._folders = folders
         self._waiters = waiters
         self._withdrawn = withdrawn
-        self._due: set[Followed] = set()
-        self._watched: set[Followed] = set()
+        self._due: dict[Followed, None] = {}
+        self._watched: dict[Followed, None] = {}
         self._news = asyncio.Event()
         self._opening: dict[Followed, asyncio.Task[None]] = {}
 
@@ -83,7 +83,7 @@ class Follower:
     def watch(self, each: Followed) -> None:
         """Look at the partition regularly while fetches are parked for it."""
         if each.folder is not None and each not in self._watched:
-            self._watched.add(each)
+            self._watched[each] = None
             self._news.set()
 
     def _ask(self, each: Followed) -> asyncio.Future[None]:
@@ -92,7 +92,7 @@ class Follower:
             if each.log is None or each.has_moved:
                 self._begin_open(each)
             else:
-                self._due.add(each)
+                self._due[each] = None
                 self._news.set()
         return each.asked
 
@@ -135,10 +135,11 @@ class Follower:
             if not self._due:
                 await self._wait_for_news(wait)
             self._news.clear()
-            due, self._due = self._due, set()
+            due, self._due = self._due, {}
             now = loop.time()
             if self._watched and now >= rounds_from:
-                self._watched = {each for each in self._watched if self._waiters.waits_for(each.id)}
+                parked = filter(lambda each: self._waiters.waits_for(each.id), self._watched)
+                self._watched = dict.fromkeys(parked)
                 due |= self._watched
             if not due:
                 continue

@@ -82,7 +82,7 @@ class KafkaSource:
         self._drop_group_offsets = drop_group_offsets
         self._follower = Follower(folders, waiters, self._withdrawn)
         self._partitions: dict[tuple[bytes, int], Followed] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._skipped: set[str] = set()
         self._logged: set[tuple[str, str]] = set()
         self._problem = ""  # why the last read of the topics failed
@@ -247,8 +247,8 @@ class KafkaSource:
         topic = self._registry.by_name(self.org, each.topic)
         if topic is not None:
             task = asyncio.create_task(self._announce(topic, each.number))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
 
     async def _announce(self, topic: Topic, partition: int) -> None:
         async with self._changing(topic, partition):

@@ -52,7 +52,8 @@ class Worker:
 
 
 async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    every = asyncio.all_tasks() - {asyncio.current_task()}
+    others = sorted(every, key=lambda task: task.get_name())
     if others:  # cancelled ones are closing their connections
         await asyncio.wait(others, timeout=_CLOSE_SECONDS)
     for task in others:

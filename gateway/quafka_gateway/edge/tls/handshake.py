@@ -58,19 +58,19 @@ class Handshakes:
         self.timeout = timeout
         self.endings = LimitedLog(log)
         self._threads = threads.ThreadPoolExecutor(_THREADS, "tls-handshake")
-        self._open: set[TlsHandshake] = set()
+        self._open: dict[TlsHandshake, None] = {}
         self._serial = 0
 
     def begin(self, handshake: TlsHandshake, host: str) -> int:
         """Count a handshake; return its number."""
         self._serial += 1
-        self._open.add(handshake)
+        self._open[handshake] = None
         self.unauthenticated.open(host, -self._serial, handshake.close)
         return self._serial
 
     def end(self, handshake: TlsHandshake, host: str, serial: int) -> None:
         """It has finished or failed. May be called again."""
-        self._open.discard(handshake)
+        self._open.pop(handshake, None)
         self.unauthenticated.remove(host, -serial)
 
     def run(self, step: Callable[[], str | None]) -> asyncio.Future[str | None]:

@@ -31,7 +31,7 @@ class Logins:
     def __init__(self, accounts: Accounts, directory: Directory) -> None:
         self._accounts = accounts
         self._by_user: dict[tuple[int, str], dict[Login, None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], None] = {}
         directory.listen(self._changed)
 
     def __len__(self) -> int:
@@ -61,11 +61,12 @@ class Logins:
             users = list(self._by_user)
         else:
             named = (change.user for change in changes if change.user is not None)
-            users = {(user.org_id, user.name) for user in named} & self._by_user.keys()
+            asked = dict.fromkeys((user.org_id, user.name) for user in named)
+            users = [user for user in asked if user in self._by_user]
         if users:
             task = asyncio.get_running_loop().create_task(self._revoke(users))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing[task] = None
+            task.add_done_callback(self._closing.pop)
 
     async def _revoke(self, users: Iterable[tuple[int, str]]) -> None:
         slices = Slices(_SLICE)
