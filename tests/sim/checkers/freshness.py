@@ -16,7 +16,8 @@ from tests.sim.checkers.violation import Violation
 
 def check(run: Run) -> list[Violation]:
     """Stale reads of records and of the ends of partitions; watermarks that go back."""
-    return [*_fetches(run), *_ends(run)]
+    ends = _all_ends(run)
+    return [*_fetches(run, ends), *_list_offsets(run, ends)]
 
 
 class _Growing:
@@ -55,9 +56,10 @@ class _Ends:
 def _all_ends(run: Run) -> dict[Place, _Ends]:
     found: dict[Place, _Ends] = defaultdict(_Ends)
     for call in run.ok("produce", "read"):
-        if (call.org, call["topic"]) in run.deleted:
+        place = run.place(call)
+        if place[:2] in run.deleted:
             continue
-        ends, now = found[run.place(call)], call.outcome["n"]
+        ends, now = found[place], call.outcome["n"]
         if call.op == "produce":
             if (offset := call.answer("offset")) is None:
                 continue
@@ -74,8 +76,7 @@ def _all_ends(run: Run) -> dict[Place, _Ends]:
     return found
 
 
-def _fetches(run: Run) -> Iterator[Violation]:
-    all_ends = _all_ends(run)
+def _fetches(run: Run, all_ends: dict[Place, _Ends]) -> Iterator[Violation]:
     for call in run.ok("read"):
         place = run.place(call)
         if place not in all_ends:
@@ -103,12 +104,10 @@ def _due(ends: _Ends, call: Call, freshness_s: float) -> Iterator[tuple[int, int
     yield ends.known.before(call.t - freshness_s)
 
 
-def _ends(run: Run) -> Iterator[Violation]:
+def _list_offsets(run: Run, all_ends: dict[Place, _Ends]) -> Iterator[Violation]:
     """ListOffsets sees each write that was answered, through whichever gateway."""
-    asked = [call for call in run.ok("list_offsets") if call["at"] == "latest"]
-    all_ends = _all_ends(run) if asked else {}
-    for call in asked:
-        if (place := run.place(call)) in all_ends:
+    for call in run.ok("list_offsets"):
+        if call["at"] == "latest" and (place := run.place(call)) in all_ends:
             due, shown = all_ends[place].acknowledged.before(call.n)
             if call.outcome["offset"] < due:
                 yield _stale(place, call, f"ListOffsets finds {call.outcome['offset']}", due, shown)

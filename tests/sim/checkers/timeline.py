@@ -17,7 +17,7 @@ Place = tuple[str, str, int, str]
 class Call:
     """A call and its outcome, if it has one."""
 
-    __slots__ = ("asked", "end", "end_t", "n", "op", "org", "outcome", "t", "type", "who")
+    __slots__ = ("asked", "end", "end_t", "n", "op", "org", "outcome", "place", "t", "type", "who")
 
     def __init__(self, asked: Event) -> None:
         """Begin without an outcome."""
@@ -32,6 +32,8 @@ class Call:
         self.end: float = math.inf
         """The number of the outcome."""
         self.end_t: float = math.inf
+        self.place: Place | None = None
+        """Set by `Timeline.place`."""
 
     def ended(self, outcome: Event) -> None:
         """Add the outcome."""
@@ -114,9 +116,11 @@ class Timeline:
 
     def place(self, call: Call) -> Place:
         """The partition that a call is about."""
-        topic = call["topic"]
-        life = call.answer("topic_id", "") if (call.org, topic) in self.deleted else ""
-        return call.org, topic, call["partition"], life
+        if (place := call.place) is None:
+            topic = call.asked["topic"]
+            life = call.answer("topic_id", "") if (call.org, topic) in self.deleted else ""
+            place = call.place = call.org, topic, call.asked["partition"], life
+        return place
 
     def partition(self, org: str, topic: str, partition: int) -> Place | None:
         """The place of a partition in a list; None if the topic's name has had several lives."""
