@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from quafka_proto.errors import ErrorCode as E
 from tests.sim.clients.admin_calls import Calls
 from tests.sim.clients.fetching import list_offset
 from tests.sim.clients.job import Job, Place, TopicPlan
@@ -106,23 +105,3 @@ class Administrator:
         if first is not None and end is not None and first < end:
             offset = self._job.random.randint(first, (first + end) // 2)
             await self._calls.delete_records(place, offset)
-
-
-async def create_topics(job: Job) -> None:
-    """Create the topics of a plan that last; for the start of a run."""
-    link = Link(job)
-    calls = Calls(job, link)
-    for topic in job.plan.topics:
-        if topic.lasts:
-            while await _tries(calls, topic):
-                await link.back_off()
-    link.leave()
-
-
-async def _tries(calls: Calls, topic: TopicPlan) -> bool:
-    """Whether to try again."""
-    try:
-        code = await calls.create(topic.name, topic.partitions, topic.configs)
-    except LostError:
-        return True
-    return code not in (E.NONE, E.TOPIC_ALREADY_EXISTS)
