@@ -101,7 +101,9 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer = None
-        now, until = int(self._loop.time() / self._tick), clock.perf_counter() + SLICE_SECONDS
+        # The timer's own bucket is due, even if rounding puts its time just below the tick.
+        now = max(self._next, int(self._loop.time() / self._tick))
+        until = clock.perf_counter() + SLICE_SECONDS
         ticks = self._ticks
         try:
             while ticks and (ticks[0] <= now or not self._buckets[ticks[0]]):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 from quafka_telemetry.deadlines import Deadlines
 
@@ -21,6 +23,34 @@ async def test_they_pass_in_order_and_not_early() -> None:
     await asyncio.wait_for(done.wait(), 10)
     assert [delay for delay, _ in passed] == [0.02, 0.11, 0.2, 0.3]
     assert all(after >= delay for delay, after in passed)
+
+
+class _ExactLoop:
+    """A loop whose timers fire at their very time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self._timers.append((when, callback))
+        return Mock(spec=asyncio.TimerHandle)
+
+    def turn(self) -> None:
+        self.now, callback = self._timers.pop(0)
+        callback()
+
+
+def test_one_whose_time_rounds_below_its_tick_passes_at_once() -> None:
+    loop, passed = _ExactLoop(), list[str]()
+    deadlines = Deadlines(cast("Any", loop), 0.05)
+    assert int(43 * 0.05 / 0.05) == 42
+    deadlines.add(42.5 * 0.05, lambda: passed.append("once"))
+    loop.turn()
+    assert passed == ["once"]
 
 
 async def test_a_cancelled_deadline_does_not_pass() -> None:
