@@ -102,7 +102,12 @@ class Session:
         return f"{self._job.name}#{self._sessions}"
 
     async def begin(self) -> None:
-        """Get a producer id and epoch; fences whoever has had the transactional id."""
+        """Get a producer id and epoch; fences whoever has had the transactional id.
+
+        A new producer has a new connection: a broker refuses requests on connections older than the
+        one that the transactional id was used on last.
+        """
+        self._link.leave()
         request = InitProducerIdRequest(
             transactional_id=self._id, transaction_timeout_ms=round(TIMEOUT_S * 1000)
         )
