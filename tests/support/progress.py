@@ -175,7 +175,8 @@ class Progress:
     def _line(self, text: str, *, red: bool = False) -> None:
         """Write a line that stays, over the state if that is shown."""
         if self._redraws:
-            self._reporter.rewrite("", erase=True)
+            self._reporter.rewrite(text, erase=True, red=red)
+            text = ""
         self._reporter.write_line(text, red=red)
         self._reporter.flush()
 
