@@ -578,6 +578,7 @@ def _refused(address: tuple[str, int]) -> bool:
         return client.closed_by_peer()
 
 
+@pytest.mark.long
 def test_an_org_is_created_limited_suspended_and_deleted(
     cluster: Cluster, operator: RawClient
 ) -> None:

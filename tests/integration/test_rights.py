@@ -43,6 +43,7 @@ def error_of(future: object) -> object:
     return caught.value.args[0].code()
 
 
+@pytest.mark.long
 def test_clients_of_a_gateway_see_which_right_it_lacks(tmp_path: Path) -> None:
     """The gateway serves org 1; it loses that org, and later only the right to administer."""
     file = tmp_path / "allowed"

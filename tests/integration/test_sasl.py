@@ -248,6 +248,7 @@ def test_connections_of_a_removed_user_end_within_a_second(cluster: Cluster) -> 
             assert log_in_plain(again, "dave", "secret").error_code
 
 
+@pytest.mark.long
 def test_a_session_ends_unless_it_is_renewed(cluster: Cluster, bootstrap: str, topic: str) -> None:
     """By KIP-368: after a second at the earliest, as in Kafka."""
     with RawClient(cluster.address_of("CLIENTS")) as client:
