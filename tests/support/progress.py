@@ -144,6 +144,7 @@ class Progress:
         ended = self._tally.finished(nodeid)
         if ended is not None:
             self._line(self._tally.folder_line(ended, self._elapsed()))
+            self._written = self._elapsed()
         between = _SECONDS_BETWEEN_REDRAWS if self._redraws else _SECONDS_BETWEEN_LINES
         if self._elapsed() - self._written < between:
             return
