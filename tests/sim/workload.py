@@ -62,6 +62,8 @@ class Workload:
         """What is set at the start: resource, name, value."""
         self.programs: dict[str, _Run] = {}
         self._paces: dict[str, float] = {}
+        if any(not topic.lasts for topic in self._topics):
+            self._add_administrator()
         self._add_producer()
         self._add_reader()
         kinds: list[Callable[[], None]] = [
@@ -116,10 +118,11 @@ class Workload:
         self._paces[name] = self._random.uniform(*_PACE.get(kind, _USUAL_PACE))
 
     def _some(self, of: Sequence[TopicPlan]) -> list[TopicPlan]:
-        """One to all of them."""
-        return sorted(
-            self._random.sample(of, self._random.randint(1, len(of))), key=lambda topic: topic.name
-        )
+        """One to all of them; at least one that lasts, so that there is always something to do."""
+        some = self._random.sample(of, self._random.randint(1, len(of)))
+        if not any(topic.lasts for topic in some):
+            some.append(self._random.choice([topic for topic in of if topic.lasts]))
+        return sorted(some, key=lambda topic: topic.name)
 
     @property
     def _lasting(self) -> list[TopicPlan]:
