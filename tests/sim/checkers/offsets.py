@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 
+from tests.sim.checkers.largest import Largest
 from tests.sim.checkers.run import Run
 from tests.sim.checkers.timeline import Call, Place, name_of
 from tests.sim.checkers.violation import Violation
@@ -70,29 +73,50 @@ def _watermarks(
 
 def _deleted(run: Run) -> Iterator[Violation]:
     """DeleteRecords alone moves the log start, at once, and for every reader."""
-    asked: dict[Place, list[Call]] = {}
+    deletes: dict[Place, _Deletes] = defaultdict(_Deletes)
     for call in run.calls["delete_records"]:
-        asked.setdefault(run.place(call), []).append(call)
+        deletes[run.place(call)].asked_for(call)
+    for call in run.ok("delete_records"):
+        deletes[run.place(call)].done(call)
     for call in run.ok("read", "share_read"):
         place = run.place(call)
         if place[:2] in run.deleted:
             continue
-        deletes = asked.get(place, [])
-        start, records = call.answer("log_start", 0), call.outcome["records"]
-        if start > _allowed(deletes, call) and not run.may_expire(place):
+        of_place, start = deletes.get(place, _NO_DELETES), call.answer("log_start", 0)
+        if start and start > of_place.asked.before(call.end) and not run.may_expire(place):
             message = f"the log start is {start}, and nobody has deleted so much"
             yield _of(run, call, "log start", message)
+        records = call.outcome["records"]
         if records and call.get("reader", "consumer") == "consumer":  # the others stand on cuts
-            for delete in deletes:
-                if delete.done < call.n and records[0][0] < delete.answer("log_start", 0):
-                    message = f"offset {records[0][0]} was deleted before this was asked for"
-                    events = (*delete.events, *call.events)
-                    yield Violation("deleted", f"{name_of(place)}: {message}", events)
+            first = records[0][0]
+            if first < of_place.log_start.before(call.n):
+                delete = next(d for d in of_place.calls if d.answer("log_start", 0) > first)
+                message = f"{name_of(place)}: {first} was deleted before this was asked for"
+                yield Violation("deleted", message, (*delete.events, *call.events))
 
 
-def _allowed(deletes: list[Call], read: Call) -> float:
-    asked = [call["offset"] for call in deletes if call.n < read.end and call.type != "fail"]
-    return float("inf") if -1 in asked else max(asked, default=0)
+class _Deletes:
+    """The calls of DeleteRecords for a partition."""
+
+    def __init__(self) -> None:
+        self.asked = Largest()
+        """Offsets that the log start may have, from the call on."""
+        self.log_start = Largest()
+        """Offsets that it has at least, from the outcome on."""
+        self.calls: list[Call] = []
+
+    def asked_for(self, call: Call) -> None:
+        """Add a call; -1 is the high watermark, whatever it was."""
+        if call.type != "fail":
+            self.asked.add(call.n, math.inf if call["offset"] == -1 else call["offset"])
+
+    def done(self, call: Call) -> None:
+        """Add a call that was done."""
+        self.log_start.add(call.end, call.answer("log_start", 0))
+        self.calls.append(call)
+
+
+_NO_DELETES = _Deletes()
 
 
 def _of(run: Run, call: Call, name: str, message: str) -> Violation:

@@ -8,11 +8,11 @@ at least; `tests.sim.porcupine` decides it exactly, at the cost of a search.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
+from tests.sim.checkers.largest import Largest
 from tests.sim.checkers.run import Run
 from tests.sim.checkers.timeline import Call
 from tests.sim.checkers.violation import Violation
@@ -54,12 +54,12 @@ def check(run: Run) -> list[Violation]:
 
 def _register(key: Key, writes: list[Write], reads: list[Read]) -> Iterator[Violation]:
     writes = _proven(writes, reads)
-    by_value: dict[Hashable, _Latest] = defaultdict(_Latest)
+    by_value: dict[Hashable, Largest] = defaultdict(Largest)
     for write in sorted(writes, key=lambda write: write.begun):
         by_value[write.value].add(write.begun, write.done)
         if write.value is not None:
             by_value[EXISTS].add(write.begun, write.done)
-    definite = _Latest()
+    definite = Largest()
     for done, begun in sorted((w.done, w.begun) for w in writes if w.done < math.inf):
         definite.add(done, begun)
     for read in reads:
@@ -75,24 +75,6 @@ def _register(key: Key, writes: list[Write], reads: list[Read]) -> Iterator[Viol
             by = next(write for write in writes if write.begun == newest)
             message = f"{_name(key)} is {read.value!r}, and {by.value!r} was written after it"
             yield Violation("went back", message, (*(int(n) for n in by[1:] if n >= 0), *events))
-
-
-class _Latest:
-    """The largest of the numbers that were added with a smaller moment."""
-
-    def __init__(self) -> None:
-        self._moments: list[float] = []
-        self._largest: list[float] = []
-
-    def add(self, moment: float, number: float) -> None:
-        """Add a number; moments never go back."""
-        self._moments.append(moment)
-        self._largest.append(max(number, self._largest[-1]) if self._largest else number)
-
-    def before(self, moment: float) -> float:
-        """The largest number; minus infinity if there is none."""
-        index = bisect_left(self._moments, moment)
-        return self._largest[index - 1] if index else -math.inf
 
 
 def _proven(writes: list[Write], reads: list[Read]) -> list[Write]:

@@ -110,7 +110,8 @@ class Timeline:
     def ok(self, *ops: str) -> list[Call]:
         """The calls of some ops that were done, in the order in which they were answered."""
         if (found := self._ok.get(ops)) is None:
-            found = [call for call in self.ended if call.type == "ok" and call.op in ops]
+            of_ops = [call for op in ops for call in self.calls[op] if call.type == "ok"]
+            found = sorted(of_ops, key=lambda call: call.end)
             self._ok[ops] = found
         return found
 
