@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -32,6 +33,13 @@ from tests.support.raw_client import RawClient
 
 SECONDS_BETWEEN_KILLS = 0.7
 KILLS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all tests of this module: each ends with both processes running."""
+    with Cluster(tmp_path_factory.mktemp("killed")) as running:
+        yield running
 
 
 class Load:
