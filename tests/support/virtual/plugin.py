@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Generator
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -20,9 +21,18 @@ from tests.support.virtual.network import Network
 __all__ = ["pytest_runtest_protocol"]
 
 
+_PLAYED = pytest.StashKey[bool]()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run setup, call and teardown of a test on one hub, with randomness of its own."""
+    """Run setup, call and teardown of a test on one hub, with randomness of its own.
+
+    pytest calls this hook of every `conftest.py` for every test of the run.
+    """
+    if _PLAYED in item.stash or not _is_for(item):
+        return (yield)
+    item.stash[_PLAYED] = True
     random.seed(item.nodeid)
     hub = Hub()
     net = Network(hub)
@@ -36,3 +46,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             return (yield)
         finally:
             hub.end()
+
+
+def _is_for(item: pytest.Item) -> bool:
+    """Whether a `conftest.py` above the test imports the hook, or `-p` names this module."""
+    files = (
+        Path(str(plugin.__file__))
+        for plugin in item.config.pluginmanager.get_plugins()
+        if getattr(plugin, "pytest_runtest_protocol", None) is pytest_runtest_protocol
+    )
+    return any(file == Path(__file__) or file.parent in item.path.parents for file in files)
