@@ -16,12 +16,14 @@ from unittest.mock import patch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from pyspark_quafka import scan, stream_planner
 from quafka_broker import server as broker_server
 from quafka_broker import stored_log
 from quafka_gateway.cluster import follower
 from quafka_mesh_ops.identity import Identity
 from quafka_objects.store import ObjectStore
 from tests.sim.air import SimulatedAir
+from tests.sim.clients import lake
 from tests.sim.store import Objects, SimulatedStore, StoreTrouble
 from tests.support.virtual.hub import Hub, Node
 from tests.support.virtual.installed import installed
@@ -137,7 +139,7 @@ class Site:
             state = random_module.getstate()
             random_module.seed(f"{self.seed} random")
             stack.callback(random_module.setstate, state)
-            for module in (stored_log, follower):
+            for module in (stored_log, follower, stream_planner, scan, lake):
                 stack.enter_context(patch.object(module, "open_store", self.open_store))
             stack.enter_context(patch.object(broker_server, "RealDisk", self._disk_of))
             yield

@@ -17,10 +17,12 @@ from tests.sim.clients.fetching import ISOLATIONS
 from tests.sim.clients.group_consumer import GroupConsumer
 from tests.sim.clients.idempotent import IdempotentProducer
 from tests.sim.clients.job import Job, Place, Plan, TopicPlan
+from tests.sim.clients.live_reader import LiveReader
 from tests.sim.clients.offset_administrator import OffsetAdministrator
 from tests.sim.clients.plain import PlainProducer
 from tests.sim.clients.reader import SimpleReader
 from tests.sim.clients.share_consumer import ShareConsumer
+from tests.sim.clients.snapshot_reader import SnapshotReader
 from tests.sim.clients.transactional import Copier, TransactionalProducer
 from tests.sim.clients.wire import Link, LostError
 
@@ -29,7 +31,13 @@ _COPIES = "e-copies"
 _PASSING = "f-passing"
 _COMPACTED = {"cleanup.policy": "compact"}
 _SHORT = {"retention.bytes": "20000"}
-_PACE = {"producer": (0.1, 0.3), "reader": (0.1, 0.3), "consumer": (0.1, 0.3)}
+_PACE = {
+    "producer": (0.1, 0.3),
+    "reader": (0.1, 0.3),
+    "consumer": (0.1, 0.3),
+    "live": (0.5, 2.0),
+    "snapshots": (3.0, 8.0),
+}
 """Seconds between two operations: least and most."""
 _USUAL_PACE = (0.15, 0.4)
 _CONFIGS_KNOWN_S = 1.5
@@ -44,6 +52,11 @@ class Shape(Protocol):
     @property
     def clients(self) -> int:
         """About how many client programs there are."""
+        ...
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the log is in the object store, where Spark reads it."""
         ...
 
 
@@ -78,6 +91,8 @@ class Workload:
             self._add_administrator,
             self._add_offset_administrator,
         ]
+        if shape.in_store:
+            kinds += [self._add_live_reader, self._add_live_reader, self._add_snapshots]
         random.shuffle(kinds)
         while len(self.programs) < shape.clients:
             for add in kinds:
@@ -218,6 +233,14 @@ class Workload:
         some = self._some(self._lasting)
         self._groups[group] = [topic.name for topic in some]
         self._add("offsets", lambda job: OffsetAdministrator(job, group, some).run())
+
+    def _add_live_reader(self) -> None:
+        some = self._some(self._lasting)
+        self._add("live", lambda job: LiveReader(job, some).run())
+
+    def _add_snapshots(self) -> None:
+        if "snapshots-1" not in self.programs:
+            self._add("snapshots", lambda job: SnapshotReader(job).run())
 
 
 def _topics(random: Random) -> list[TopicPlan]:
