@@ -19,7 +19,7 @@ SHORT   := -m "not long"
 ALL     := --hypothesis-profile long
 KILLS  ?= 200
 SECONDS ?= 60
-SEEDS  ?= 10000
+SEEDS  ?= 1000
 MINUTES ?= 30
 
 .PHONY: up test test-all test-store test-bare check bench crash fuzz hostile sim soak spark-versions chaos flights clean
@@ -61,8 +61,8 @@ fuzz: $(VENV)/.installed-fuzz     ## other examples for the property tests; muta
 hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that must notice nothing
 	$(BIN)/python -m tests.hostile $(ARGS)
 
-sim: $(VENV)/.installed-dev       ## shards in an object store under simulated trouble: SEEDS runs
-	$(BIN)/python -m tests.sim.shards --seeds $(SEEDS) $(ARGS)
+sim: $(VENV)/.installed-dev       ## the whole product under simulated trouble: SEEDS runs, or one with SEED=n
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)

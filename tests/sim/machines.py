@@ -213,9 +213,14 @@ class ClientMachine(Machine):
         self._make = make
         self._sessions = 0
 
+    @property
+    def session(self) -> str:
+        """The name of the last process in the history."""
+        return f"{self.name}.{self._sessions}" if self._sessions > 1 else self.name
+
     async def run(self, stop: asyncio.Event) -> None:
         self._sessions += 1
-        program = self._make(f"{self.name}.{self._sessions}" if self._sessions > 1 else self.name)
+        program = self._make(self.session)
         running = asyncio.ensure_future(program())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)

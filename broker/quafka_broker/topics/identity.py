@@ -12,10 +12,13 @@ from quafka_loop import clock
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def new_topic_identity(
-    now_ms: int | None = None, random: Callable[[int], bytes] = os.urandom
-) -> TopicIdentity:
+Random = Callable[[int], bytes]
+"""Returns this many random bytes; by default `os.urandom`, looked up when it is called."""
+
+
+def new_topic_identity(now_ms: int | None = None, random: Random | None = None) -> TopicIdentity:
     """An identity for a topic that is created at `now_ms`; None: now."""
+    random = random or os.urandom
     if now_ms is None:
         now_ms = clock.time_ns() // 1_000_000
     uuid = bytearray(random(16))
@@ -23,12 +26,14 @@ def new_topic_identity(
     return TopicIdentity(now_ms, bytes(uuid), f"top_{ulid(now_ms, random)}")
 
 
-def ulid(now_ms: int, random: Callable[[int], bytes] = os.urandom) -> str:
+def ulid(now_ms: int, random: Random | None = None) -> str:
     """A ULID: 48 bits of time, 80 random bits, in Crockford's base 32."""
+    random = random or os.urandom
     value = now_ms << 80 | int.from_bytes(random(10), "big")
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def new_cluster_id(random: Callable[[int], bytes] = os.urandom) -> str:
+def new_cluster_id(random: Random | None = None) -> str:
     """A cluster id in Kafka's form: 22 characters of URL-safe base 64."""
+    random = random or os.urandom
     return base64.urlsafe_b64encode(random(16)).decode()[:22]

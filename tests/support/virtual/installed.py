@@ -18,6 +18,8 @@ from tests.support.virtual import threads
 from tests.support.virtual.hub import Hub
 from tests.support.virtual.network import Network
 
+_CLOCKS = {"thread_time": "cpu_time", "process_time": "cpu_time", "since_boot": "monotonic"}
+"""The hub's names of clocks, where they are others."""
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 _real_wrap_bio = ssl.SSLContext.wrap_bio
 
@@ -36,10 +38,8 @@ def installed(hub: Hub, net: Network) -> Generator[None]:
         def put(module: ModuleType | type, name: str, value: Any) -> None:
             stack.enter_context(patch.object(module, name, value))
 
-        for name in ("monotonic", "time", "time_ns", "perf_counter", "sleep"):
-            put(clock, name, getattr(hub, name))
-        put(clock, "thread_time", hub.cpu_time)
-        put(clock, "process_time", hub.cpu_time)
+        for name in clock.__annotations__:  # all of them, also new ones
+            put(clock, name, getattr(hub, _CLOCKS.get(name, name)))
         for name in product_threads.__all__:
             put(product_threads, name, getattr(threads, name))
         put(futures.Future, "result", threads.future_result)

@@ -1,0 +1,68 @@
+"""The shape of a run: how many machines, which storage, which settings. Drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a seed decides before the run begins.
+
+    Attributes:
+        in_store: the log is in the object store; else each broker has a folder.
+        shards: of the cluster in the store.
+        calm_seconds, fault_seconds, quiet_seconds: the phases of the run.
+        broker: settings of the brokers.
+        bounds: of the checkers.
+    """
+
+    seed: int
+    in_store: bool
+    brokers: int
+    gateways: int
+    shards: int
+    clients: int
+    calm_seconds: float
+    fault_seconds: float
+    quiet_seconds: float
+    broker: Mapping[str, Any]
+    bounds: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def recipe_of(seed: int) -> Recipe:
+    """Draw a recipe."""
+    random = Random(f"{seed} recipe")
+    in_store = random.random() < 0.5
+    brokers = random.choice((2, 2, 3) if in_store else (1, 1, 2))
+    return Recipe(
+        seed=seed,
+        in_store=in_store,
+        brokers=brokers,
+        gateways=random.choice((1, 2, 2)),
+        shards=random.choice((1, 2, 4)),
+        clients=random.choice((4, 6, 8)),
+        calm_seconds=2.0,
+        fault_seconds=random.choice((8.0, 12.0, 20.0)),
+        quiet_seconds=32.0,
+        broker=_broker(random, in_store),
+    )
+
+
+def _broker(random: Random, in_store: bool) -> dict[str, Any]:
+    """Small segments and checkpoints, so that a short run has many of them."""
+    settings: dict[str, Any] = {
+        "wal_segment_bytes": random.choice((1 << 16, 1 << 18, 1 << 30)),
+        "wal_checkpoint_bytes": random.choice((1 << 20, 256 << 20)),
+        "log_cleaner_backoff_ms": random.choice((500, 15_000)),
+        "log_retention_check_interval_ms": random.choice((1_000, 300_000)),
+        "group_initial_rebalance_delay_ms": random.choice((0, 500)),
+        "wal_reserve_bytes": random.choice((0, 1 << 16)),
+    }
+    if in_store:
+        settings["wal_object_linger_ms"] = random.choice((0, 5, 50))
+        settings["store_view_interval_ms"] = random.choice((1_000, 30_000))
+    return settings
