@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,13 @@ class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         return "tests/spark" if file.startswith("tests/spark/") else file
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Outside of the test's time limit, which a build on a busy machine would reach."""
+    needs.fetch(item)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

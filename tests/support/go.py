@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.alone import alone
-from tests.support.needs import CannotFetchError, program
+from tests.support.needs import FETCH_SECONDS, CannotFetchError, program
 
 _CLIENTS = Path(__file__).parents[1] / "compat" / "go"
 _PORCUPINE = Path(__file__).parents[1] / "sim" / "porcupine"
@@ -60,14 +60,14 @@ def _built(name: str, package: str, folder: Path = _CLIENTS, *, fast: bool = Fal
         if not built.is_file():
             _run([go, "mod", "download"], folder)
             # Half of the time would be spent on making it fast.
-            flags = [] if fast else ["-gcflags=github.com/...=-N -l"]
+            flags = [] if fast else ["-gcflags=all=-N -l", "-ldflags=-s -w"]
             _run([go, "build", *flags, "-o", str(built), package], folder)
     return built
 
 
 def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=100
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
     )
     if done.returncode and command[1] == "mod":
         raise CannotFetchError(f"Go cannot get modules: {done.stderr}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.alone import alone
-from tests.support.needs import CannotFetchError, program
+from tests.support.needs import FETCH_SECONDS, CannotFetchError, program
 
 _JARS = Path(sys.prefix) / "jars"
 _POM = Path(__file__).parents[1] / "compat" / "java" / "pom.xml"
@@ -30,7 +30,9 @@ def jar(group: str, artifact: str, version: str) -> Path:
             command = [program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
             command += [f"-Dartifact={group}:{artifact}:{version}"]
             try:
-                subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                subprocess.run(
+                    command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=True
+                )
             except subprocess.SubprocessError as e:
                 raise CannotFetchError(f"Maven cannot get {artifact} {version}: {e}") from e
     return path
@@ -49,7 +51,9 @@ def kafka_tools() -> list[Path]:
             command = [program("mvn"), "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={part}"]
             try:
-                subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+                subprocess.run(
+                    command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=True
+                )
             except subprocess.SubprocessError as e:
                 raise CannotFetchError(f"Maven cannot get Kafka's tools: {e}") from e
             part.rename(folder)

@@ -3,9 +3,9 @@
     @pytest.mark.needs("kcat")
     @pytest.mark.needs("java", "mvn", fetch=kafka_tools)
 
-`tests/conftest.py` looks at the marks in front of all fixtures, and skips. `fetch` is called there,
-too: what it downloads is kept. A test that finds out in its midst that something is not there
-fails: its mark is missing.
+`tests/conftest.py` looks at the marks in front of all fixtures, and skips. `fetch` is called before
+the test's time begins: what it downloads or builds is kept. A test that finds out in its midst that
+something is not there fails: its mark is missing.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ OF_FIXTURES = {
 ONLY_PATH = "TESTS_ONLY_PATH"
 """An environment variable: programs are looked for nowhere but on the PATH."""
 REASON = "not installed here: "
+FETCH_SECONDS = 300
+"""How long a download or a build may take on a busy machine."""
+_FAILED = pytest.StashKey[Exception]()
 
 
 class CannotFetchError(Exception):
@@ -77,20 +80,33 @@ def tools(item: pytest.Item) -> set[str]:
     return needed.union(*(mark.args for mark in item.iter_markers("needs")))
 
 
+def fetch(item: pytest.Item) -> None:
+    """Call the `fetch` of a test whose tools are here; `check` reports what has failed."""
+    if _missing(item):
+        return
+    for mark in item.iter_markers("needs"):
+        get: Callable[[], object] = mark.kwargs.get("fetch", lambda: None)
+        try:
+            get()
+        except Exception as e:
+            item.stash[_FAILED] = e
+            return
+
+
 def check(item: pytest.Item) -> None:
     """Skip a test that cannot run here."""
-    fetches: list[Callable[[], object]] = [
-        mark.kwargs["fetch"] for mark in item.iter_markers("needs") if "fetch" in mark.kwargs
-    ]
-    missing = sorted(tool for tool in tools(item) if find(tool) is None)
-    if missing:
+    if missing := _missing(item):
         named = ", ".join(f"{tool} ({_origin(tool)})" for tool in missing)
         pytest.skip(f"{REASON}{named}")
-    for fetch in fetches:
-        try:
-            fetch()
-        except CannotFetchError as e:
-            pytest.skip(str(e))
+    failed = item.stash.get(_FAILED, None)
+    if isinstance(failed, CannotFetchError):
+        pytest.skip(str(failed))
+    if failed is not None:
+        raise failed
+
+
+def _missing(item: pytest.Item) -> list[str]:
+    return sorted(tool for tool in tools(item) if find(tool) is None)
 
 
 def _origin(tool: str) -> str:

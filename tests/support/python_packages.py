@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.alone import alone
-from tests.support.needs import CannotFetchError
+from tests.support.needs import FETCH_SECONDS, CannotFetchError
 
 
 def installed(requirement: str, *, alone_there: bool = True) -> Path:
@@ -30,7 +30,9 @@ def installed(requirement: str, *, alone_there: bool = True) -> Path:
             command += ["--no-deps"] if alone_there else []
             command += ["--disable-pip-version-check", "--target", str(part), requirement]
             try:
-                subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+                subprocess.run(
+                    command, capture_output=True, text=True, check=True, timeout=FETCH_SECONDS
+                )
             except subprocess.SubprocessError as e:
                 raise CannotFetchError(f"pip cannot install {requirement}: {e}") from e
             part.rename(folder)

@@ -78,6 +78,14 @@ def test_of_a_selection_only_what_it_needs_is_skipped(tmp_path: Path, workers: s
     assert "1 skipped" in said.splitlines()[-1]
 
 
+def test_what_cannot_be_built_fails_its_test(tmp_path: Path) -> None:
+    tests = TESTS.replace("raise CannotFetchError(", "raise ValueError(")
+    code, said = outcome(tmp_path, "TOOLS = []" + tests)
+    assert code == 1
+    assert "ERROR test_it.py::test_of_a_download - ValueError: nothing can be" in said
+    assert not (tmp_path / "opened").exists()
+
+
 def test_a_reason_names_its_tools() -> None:
     reason = "Skipped: not installed here: java (Debian: x), mkfs.xfs (Debian: y)"
     assert named_in(reason) == {"java", "mkfs.xfs"}
