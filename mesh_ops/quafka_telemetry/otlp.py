@@ -176,7 +176,7 @@ class SpanQueue:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._closing.is_set():
+        while self._spans or not self._closing.is_set():
             self._wake.wait(self._delay)
             self._wake.clear()
             while self._spans:

@@ -255,4 +255,3 @@ class World:
             events=events,
             lines=self.site.lines or (),
         )
-

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, cast
 
-from tests.support.virtual import network, tcp, threads
+from tests.support.virtual import network, tcp, threads, udp
 from tests.support.virtual.hub import Fiber, Hub, Node
 
 _DEFAULT_WORKERS = 8
@@ -128,6 +128,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         else:
             found.set_reader(self, callback, args)
 
+    def _add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        """What `sock_recv` and the like call."""
+        found = self.net.socket_of(fd)
+        if found is None:
+            raise RealResourceError(f"a simulated loop cannot wait for {fd!r}")
+        found.set_reader(self, callback, args)
+        return asyncio.Handle(callback, args, self)
+
     def remove_reader(self, fd: Any) -> bool:
         found = self.net.socket_of(fd)
         return bool(super().remove_reader(fd)) if found is None else found.remove_reader()
@@ -144,6 +152,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def remove_writer(self, fd: Any) -> bool:
         found = self.net.socket_of(fd)
         return bool(super().remove_writer(fd)) if found is None else found.remove_writer()
+
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.DatagramProtocol],
+        local_addr: tuple[str, int] | None = None,
+        remote_addr: tuple[str, int] | None = None,
+        *,
+        sock: Any = None,
+        **options: Any,
+    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
+        """`sock` may be one of the system, as libraries make it: a virtual one takes its place."""
+        if isinstance(sock, socket.socket):
+            with sock:
+                local_addr = sock.getsockname()[:2]
+            sock = None
+        if sock is None:
+            is_ipv6 = ":" in (local_addr or remote_addr or ("", 0))[0]
+            sock = udp.UdpSocket(self.net, socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+            if local_addr is not None:
+                sock.bind((local_addr[0], 0 if local_addr[0] == "::" else local_addr[1]))
+            if remote_addr is not None:
+                sock.connect(remote_addr)
+        protocol = protocol_factory()
+        transport = udp.DatagramTransport(self, sock, protocol)
+        await asyncio.sleep(0)  # until the protocol has its transport
+        return transport, protocol
 
     async def create_server(  # type: ignore[override]
         self,

@@ -108,6 +108,7 @@ class Network:
         Raises:
             OSError: there is no such host.
         """
+        address = address.removeprefix("::ffff:")  # an IPv4 address at an IPv6 socket
         if address in ("", "localhost", "0.0.0.0", "::", "::1") or address.startswith("127."):
             return near
         if address in self.nodes:

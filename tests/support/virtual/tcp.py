@@ -147,6 +147,8 @@ class Server:
 class Transport(asyncio.Transport):
     """One end of a connection."""
 
+    _start_tls_compatible = True
+
     def __init__(
         self,
         net: Network,

@@ -19,6 +19,7 @@ _IP_MTU, _IPV6_MTU = 14, 24
 MTU = 1500
 _ROOM = 4 << 20
 """Bytes of datagrams that a socket keeps for its reader; more are lost."""
+_MAPPED = "::ffff:"
 _LOOPBACK_MTU = 65_536
 
 
@@ -33,7 +34,7 @@ class UdpSocket:
         self._node = net.hub.node
         self._fd = net.new_fd(self)
         self._host, self._port = "0.0.0.0" if family == socket.AF_INET else "::", 0
-        self._peer: Any = None
+        self.peer: Any = None
         self._arrived: deque[tuple[bytes, Any]] = deque()
         self._size = 0
         self._error: OSError | None = None
@@ -64,7 +65,7 @@ class UdpSocket:
         if (level, option) in (
             (socket.IPPROTO_IP, _IP_MTU), (socket.IPPROTO_IPV6, _IPV6_MTU),
         ):  # fmt: skip
-            near = self._net.node_at(self._peer[0], self._node) is self._node
+            near = self._net.node_at(self.peer[0], self._node) is self._node
             return _LOOPBACK_MTU if near else MTU
         return 2 * _ROOM
 
@@ -78,7 +79,7 @@ class UdpSocket:
 
     def connect(self, address: Any) -> None:
         self._net.node_at(address[0], self._node)
-        self._peer = address
+        self.peer = address
         self._bind_if_needed()
 
     def getsockname(self) -> Any:
@@ -102,7 +103,7 @@ class UdpSocket:
         return len(data)
 
     def send(self, data: bytes) -> int:
-        return self.sendto(data, self._peer)
+        return self.sendto(data, self.peer)
 
     def sendmsg(
         self,
@@ -118,7 +119,7 @@ class UdpSocket:
             if (level, kind) == (socket.SOL_UDP, _UDP_SEGMENT):
                 segment = struct.unpack("=H", value)[0]
         for start in range(0, len(data), segment or 1):
-            self._send(data[start : start + segment], address or self._peer)
+            self._send(data[start : start + segment], address or self.peer)
         return len(data)
 
     def _bind_if_needed(self) -> None:
@@ -145,9 +146,9 @@ class UdpSocket:
         target = self._net.node_at(address[0], self._node)
         host = self._net.host(target)
         found = host.bound.get(address[1])
-        if found is not None and (found._peer is None or found._peer[:2] == source[:2]):
-            found.receive(data, source)
-        elif self._peer is not None and not (
+        if found is not None and (found.peer is None or found.peer[:2] == source[:2]):
+            found.receive(data, _as_seen_by(found.family, source))
+        elif self.peer is not None and not (
             (target is not None and target.is_dead) or self._net.air.is_cut(target, self._node)
         ):
             self._fail(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
@@ -228,3 +229,53 @@ class UdpSocket:
             callback, args = self._reader
             callback(*args)
             self._plan_read()
+
+
+def _as_seen_by(family: int, address: Any) -> Any:
+    """An address as a socket of this family names it: IPv6 has IPv4's addresses, too."""
+    host, port = address[0].removeprefix(_MAPPED), address[1]
+    if family == socket.AF_INET:
+        return (host, port)
+    return (host if ":" in host else f"{_MAPPED}{host}", port, 0, 0)
+
+
+class DatagramTransport(asyncio.DatagramTransport):
+    """As asyncio's, on a virtual socket."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: UdpSocket, protocol: asyncio.DatagramProtocol
+    ) -> None:
+        super().__init__({"sockname": sock.getsockname(), "socket": sock, "peername": sock.peer})
+        self._loop = loop
+        self._sock = sock
+        self._protocol = protocol
+        self._closing = False
+        loop.call_soon(protocol.connection_made, self)
+        loop.call_soon(sock.set_reader, loop, self._read, ())
+
+    def sendto(self, data: Any, addr: Any = None) -> None:
+        if not self._closing:
+            try:
+                self._sock.sendto(data, addr or self._sock.peer)
+            except OSError as e:
+                self._protocol.error_received(e)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._sock.close()
+            self._loop.call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        try:
+            data, source = self._sock.recvfrom(1 << 16)
+        except OSError as e:
+            self._protocol.error_received(e)
+        else:
+            self._protocol.datagram_received(data, source)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from quafka_broker.admission import queue as admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
+from quafka_loop import clock, threads
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import ErrorCode
@@ -79,7 +78,7 @@ async def test_long_and_short_batches_keep_their_order() -> None:
 
 
 async def test_a_long_batch_delays_only_its_own_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = threading.Event()
+    go_on = threads.Event()
     monkeypatch.setattr(admissions, "_breathe", lambda: go_on.wait(10))
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 2)
@@ -94,7 +93,7 @@ async def test_a_long_batch_delays_only_its_own_partition(monkeypatch: pytest.Mo
 
 
 async def test_a_caller_that_goes_away_lets_the_next_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = threading.Event()
+    go_on = threads.Event()
     monkeypatch.setattr(admissions, "_breathe", lambda: go_on.wait(10))
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1)
@@ -107,7 +106,7 @@ async def test_a_caller_that_goes_away_lets_the_next_go_on(monkeypatch: pytest.M
 
 
 async def test_orgs_take_turns_at_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = threading.Event()
+    go_on = threads.Event()
     monkeypatch.setattr(admissions, "_breathe", lambda: go_on.wait(10))
     done: list[int] = []
 
@@ -142,7 +141,7 @@ async def test_records_out_of_time_are_named() -> None:
     ages = (0, -1, 1 << 41, 0, 1 << 42)
     async with running_state(MemoryDisk(), config) as state:
         await state.topics.create(ORG, "t", 1)
-        now = time.time_ns() // 1_000_000
+        now = clock.time_ns() // 1_000_000
         times = [-1 if age < 0 else now - age for age in ages]
         batch = bytes(build_batch([Record(0, time, None, b"v", []) for time in times]))
         answer = await send(state, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +12,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop import clock
 from quafka_telemetry.eager_task import EagerTask
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import checked, open_log, topic_id
@@ -101,7 +101,7 @@ async def test_many_answers_are_given_in_slices(fails: bool) -> None:
         with suppress(StorageError):
             await log.append(log.partition(topic_id()), checked(b"x"))
         seen.append(f"{number} at {turns}")
-        time.sleep(0.001)
+        clock.sleep(0.001)
 
     disk = MemoryDisk()
     async with open_log(disk, FsyncPolicy(0.0)) as log:

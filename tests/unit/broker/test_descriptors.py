@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -97,23 +96,3 @@ def test_a_closed_file_stays_closed(tmp_path: Path) -> None:
         file.read(0, 1)
     disk.remove("x")
     assert open_here(tmp_path) == 0
-
-
-def test_many_threads_read_many_files(tmp_path: Path) -> None:
-    files = filled(RealDisk(tmp_path, MOST), 60)
-    wrong: list[bytes] = []
-
-    def read(first: int) -> None:
-        for n in range(600):
-            number = (first + 7 * n) % 60
-            data = files[number].read(0, 9)
-            if data != b"%03d" % number:
-                wrong.append(data)
-
-    threads = [threading.Thread(target=read, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert open_here(tmp_path) == MOST

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from quafka_broker.ops import fetch
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
+from quafka_loop import clock
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
@@ -84,7 +84,7 @@ async def test_errors_are_answered_at_once_and_stay_with_their_partition() -> No
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0")
-        start = time.monotonic()
+        start = clock.monotonic()
         answers = await get(
             state,
             part(offset=2),
@@ -98,7 +98,7 @@ async def test_errors_are_answered_at_once_and_stay_with_their_partition() -> No
             wait=LONG,
             min_bytes=EVERYTHING,
         )
-        assert time.monotonic() - start < 5
+        assert clock.monotonic() - start < 5
         assert [ErrorCode(a.error_code) for a in answers] == [
             ErrorCode.OFFSET_OUT_OF_RANGE,
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -142,9 +142,9 @@ async def test_a_parked_fetch_ends_at_its_deadline_with_the_readable_records() -
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0")
-        start = time.monotonic()
+        start = clock.monotonic()
         (answer,) = await get(state, part(), wait=50, min_bytes=10_000)
-        assert 0.04 < time.monotonic() - start < 20
+        assert 0.04 < clock.monotonic() - start < 20
         assert offsets(answer) == [0]
 
 
@@ -291,11 +291,11 @@ async def test_a_fetch_of_many_partitions_lets_other_tasks_run_and_misses_nothin
         await asyncio.sleep(0)  # it has looked at the first ones
         await asyncio.sleep(0)
         assert not len(state.parked_fetches)
-        began = time.monotonic()
+        began = clock.monotonic()
         await put(state, topic, b"0")
         answers = await asked
         assert offsets(answers[0]) == [0]
-        assert time.monotonic() - began < LONG / 2_000
+        assert clock.monotonic() - began < LONG / 2_000
 
 
 @pytest.mark.parametrize("deletes", [False, True])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from quafka_broker.partitions.parked_fetches import ParkedFetches, WaitingFetch
+from quafka_loop import clock
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.slices import SLICE_SECONDS
 from tests.unit.broker.tools import topic_id
@@ -154,7 +154,7 @@ async def test_many_woken_fetches_do_not_hold_up_the_loop() -> None:
         nonlocal done
         with fetches.park([A], soon()) as parked:
             await parked.changed()
-            time.sleep(SLICE_SECONDS / 4)
+            clock.sleep(SLICE_SECONDS / 4)
             done += 1
 
     waiting = [EagerTask(wait()) for _ in range(40)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop import threads
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
@@ -115,7 +115,7 @@ async def test_a_new_leader_epoch_begins_when_no_gateway_serves_from_memory(
 async def test_a_broker_that_recovers_is_live_but_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on = threads.Event(), threads.Event()
     open_log = Log.open
 
     def slowly(log: Log, producers: Producers) -> None:

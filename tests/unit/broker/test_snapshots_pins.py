@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
@@ -26,6 +24,7 @@ from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.snapshots.repack import Repack
+from quafka_loop import clock, threads
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
@@ -87,14 +86,14 @@ async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
         kept, old, lost = [await pin(state, data, local=True) for _ in range(3)]
         remote, over = [await pin(state, data, local=False) for _ in range(2)]
     (data / "pins" / lost / "pin.json").unlink()
-    hour_ago = time.time() - 3600
+    hour_ago = clock.time() - 3600
     for name in (kept, old, over):
         os.utime(data / "pins" / name / "pin.json", (hour_ago, hour_ago))
     os.utime(data / "pins" / lost, (hour_ago, hour_ago))
     with held(data, kept):
         pins.remove_ended_pins(data, LIMITS)
         assert {path.name for path in (data / "pins").iterdir()} == {kept, remote}
-    almost = time.time() - LIMITS.lease + 60
+    almost = clock.time() - LIMITS.lease + 60
     os.utime(data / "pins" / remote / "pin.json", (almost, almost))
     pins.renew(data, remote, LIMITS)
     assert (data / "pins" / remote / "pin.json").stat().st_mtime > almost + 60
@@ -110,7 +109,7 @@ async def test_no_pin_outlives_its_longest_time_however_often_it_is_read(tmp_pat
     async with state_in(data) as state:
         local = await pin(state, data, local=True)
         remote = await pin(state, data, local=False, owner=ONE)
-    long_ago = time.time() - LIMITS.lifetime - 60
+    long_ago = clock.time() - LIMITS.lifetime - 60
     with held(data, local):
         for name in (local, remote):
             pins.renew(data, name, LIMITS)
@@ -138,7 +137,7 @@ async def test_an_owner_has_so_many_pins_and_others_theirs(tmp_path: Path) -> No
             await ops.pin_org(state, one, PinOrg())
         assert refused.value.error_code == E.THROTTLING_QUOTA_EXCEEDED
         assert await ops.pin_org(state, two, PinOrg())
-        hour_ago = time.time() - 3600
+        hour_ago = clock.time() - 3600
         os.utime(data / "pins" / name / "pin.json", (hour_ago, hour_ago))
         assert await ops.pin(state, one, PinSnapshot())  # one has ended, though nobody came back
         assert len(list((data / "pins").glob("remote-*"))) == most + 1
@@ -263,7 +262,12 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     asyncio.run(fill())
     other = DataFolder(data)
     other.hold()
-    released = threading.Timer(0.3, other.release)
+
+    def release() -> None:
+        clock.sleep(0.3)
+        other.release()
+
+    released = threads.Thread(target=release)
     released.start()
     store = FolderDestination(dest)
     with store.locked() as lock, local_cut(data) as (cut, source):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from unittest.mock import patch
 
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.zone_cache import fill_zone_cache, zones_name
+from quafka_loop import threads
 from quafka_proto.zone_format import ZoneBuilder, decode_zones, encode_zones
 from tests.unit.broker.snapshot_tools import (
     ORG,
@@ -28,7 +28,7 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
         for n in range(90):
             await put(state, topic, *named("t", range(n, n + 1)))
         sealed = [segment for segment in state.log.segments() if segment.sealed]
-        stopped = threading.Event()
+        stopped = threads.Event()
         stopped.set()
         assert fill_zone_cache(data, state.log.segments(), stopped) == 0
         assert fill_zone_cache(data, state.log.segments()) == len(sealed) > 2

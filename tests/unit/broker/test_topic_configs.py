@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.config_table import TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.configs import ConfigError, policy
 from quafka_broker.topics.topic import SOURCE
+from quafka_loop import clock
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
@@ -192,12 +192,12 @@ async def test_log_append_time() -> None:
         topic, _ = await state.topics.create(
             ORG, "t", 1, {"message.timestamp.type": "LogAppendTime"}
         )
-        before = time.time_ns() // 1_000_000
+        before = clock.time_ns() // 1_000_000
         first = ProduceOp("t", 0, batch_of(b"a", b"b", producer=(1, 0, 0)))
         answers = (await produce.handle(state, context(), ProduceOps([first]))).partitions
         answers += (await produce.handle(state, context(), ProduceOps([first]))).partitions
         now = answers[0].log_append_time
-        assert before <= now <= time.time_ns() // 1_000_000
+        assert before <= now <= clock.time_ns() // 1_000_000
         assert [a.log_append_time for a in answers] == [now, now], "a repeat has the first's time"
         (batch,) = await state.log.reader.read(
             state.log.partition(topic.partition_id(0)), 0, 1_000, at_least_one=True
@@ -210,7 +210,7 @@ async def test_log_append_time() -> None:
 
 
 async def test_timestamps_too_far_away() -> None:
-    now = time.time_ns() // 1_000_000
+    now = clock.time_ns() // 1_000_000
     configs = {
         "message.timestamp.before.max.ms": "100000",
         "message.timestamp.after.max.ms": "200000",

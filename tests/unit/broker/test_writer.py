@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log_thread import LogThread
+from quafka_loop import clock, threads
 from quafka_telemetry.eager_task import EagerTask
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of
@@ -33,7 +33,7 @@ class WatchedDisk(MemoryDisk):
     def did(self, what: str, name: str) -> None:
         super().did(what, name)
         if name.endswith(".log"):
-            time.sleep(self.write_seconds if what == "append" else 0)
+            clock.sleep(self.write_seconds if what == "append" else 0)
             self.by.append((what, threading.current_thread().name))
 
 
@@ -90,7 +90,7 @@ async def test_after_a_slow_write_the_thread_writes_for_a_while() -> None:
 async def test_the_loop_writes_nothing_while_a_job_uses_the_segment() -> None:
     disk = WatchedDisk()
     async with open_log(disk, LAX) as log:
-        begun, goes_on = threading.Event(), threading.Event()
+        begun, goes_on = threads.Event(), threads.Event()
         writer = log._writer  # pyright: ignore[reportPrivateUsage]
         assert writer is not None
 
@@ -200,7 +200,7 @@ async def test_a_caller_may_run_the_next_job_and_close_the_thread_within_its_ans
 
 def test_a_thread_outlives_its_loop() -> None:
     thread = LogThread("jobs")
-    begin = threading.Event()
+    begin = threads.Event()
 
     async def leave() -> None:
         thread.run(begin.wait)

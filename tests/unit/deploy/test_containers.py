@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +14,6 @@ import yaml
 
 from quafka.settings import known_to_any
 from quafka.sources import variable
-from quafka_telemetry.operations import Operations
 from tests.support.needs import program
 
 ROOT = Path(__file__).parents[3]
@@ -85,24 +81,3 @@ def test_the_compose_file_is_right_and_locked_down() -> None:
              if name in ("gateway", "broker")}  # fmt: skip
     image = re.findall(r"QUAFKA_OPS_LISTEN=\S+:(\d+)", CONTAINERFILE.read_text())[0]
     assert targets == {(name, at.rpartition(":")[2] or image) for name, at in ports.items()}
-
-
-async def test_the_health_check_says_whether_it_is_ready() -> None:
-    problems: dict[str, str] = {}
-    operations = Operations(lambda: problems)
-    _, port = await operations.start("127.0.0.1", 0)
-
-    async def check() -> tuple[int | None, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, HEALTH), stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "QUAFKA_OPS_LISTEN": f"0.0.0.0:{port}"},
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        return process.returncode, out.decode()
-
-    assert await check() == (0, "")
-    problems["broker"] = "draining"
-    code, said = await check()
-    assert (code, json.loads(said)["problems"]) == (1, problems)
-    await operations.close()
-    assert (await check())[0] == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any, cast
 
 import pytest
@@ -15,6 +13,7 @@ from quafka.commands.doctor import _bootstrap, _broker, _clock
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_security import check_certificate, check_security
 from quafka.commands.findings import Report
+from quafka_loop import clock, threads
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import (
     MetadataResponse,
@@ -168,7 +167,7 @@ async def test_a_cluster_without_an_id_or_brokers() -> None:
 def test_a_consumer_does_not_wait_for_a_broker_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    over = threading.Event()
+    over = threads.Event()
 
     class Stuck:
         def close(self) -> None:
@@ -216,7 +215,7 @@ def test_security(
 )
 def test_certificates(days: float | None, status: str | None) -> None:
     connection, report = Connection(HOST, 1, SECONDS), Report()
-    connection.certificate_ends = None if days is None else time.time() + days * 86_400
+    connection.certificate_ends = None if days is None else clock.time() + days * 86_400
     check_certificate(report, connection)
     assert [each.status for each in report.findings] == ([status] if status else [])
 

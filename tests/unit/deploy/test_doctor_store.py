@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,14 @@ from quafka.cli import main
 from quafka.commands import doctor_store
 from quafka.commands.doctor_store import check_store
 from quafka.commands.findings import Report
+from quafka_loop import clock
 from quafka_objects.errors import AccessDeniedError, TransientStoreError, UnsafeStoreError
 from quafka_objects.folder import FolderStore
 from quafka_proto.chain_format import Manifest, Owner, encode_manifest, manifest_path
 
 
 def test_a_store_that_may_hold_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store, now = FolderStore(tmp_path), round(time.time() * 1000)
+    store, now = FolderStore(tmp_path), round(clock.time() * 1000)
     owner = Owner("ab" * 32, "broker:9000")
     for manifest in (
         Manifest(0, 3, owner, now + 60_000),

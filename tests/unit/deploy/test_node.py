@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from quafka.cli import main
+from quafka_loop import threads
 from quafka_mesh_ops.allow_list import allow, parse
 from quafka_mesh_ops.grants import Entry
 
@@ -132,7 +132,7 @@ def test_what_is_no_node_id_is_a_wrong_argument(capsys: Output, tmp_path: Path) 
 def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
     file = tmp_path / "allowed"
     ids = [f"{n:064x}" for n in range(24)]
-    with ThreadPoolExecutor(8) as pool:
+    with threads.ThreadPoolExecutor(8) as pool:
         entries = [Entry(node_id) for node_id in ids]
         assert all(pool.map(lambda entry: allow(file, entry), entries))
     assert set(parse(file.read_bytes())) == set(entries)

@@ -315,9 +315,7 @@ def test_a_dump_that_nobody_reads_ends_silently(data: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        ended = subprocess.run(
-            command, check=False, stdout=write, stderr=subprocess.PIPE, timeout=30
-        )
+        ended = subprocess.run(command, check=False, stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
     assert (ended.returncode, ended.stderr) == (141, b"")

@@ -39,9 +39,11 @@ from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from quafka_telemetry import slices
 from quafka_telemetry.eager_task import DirectFuture
+from quafka_telemetry.slices import SLICE_SECONDS
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
 from tests.support.tenants import LISTENER, only, tenant_over
+from tests.support.virtual.threads import current_hub
 
 
 class HeldBroker:
@@ -145,6 +147,7 @@ async def test_responses_leave_in_request_order(client: Client) -> None:
 
 async def test_a_long_request_keeps_its_place(client: Client) -> None:
     """While it is decoded, other work has turns, but no later request of its connection."""
+    current_hub().reading_seconds = SLICE_SECONDS / 4
     parts = [PartitionProduceData(index=i, records=b"batch") for i in range(20_000)]
     topic = TopicProduceData(name="t", partition_data=parts)
     client.produce(1)
@@ -169,6 +172,7 @@ async def test_a_long_request_keeps_its_place(client: Client) -> None:
 
 
 async def test_a_long_request_that_is_malformed_closes_the_connection(client: Client) -> None:
+    current_hub().reading_seconds = SLICE_SECONDS / 4
     topics = [MetadataRequestTopic(name=f"t{i}") for i in range(20_000)]
     frame = b"".join(encode_request(1, "test", MetadataRequest(topics=topics), 1))
     body = frame[4:-3]  # cut short
@@ -183,6 +187,7 @@ async def test_a_long_request_that_is_malformed_closes_the_connection(client: Cl
 async def test_a_long_produce_is_begun_though_its_client_has_gone(
     client: Client, acks: int
 ) -> None:
+    current_hub().reading_seconds = SLICE_SECONDS / 4
     parts = [PartitionProduceData(index=i, records=b"batch") for i in range(20_000)]
     topic = TopicProduceData(name="t", partition_data=parts)
     client.send(1, ProduceRequest(acks=acks, topic_data=[topic]), 9)

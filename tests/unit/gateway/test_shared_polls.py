@@ -72,7 +72,7 @@ class Shared:
         self.leases.put_nowait(HoldLeaseResp(b"r" * 16, 0, 1_000, forget, []))
         self.lease.use()
         while self.lease.generation == generation:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
 
     async def poll(
         self, op: FetchOps = POLL, known: CachedPartition | None = None

@@ -117,16 +117,6 @@ async def test_another_certificate_than_the_announced_one_is_refused(case: str) 
         assert not p.attached
 
 
-async def test_a_certificate_that_expires_after_its_announcement_is_refused() -> None:
-    async with port() as p:
-        _, key = p.gateway.certificate(clock.utc_now())
-        short = other_certificate(key, -DAY, timedelta(seconds=1))
-        offer = p.offer(short)
-        await asyncio.sleep(2.1)  # certificates count whole seconds
-        assert await knock(p.number, offer.name, client_context(short), offer.token) == b""
-        assert not p.attached
-
-
 @pytest.mark.parametrize("token", [bytes(32), b"short"])
 async def test_a_wrong_token_is_refused(token: bytes) -> None:
     async with port(handshake_seconds=0.5) as p:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any, cast
 from unittest.mock import Mock
 
+from quafka_loop import clock
 from quafka_telemetry.deadlines import Deadlines
 
 
@@ -134,8 +134,8 @@ async def test_many_that_pass_together_take_several_turns() -> None:
     def slow() -> None:
         nonlocal passed
         passed += 1
-        end = perf_counter() + 0.0005
-        while perf_counter() < end:
+        end = clock.perf_counter() + 0.0005
+        while clock.perf_counter() < end:
             pass
 
     last = [deadlines.add(when, slow) for _ in range(40)]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from quafka_loop import clock
+from quafka_loop import clock, sockets
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
@@ -161,7 +161,7 @@ async def test_a_0_rtt_packet_opens_nothing() -> None:
     server = MeshServer(new_identity(), {ALLOWED.node_id}, Broker().handlers(), Tracer())
     _, port = await server.start("127.0.0.1", 0)
     packet = bytearray(client_hello())
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with sockets.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for kind, connections in ((0xD0, 0), (0xC0, 1)):  # RFC 9000 section 17.2: 0-RTT, Initial
             packet[0] = kind | packet[0] & 0x0F
             sock.sendto(packet, ("127.0.0.1", port))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+from quafka_loop import sockets
 from quafka_mesh_ops import gateway_session, payloads
 from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OutcomeUnknownError
@@ -129,7 +130,7 @@ async def test_data_with_gaps_is_bounded(pair: Mesh, monkeypatch: pytest.MonkeyP
 
 
 async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with sockets.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for length in (0, 1, 8, 20, 1200, 1500, 9000):
             for first in (b"\xc0", b"\xff"):
                 noise = (first + os.urandom(length))[:length]
@@ -146,7 +147,7 @@ async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
 @pytest.mark.parametrize("size", [0, 1, 9, 21, 22, 30, 60, 1500, 9000])
 async def test_packets_of_no_connection_are_answered_with_less(pair: Mesh, size: int) -> None:
     """A forger gains no amplification and cannot keep two nodes answering each other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with sockets.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.sendto(b"\x40" + os.urandom(size), ("127.0.0.1", pair.port))
         answer = asyncio.get_running_loop().sock_recv(sock, 2000)

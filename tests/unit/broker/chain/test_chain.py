@@ -1,10 +1,9 @@
-"""The chain of a shard: appends, takeover, release; in a folder, and in S3 as moto has it."""
+"""The chain of a shard in a folder; `tests/integration/kernel` has the same suite over S3."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,38 +14,24 @@ from quafka_broker.chain.collect import Collector
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.objects import read_object, read_objects
 from quafka_broker.chain.takeover import Taken, look, take_over
+from quafka_loop import clock
 from quafka_objects.address import open_store
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_proto.chain_format import WINDOW, Owner, file_path
 from quafka_proto.log_format import INDEX_ROW_SIZE
-from tests.support.s3 import S3, s3_server
 
 SHARD = 3
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["folder", "s3"])
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[AsyncObjectStore]:
-    address = str(tmp_path)
-    if request.param == "s3":
-        s3: S3 = request.getfixturevalue("s3")
-        for name, value in s3.environment.items():
-            monkeypatch.setenv(name, value)
-        address = f"{s3.url}/{request.node.name}"
-    store = AsyncObjectStore(open_store(address))
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[AsyncObjectStore]:
+    store = AsyncObjectStore(open_store(str(tmp_path)))
     yield store
     await store.close()
 
 
 async def taken(store: AsyncObjectStore, node: str = "a") -> Taken:
-    return await take_over(store, SHARD, Owner(node, f"{node}:9094"), time.time)
+    return await take_over(store, SHARD, Owner(node, f"{node}:9094"), clock.time)
 
 
 class Appender:
@@ -145,7 +130,7 @@ async def test_of_racing_takeovers_one_is_the_owner(store: AsyncObjectStore) -> 
 
     async def race(node: str) -> Taken | None:
         try:
-            return await take_over(store, SHARD, Owner(node, ""), time.time, seen=seen)
+            return await take_over(store, SHARD, Owner(node, ""), clock.time, seen=seen)
         except FencedError:
             return None
 

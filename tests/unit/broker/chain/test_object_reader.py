@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from quafka_broker.chain.block_cache import BLOCK, BlockCache
 from quafka_broker.chain.errors import StoreUnavailableError
 from quafka_broker.chain.object_reader import ObjectReader, StoredRange
 from quafka_broker.chain.patience import Patience
+from quafka_loop import clock, threads
 from quafka_objects.errors import ObjectNotFoundError
 from tests.support.store_folder import RecordedStore
 
@@ -29,7 +27,7 @@ class Requests(RecordedStore):
     def __init__(self) -> None:
         super().__init__({STORED.path: DATA})
         self.ranges: list[tuple[int, int]] = []
-        self.gate = threading.Event()
+        self.gate = threads.Event()
         self.gate.set()
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -77,8 +75,8 @@ def test_a_range_is_one_request_and_none_the_next_time(
 
 def test_readers_share_a_request(reader: ObjectReader, store: Requests) -> None:
     store.gate.clear()
-    with ThreadPoolExecutor(4) as threads:
-        reads = [threads.submit(reader.read, STORED, 100, 50) for _ in range(4)]
+    with threads.ThreadPoolExecutor(4) as pool:
+        reads = [pool.submit(reader.read, STORED, 100, 50) for _ in range(4)]
         store.gate.set()
         assert {read.result() for read in reads} == {DATA[100:150]}
     # A reader that finds neither the block nor the request that has just ended makes another one.
@@ -92,10 +90,10 @@ def test_a_sequential_reader_finds_what_follows(
     step = 64 << 10
     for at in range(0, 2 << 20, step):
         assert reader.read(STORED, at, step) == DATA[at : at + step]
-    until = time.monotonic() + 30
+    until = clock.monotonic() + 30
     while not cache.has((STORED.path, (3 << 20) // BLOCK)):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+        assert clock.monotonic() < until
+        clock.sleep(0.001)
     assert len(store.ranges) < 10
 
 
@@ -134,10 +132,10 @@ def test_announced_ranges_are_requested_together(
     ranges = [(at * 3 * BLOCK, 1_000) for at in range(8)]
     store.gate.clear()
     reader.request(STORED, ranges)
-    until = time.monotonic() + 30
+    until = clock.monotonic() + 30
     while len(store.ranges) < 8:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+        assert clock.monotonic() < until
+        clock.sleep(0.001)
     assert sorted(store.ranges) == [(at, BLOCK) for at, _ in ranges]
     store.gate.set()
     for at, size in ranges:
@@ -157,10 +155,10 @@ def test_until_it_serves_a_read_waits_for_the_end_of_an_outage(cache: BlockCache
     store = Requests()
     reader = ObjectReader(store, cache, Patience(0.001), deadline_seconds=0.0)
     store.down = True
-    with ThreadPoolExecutor(1) as threads:
-        read = threads.submit(reader.read, STORED, 100, 50)
+    with threads.ThreadPoolExecutor(1) as pool:
+        read = pool.submit(reader.read, STORED, 100, 50)
         while store.failed < 20:
-            time.sleep(0.001)
+            clock.sleep(0.001)
         assert not read.done()
         store.down = False
         assert read.result(10) == DATA[100:150]

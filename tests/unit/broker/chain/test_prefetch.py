@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
 from quafka_broker.chain import prefetch
 from quafka_broker.chain.objects import ListedObject
 from quafka_broker.chain.prefetch import PrefetchedStore
+from quafka_loop import clock
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_proto.chain_format import (
@@ -74,10 +74,10 @@ def test_what_a_start_reads_of_the_listed_files_is_read_ahead() -> None:
     store.fetch_files(listing)
     assert store.read(listing) == encode_directory(files)
     ahead = [names[1], names[2], *names[5:]]
-    until = time.monotonic() + 30
+    until = clock.monotonic() + 30
     while len(inner.asked) < 1 + len(ahead):  # by other threads
-        assert time.monotonic() < until
-        time.sleep(0.001)
+        assert clock.monotonic() < until
+        clock.sleep(0.001)
     assert sorted(inner.asked) == sorted([listing, *(f"files/{name}" for name in ahead)])
     assert store.read("files/leader-epoch") == b"leader-epo"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
+from quafka_loop import clock
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_proto.chain_format import Owner
 from tests.support.injected_store import Faults, InjectedStore
@@ -44,7 +44,7 @@ class Broker:
         """Take the shard over."""
         while True:  # the living owner may change the manifest at the same moment
             with contextlib.suppress(FencedError):
-                taken = await take_over(self._calls, 0, Owner("a", "a:1"), time.time)
+                taken = await take_over(self._calls, 0, Owner("a", "a:1"), clock.time)
                 break
         self.chain: Chain = taken.chain
         headers = [header for _, header in taken.objects]
@@ -81,7 +81,7 @@ class Broker:
                 with contextlib.suppress(OSError):
                     await self.log.checkpoint()
                     await task.run_once()
-                    await self.collector.collect(time.monotonic())
+                    await self.collector.collect(clock.monotonic())
                 await asyncio.sleep(0.02)
         finally:
             await task.close()

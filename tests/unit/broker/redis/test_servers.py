@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from quafka_broker.ops import probe
 from quafka_broker.state import BrokerState
+from quafka_loop import clock
 from quafka_mesh_ops.ops.probe import Probe, ProbedServer
 from quafka_proto.errors import ErrorCode
 from tests.support.ports import lasting_port
@@ -37,11 +37,11 @@ async def probed(state: BrokerState) -> ProbedServer:
 
 async def ours_still_works(state: BrokerState) -> None:
     """A topic of the log takes and serves records, and nothing blocks the loop."""
-    began = time.thread_time()
+    began = clock.thread_time()
     answer = await put(state, b"x", name="ours")
     assert answer.error_code == 0
     assert (await get(state, answer.base_offset, name="ours")).records
-    assert time.thread_time() - began < 0.5
+    assert clock.thread_time() - began < 0.5
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ def make_certificate(key_file: Path, certificate_file: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    now = datetime.now(UTC)
+    now = clock.utc_now()
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -130,9 +130,9 @@ async def test_a_replica_is_read_and_takes_no_records(tmp_path: Path) -> None:
     ):
         with master.client() as client:
             load(client, "s", [b"a"])
-            until = time.monotonic() + 30
+            until = clock.monotonic() + 30
             while not client.wait(1, 100):
-                assert time.monotonic() < until
+                assert clock.monotonic() < until
         async with with_topics(replica.address, replica.source("s")) as state:
             refused = await put(state, b"x")
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -154,9 +154,9 @@ async def test_a_silent_server_costs_its_own_topics_only(tmp_path: Path) -> None
     address = f"{host}:{port}"
     async with with_topics(address, f"redis://{address}/0?stream=s") as state:
         waiting = [asyncio.create_task(put(state, b"x")) for _ in range(3)]
-        began = time.perf_counter()
+        began = clock.perf_counter()
         assert (await get(state, 0, 300)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert 0.2 < time.perf_counter() - began < 10
+        assert 0.2 < clock.perf_counter() - began < 10
         await ours_still_works(state)
         assert (await probed(state)).problem
         for task in waiting:
@@ -186,9 +186,9 @@ async def test_a_server_that_is_away_comes_back(tmp_path: Path) -> None:
             assert not waiting.done()
             assert state.redis.servers[0][1].figures.failures < 20  # attempts pause
             server.start()
-            until = time.monotonic() + 30
+            until = clock.monotonic() + 30
             while (await put(state, b"b", producer=(7, 0, 1))).error_code:
-                assert time.monotonic() < until
+                assert clock.monotonic() < until
                 await asyncio.sleep(0.05)
             assert (await asyncio.wait_for(waiting, 10)).records
             assert [record.value for record in await read_all(state)] == [b"a", b"b"]

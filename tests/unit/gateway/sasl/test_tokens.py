@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from quafka_gateway.security.sasl.key_set import KeySetError, KeySetSource, pars
 from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError
 from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer, parse_message
 from quafka_gateway.security.sasl.tokens import TokenRules, UnknownKeyError
+from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
+from tests.support.virtual.hub import EPOCH
 from tests.unit.gateway.sasl.tokens import Issuer
 
 ISSUER = Issuer()
@@ -30,7 +31,7 @@ RULES = TokenRules(("kafka", "logs"), "us", org_claim="org")
 
 
 def check(token: str, rules: TokenRules = RULES) -> tuple[str, str]:
-    found = rules.check(token, ISSUER.keys, time.time())
+    found = rules.check(token, ISSUER.keys, clock.time())
     return found.name, found.org
 
 
@@ -48,14 +49,14 @@ def test_algorithms_with_public_keys(algorithm: str) -> None:
 def test_elliptic_curves() -> None:
     issuer = Issuer("two", "EC")
     token = issuer.token()
-    assert TokenRules(("kafka",)).check(token, issuer.keys, time.time()).name == "alice"
+    assert TokenRules(("kafka",)).check(token, issuer.keys, clock.time()).name == "alice"
 
 
 @pytest.mark.parametrize(
     "claims",
     [
-        {"exp": None}, {"exp": time.time() - 60}, {"exp": "soon"}, {"exp": float("inf")},
-        {"exp": True}, {"nbf": time.time() + DAY}, {"iat": time.time() + DAY}, {"aud": None},
+        {"exp": None}, {"exp": EPOCH - 60}, {"exp": "soon"}, {"exp": float("inf")},
+        {"exp": True}, {"nbf": EPOCH + DAY}, {"iat": EPOCH + DAY}, {"aud": None},
         {"aud": "other"}, {"aud": {"kafka": 1}}, {"aud": [1]}, {"iss": None}, {"iss": "them"},
         {"iss": ["us"]}, {"sub": None}, {"sub": ""}, {"sub": 5}, {"sub": "a" * 256},
         {"sub": "a\0b"}, {"org": None}, {"org": 7},
@@ -67,7 +68,7 @@ def test_claims_that_do_not_do(claims: dict[str, Any]) -> None:
 
 
 def test_clocks_may_differ() -> None:
-    assert check(ISSUER.token(org="acme", exp=time.time() - 20, iat=time.time() + 20))
+    assert check(ISSUER.token(org="acme", exp=clock.time() - 20, iat=clock.time() + 20))
 
 
 def _segment(value: object) -> str:
@@ -75,7 +76,7 @@ def _segment(value: object) -> str:
 
 
 def _forged() -> dict[str, str]:
-    claims = {"sub": "alice", "aud": "kafka", "iss": "us", "org": "acme", "exp": time.time() + 60}
+    claims = {"sub": "alice", "aud": "kafka", "iss": "us", "org": "acme", "exp": clock.time() + 60}
     public = json.dumps(ISSUER.public)
     # HS256 with the public key as its secret, of which the library rightly warns.
     key = OctKey.import_key(public)
@@ -124,7 +125,7 @@ def test_a_header_may_have_parameters_of_the_issuer() -> None:
 
 
 def _signed(issuer: Issuer, header: dict[str, Any]) -> str:
-    claims = {"sub": "alice", "aud": "kafka", "iss": "us", "org": "acme", "exp": time.time() + 60}
+    claims = {"sub": "alice", "aud": "kafka", "iss": "us", "org": "acme", "exp": clock.time() + 60}
     registry = JWSRegistry(algorithms=[issuer.algorithm], strict_check_header=False)
     registry.max_header_length = 1 << 20
     return jwt.encode({"alg": issuer.algorithm, **header}, claims, issuer.key, registry=registry)
@@ -137,7 +138,7 @@ def test_tokens_and_keys_without_a_kid() -> None:
         {name: value for name, value in issuer.public.items() if name != "kid"}
         for issuer in issuers
     ]}).encode())  # fmt: skip
-    now = time.time()
+    now = clock.time()
     for issuer in issuers:
         assert RULES.check(_signed(issuer, {}), every, now).name == "alice"
         for header in ({}, {"kid": issuer.kid}):

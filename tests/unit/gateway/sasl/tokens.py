@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, JWKRegistry, KeySet, OctKey, RSAKey
+
+from quafka_loop import clock
 
 AnyKey = RSAKey | ECKey | OctKey
 
@@ -43,7 +44,7 @@ class Issuer:
             "sub": "alice",
             "aud": "kafka",
             "iss": "us",
-            "exp": time.time() + 60,
+            "exp": clock.time() + 60,
             **claims,
         }
         told = {key: value for key, value in all_claims.items() if value is not None}

@@ -15,7 +15,7 @@ from quafka import supervise as module
 from quafka.supervise import Child, supervise
 
 SMALL = Path(__file__).with_name("small.py")
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Family:
