@@ -8,6 +8,10 @@ from random import Random
 from typing import Any
 
 
+SHORT_SEEDS = 100
+"""Seeds below this are short runs of few clients: `make test` plays them."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a seed decides before the run begins.
@@ -15,7 +19,9 @@ class Recipe:
     Attributes:
         in_store: the log is in the object store; else each broker has a folder.
         shards: of the cluster in the store.
-        calm_seconds, fault_seconds, quiet_seconds: the phases of the run.
+        calm_seconds, fault_seconds, quiet_seconds: the phases of the run. The last one is the most
+            that clients have until they make progress again.
+        ends_early: the last phase ends when all of them have.
         broker: settings of the brokers.
         bounds: of the checkers.
     """
@@ -29,6 +35,7 @@ class Recipe:
     calm_seconds: float
     fault_seconds: float
     quiet_seconds: float
+    ends_early: bool
     broker: Mapping[str, Any]
     bounds: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -36,6 +43,7 @@ class Recipe:
 def recipe_of(seed: int) -> Recipe:
     """Draw a recipe."""
     random = Random(f"{seed} recipe")
+    is_short = seed < SHORT_SEEDS
     in_store = random.random() < 0.5
     brokers = random.choice((2, 2, 3) if in_store else (1, 1, 2))
     return Recipe(
@@ -44,10 +52,11 @@ def recipe_of(seed: int) -> Recipe:
         brokers=brokers,
         gateways=random.choice((1, 2, 2)),
         shards=random.choice((1, 2, 4)),
-        clients=random.choice((4, 6, 8)),
-        calm_seconds=2.0,
-        fault_seconds=random.choice((8.0, 12.0, 20.0)),
+        clients=random.choice((3, 4) if is_short else (4, 6, 8)),
+        calm_seconds=random.choice((0.5, 2.0)),
+        fault_seconds=random.choice((4.0, 6.0) if is_short else (8.0, 12.0, 20.0)),
         quiet_seconds=32.0,
+        ends_early=is_short or random.random() < 0.7,
         broker=_broker(random, in_store),
     )
 
