@@ -23,6 +23,7 @@ from quafka_mesh_ops.ops.memory import OpenMemory, OpenMemoryResp
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from tests.unit.mesh_ops.mesh import Mesh, in_memory, mesh, produce_of
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
+from tests.unit.mesh_ops.test_every_op import OPS, echo, filled
 
 LANE_1 = 4
 """The id of the first lane's stream."""
@@ -386,3 +387,13 @@ async def test_one_area_named_again_and_again_is_not_read_without_end(
 def test_the_memory_holds_what_credit_allows() -> None:
     """A few of the largest ops, so that one of them does not push all others into packets."""
     assert shared.MEMORY_BYTES >= 8 * shared.MOST_BYTES
+
+
+async def test_every_large_op_lies_whole_in_memory() -> None:
+    async with echo(memory=True) as e:
+        for op_type in OPS.values():
+            for _, op, _ in filled(op_type, 64 << 10, many=False):
+                if op_type is not OpenMemory:
+                    before = e.client.counters().memory_bytes
+                    await e.send(op)
+                    assert e.client.counters().memory_bytes > before + (64 << 10)

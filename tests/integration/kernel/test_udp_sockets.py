@@ -149,3 +149,45 @@ async def test_a_closed_socket_sends_nothing(ends: Ends) -> None:
     ends.sender.close()
     ends.send([b"x"])
     assert not ends.sender.blocked
+
+
+class CountingSocket(socket.socket):
+    """Counts its reads."""
+
+    reads = 0
+
+    def recvmsg(self, *args: Any) -> Any:
+        self.reads += 1
+        return super().recvmsg(*args)
+
+
+async def test_datagrams_that_come_one_by_one_are_read_once_and_many_are_read_together() -> None:
+    got: list[list[bytes]] = []
+    sock = CountingSocket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    errors: list[OSError] = []
+    receiver = UdpSocket(
+        sock, lambda some, _: got.append(some), lambda: None, lambda error, _: errors.append(error)
+    )
+    sender = bind_udp("127.0.0.1", 0)
+
+    async def arrive(count: int) -> None:
+        for number in range(count):
+            sender.sendto(bytes(1 + number), receiver.address)
+        while sum(map(len, got)) < count:
+            await asyncio.sleep(0)
+
+    try:
+        for _ in range(80):
+            await arrive(1)
+            got.clear()
+        assert sock.reads < 100
+        rounds = 20
+        for _ in range(rounds):
+            await arrive(10)
+            assert [len(data) for some in got for data in some] == list(range(1, 11))
+            got.clear()
+        assert sock.reads < 100 + rounds * 20
+    finally:
+        receiver.close()
+        sender.close()

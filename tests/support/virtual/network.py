@@ -41,6 +41,19 @@ class Air:
         return [0.0]
 
 
+class SlowAir(Air):
+    """Everything takes as long to arrive."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def stream_seconds(self, source: Node | None, target: Node | None, size: int) -> float:
+        return self._seconds
+
+    def datagram_seconds(self, source: Node | None, target: Node | None, size: int) -> list[float]:
+        return [self._seconds]
+
+
 class VirtualSocket(Protocol):
     """A socket that a loop can wait for."""
 

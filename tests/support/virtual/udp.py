@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 _IP_MTU, _IPV6_MTU = 14, 24
+_RECVERR = ((socket.IPPROTO_IP, 11), (socket.IPPROTO_IPV6, 25))
+_EXTENDED_ERROR, _FROM_ICMP = struct.Struct("=IBxxxxxxxxxxx"), 2
 MTU = 1500
 _ROOM = 4 << 20
 """Bytes of datagrams that a socket keeps for its reader; more are lost."""
@@ -38,6 +40,7 @@ class UdpSocket:
         self._arrived: deque[tuple[bytes, Any]] = deque()
         self._size = 0
         self._error: OSError | None = None
+        self._error_queue: deque[tuple[int, Any]] | None = None  # IP_RECVERR
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
         self._read_planned = False
@@ -60,6 +63,8 @@ class UdpSocket:
     def setsockopt(self, level: int, option: int, value: Any) -> None:
         if (level, option) == (socket.SOL_UDP, _UDP_GRO):
             raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+        if (level, option) in _RECVERR:
+            self._error_queue = deque()
 
     def getsockopt(self, level: int, option: int, *_: Any) -> int:
         if (level, option) in (
@@ -148,10 +153,10 @@ class UdpSocket:
         found = host.bound.get(address[1])
         if found is not None and (found.peer is None or found.peer[:2] == source[:2]):
             found.receive(data, _as_seen_by(found.family, source))
-        elif self.peer is not None and not (
+        elif not (
             (target is not None and target.is_dead) or self._net.air.is_cut(target, self._node)
         ):
-            self._fail(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
+            self._refused(address)
 
     def _address(self, host: str) -> Any:
         return (host, self._port) if self.family == socket.AF_INET else (host, self._port, 0, 0)
@@ -165,14 +170,23 @@ class UdpSocket:
             self._size += len(data)
             self._plan_read()
 
-    def _fail(self, error: OSError) -> None:
-        if self._fd >= 0:
-            self._error = error
-            self._plan_read()
+    def _refused(self, address: Any) -> None:
+        """The host has answered that nobody receives there."""
+        if self._fd < 0:
+            return
+        if self._error_queue is not None:
+            self._error_queue.append((errno.ECONNREFUSED, address))
+        elif self.peer is not None:
+            self._error = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        self._plan_read()
 
     def recvmsg(self, size: int, ancillary: int = 0, flags: int = 0) -> Any:
         if flags & socket.MSG_ERRQUEUE:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            if not self._error_queue:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            code, address = self._error_queue.popleft()
+            level, option = _RECVERR[self.family == socket.AF_INET6]
+            return b"", [(level, option, _EXTENDED_ERROR.pack(code, _FROM_ICMP))], 0, address
         self._raise_error()
         if not self._arrived:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -218,7 +232,7 @@ class UdpSocket:
     def _plan_read(self) -> None:
         if self._read_planned or self._reader is None or self._loop is None:
             return
-        if self._arrived or self._error is not None:
+        if self._arrived or self._error is not None or self._error_queue:
             self._read_planned = True
             self._loop.call_soon(self._read)
             cast("Any", self._loop).awake()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,8 @@ from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_telemetry.tracing import Tracer
+from tests.support.virtual.loop import VirtualLoop
+from tests.support.virtual.network import SlowAir
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, new_identity, produce_of
 
 MB = 1 << 20
@@ -30,6 +33,7 @@ def of_the_client(m: Mesh) -> PeerCounters:
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "stock"])
 async def test_both_ends_count_the_same_bytes(batched: bool) -> None:
+    cast("VirtualLoop", asyncio.get_running_loop()).net.air = SlowAir(0.001)
     async with mesh(batched=batched, datagram_size=1452) as m:
         await m.client.call(fetch_of(4 * MB), org_id=1, deadline=9)
         await m.client.call(produce_of(bytes(2 * MB)), org_id=1, deadline=9, lane=0)

@@ -22,7 +22,6 @@ from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import AnyOp, CreditKind, OpCode, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
-from quafka_mesh_ops.ops.memory import OpenMemory
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.transport import liveness
@@ -96,16 +95,6 @@ async def test_every_op_and_answer_arrives_whole(size: int) -> None:
                 await e.send(op)
             for _, answer, _ in filled(op_type.response, size, many=size <= 2 << 10):
                 await e.fetch(least(op_type), answer)
-
-
-async def test_every_large_op_lies_whole_in_memory() -> None:
-    async with echo(memory=True) as e:
-        for op_type in OPS.values():
-            for _, op, _ in filled(op_type, 64 << 10, many=False):
-                if op_type is not OpenMemory:
-                    before = e.client.counters().memory_bytes
-                    await e.send(op)
-                    assert e.client.counters().memory_bytes > before + (64 << 10)
 
 
 LIMIT = 80_000

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import socket
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from aioquic._buffer import Buffer
@@ -21,7 +18,6 @@ from quafka_mesh_ops.transport.chores import has_chores
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.small import varints
 from quafka_mesh_ops.transport.small_reader import Arrived, read_small
-from quafka_mesh_ops.transport.udp import UdpSocket, bind_udp
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
 from tests.unit.mesh_ops.wire import SERVER, Faults, Wire
 
@@ -256,48 +252,3 @@ def _begun(quic: MeshQuic) -> int:
     stream = _new_stream(quic)
     quic.send_stream_data(stream, bytes(1_000))
     return stream
-
-
-# --- the socket ---------------------------------------------------------------------------------
-
-
-class CountingSocket(socket.socket):
-    """Counts its reads."""
-
-    reads = 0
-
-    def recvmsg(self, *args: Any) -> Any:
-        self.reads += 1
-        return super().recvmsg(*args)
-
-
-async def test_datagrams_that_come_one_by_one_are_read_once_and_many_are_read_together() -> None:
-    got: list[list[bytes]] = []
-    sock = CountingSocket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    errors: list[OSError] = []
-    receiver = UdpSocket(
-        sock, lambda some, _: got.append(some), lambda: None, lambda error, _: errors.append(error)
-    )
-    sender = bind_udp("127.0.0.1", 0)
-
-    async def arrive(count: int) -> None:
-        for number in range(count):
-            sender.sendto(bytes(1 + number), receiver.address)
-        while sum(map(len, got)) < count:
-            await asyncio.sleep(0)
-
-    try:
-        for _ in range(80):
-            await arrive(1)
-            got.clear()
-        assert sock.reads < 100
-        rounds = 20
-        for _ in range(rounds):
-            await arrive(10)
-            assert [len(data) for some in got for data in some] == list(range(1, 11))
-            got.clear()
-        assert sock.reads < 100 + rounds * 20
-    finally:
-        receiver.close()
-        sender.close()
