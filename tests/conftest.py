@@ -152,16 +152,29 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """With `--dist loadfile`: all tests of Spark in one worker, so that it is started once."""
+    """With `--dist loadfile`: what runs in one worker is what `_Scheduling` has in one scope."""
     return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
-    """The tests of a file, or of the folder of Spark's, run in one worker."""
+    """The tests of a file run in one worker.
+
+    So do all of Spark's, so that it is started once. Long tests that share nothing are spread.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_SPREAD):
+            return nodeid
         file = str(super()._split_scope(nodeid))
         return "tests/spark" if file.startswith("tests/spark/") else file
+
+
+_SPREAD = (
+    "tests/sim/",
+    "tests/crash/test_compaction_power_cut.py",
+    "tests/crash/test_explorer.py",
+    "tests/crash/test_store_kills.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)
