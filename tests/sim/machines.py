@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from quafka_broker.config import BrokerConfig
 from quafka_broker.server import Broker
 from quafka_gateway.config import GatewayConfig
+from quafka_gateway.listeners import parse_endpoints
 from quafka_gateway.server import Gateway
 from quafka_telemetry.tracing import Tracer
 from tests.sim.disk import SimulatedDisk
@@ -176,7 +177,7 @@ class BrokerMachine(ServerMachine):
 
 
 class GatewayMachine(ServerMachine):
-    """A gateway."""
+    """A gateway. Its settings may have a `login_port`, too."""
 
     def __init__(
         self, site: Site, name: str, address: str, key: Path, settings: Callable[[], dict[str, Any]]
@@ -186,17 +187,32 @@ class GatewayMachine(ServerMachine):
         self._settings = settings
 
     def make(self) -> Program:
+        settings = self._settings()
+        login_port: int | None = settings.pop("login_port", None)
         config = GatewayConfig(
-            listen=f"{self.address}:{KAFKA_PORT}",
             mesh_records="value",
             ops_listen="127.0.0.1:8080",
             node_key=self._key,
-            **self._settings(),
+            **_listeners(self.address, login_port),
+            **settings,
         )
         return Gateway(config, Tracer())
 
     def left_behind(self, *, power: bool) -> None:
         self.is_ready = False
+
+
+def _listeners(address: str, login_port: int | None) -> dict[str, Any]:
+    """Where everybody may do everything; and where clients log in, and have rights, if at all."""
+    if login_port is None:
+        return {"listen": f"{address}:{KAFKA_PORT}"}
+    open_one = f"PLAINTEXT://{address}:{KAFKA_PORT}"
+    return {
+        "listeners": parse_endpoints(f"{open_one},SASL_PLAINTEXT://{address}:{login_port}"),
+        "listener_allow_plaintext_sasl": True,
+        "super_users": "User:ANONYMOUS",
+        "audit_log": "off",
+    }
 
 
 class ClientMachine(Machine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -21,6 +22,7 @@ from tests.sim.clients.live_reader import LiveReader
 from tests.sim.clients.offset_administrator import OffsetAdministrator
 from tests.sim.clients.plain import PlainProducer
 from tests.sim.clients.reader import SimpleReader
+from tests.sim.clients.rights_administrator import RightsAdministrator, create_users
 from tests.sim.clients.share_consumer import ShareConsumer
 from tests.sim.clients.snapshot_reader import SnapshotReader
 from tests.sim.clients.transactional import Copier, TransactionalProducer
@@ -37,9 +39,13 @@ _PACE = {
     "consumer": (0.1, 0.3),
     "live": (0.5, 2.0),
     "snapshots": (3.0, 8.0),
+    "rights": (0.4, 1.5),
 }
 """Seconds between two operations: least and most."""
 _USUAL_PACE = (0.15, 0.4)
+_GUARDED = 0.25
+"""How often there are users and rights."""
+LOGIN_PORT = 9093
 _CONFIGS_KNOWN_S = 1.5
 """A gateway may use former configs of a group for a second."""
 
@@ -65,6 +71,7 @@ class Workload:
 
     Attributes:
         programs: by name; called with its job, each runs until cancelled.
+        users: passwords by name; they log in at `LOGIN_PORT`.
     """
 
     def __init__(self, random: Random, shape: Shape) -> None:
@@ -74,6 +81,7 @@ class Workload:
         self._configs: list[tuple[str, str, str]] = []
         """What is set at the start: resource, name, value."""
         self.programs: dict[str, _Run] = {}
+        self.users: dict[str, str] = {}
         self._paces: dict[str, float] = {}
         if any(not topic.lasts for topic in self._topics):
             self._add_administrator()
@@ -91,6 +99,8 @@ class Workload:
             self._add_administrator,
             self._add_offset_administrator,
         ]
+        if random.random() < _GUARDED:
+            self._add_users()
         if shape.in_store:
             kinds += [self._add_live_reader, self._add_live_reader, self._add_snapshots]
         random.shuffle(kinds)
@@ -120,6 +130,8 @@ class Workload:
                 await _until_done(link, create)
         for config in self._configs:
             await _until_done(link, partial(calls.alter_config, *config))
+        if self.users:
+            await _until_done(link, partial(create_users, link, self.users))
         link.leave()
         if self._configs:
             await asyncio.sleep(_CONFIGS_KNOWN_S)
@@ -233,6 +245,23 @@ class Workload:
         some = self._some(self._lasting)
         self._groups[group] = [topic.name for topic in some]
         self._add("offsets", lambda job: OffsetAdministrator(job, group, some).run())
+
+    def _add_users(self) -> None:
+        """Clients who log in, and an administrator who changes what they may."""
+        topics = self._some(self._plain)
+        self.users = {"alice": "a-secret", "bob": "b-secret"}
+        self._add("rights", lambda job: RightsAdministrator(job, [*self.users], topics).run())
+        for user in self.users:
+            self._add("reader", self._logged_in(user, lambda job: SimpleReader(job, topics).run()))
+        name = self._random.choice([*self.users])
+        self._add("plain", self._logged_in(name, lambda job: PlainProducer(job, topics).run()))
+
+    def _logged_in(self, user: str, run: _Run) -> _Run:
+        def run_as_user(job: Job) -> Awaitable[None]:
+            gateways = [gateway._replace(port=LOGIN_PORT) for gateway in job.gateways]
+            return run(replace(job, gateways=gateways, login=(user, self.users[user])))
+
+        return run_as_user
 
     def _add_live_reader(self) -> None:
         some = self._some(self._lasting)

@@ -29,7 +29,7 @@ from tests.sim.machines import (
 from tests.sim.recipe import Recipe, recipe_of
 from tests.sim.site import STORE_URL, Site
 from tests.sim.trouble import Trouble
-from tests.sim.workload import Workload
+from tests.sim.workload import LOGIN_PORT, Workload
 
 _START_S = 60.0
 """By then all programs run, and the topics exist."""
@@ -160,6 +160,10 @@ class World:
         }
 
     def _gateway_settings(self) -> dict[str, Any]:
+        logins = {"login_port": LOGIN_PORT} if self.workload.users else {}
+        return {**self._gateway_brokers(), **logins}
+
+    def _gateway_brokers(self) -> dict[str, Any]:
         if self.recipe.in_store:
             return {"brokers": (STORE_URL,)}
         allowed = tuple(self.site.node_id(name) for name in self.brokers)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
+from quafka.client.sasl import Credentials
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Request, Response
@@ -25,6 +27,7 @@ from tests.sim.clients.job import Gateway, Job
 REQUEST_S = 10.0
 """A request without an answer for so long has failed (request.timeout.ms)."""
 CONNECT_S = 5.0
+MECHANISM = "SCRAM-SHA-256"
 _BACKOFF_S, _LONGEST_BACKOFF_S = 0.1, 1.0
 _NEWEST = 99
 
@@ -157,13 +160,19 @@ class Wire(asyncio.Protocol):
         self._versions = {each.api_key: each.max_version for each in answer.api_keys}
 
     async def _log_in(self, user: str, password: str) -> None:
-        hello = SaslHandshakeRequest(mechanism="PLAIN")
+        hello = SaslHandshakeRequest(mechanism=MECHANISM)
         offered = await self._send(hello, SaslHandshakeResponse, 1, REQUEST_S)
-        secret = b"\0".join((b"", user.encode(), password.encode()))
-        request = SaslAuthenticateRequest(auth_bytes=secret)
-        answer = await self._send(request, SaslAuthenticateResponse, 2, REQUEST_S)
-        if offered.error_code or answer.error_code:
-            raise LostError("the login failed")
+        if offered.error_code:
+            raise LostError("the mechanism is refused")
+        login = Credentials(MECHANISM, user, password).login()
+        message = next(login)
+        with suppress(StopIteration):
+            while True:
+                request = SaslAuthenticateRequest(auth_bytes=message)
+                answer = await self._send(request, SaslAuthenticateResponse, 2, REQUEST_S)
+                if answer.error_code:
+                    raise LostError("the login is refused")
+                message = login.send(bytes(answer.auth_bytes))
 
 
 class Link:
