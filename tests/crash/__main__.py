@@ -16,6 +16,7 @@ from tests.crash import share_workload as shares
 from tests.crash.explorer import Recipe, explore
 from tests.crash.kills import Figures
 from tests.support.cluster import Cluster
+from tests.support.figures import record
 from tests.support.mounts import CannotMountError, LoopFilesystem
 
 SEGMENT_BYTES = "1048576"
@@ -69,6 +70,15 @@ def explore_new_states(seconds: float, seed: int) -> int:
     return states
 
 
+def counted(what: str, figures: Figures) -> dict[str, int]:
+    """The figures of a run for the page."""
+    return {
+        what: figures.cuts,
+        f"{what}: records acknowledged": figures.acked,
+        f"{what}: lost or duplicated": figures.lost + figures.duplicated,
+    }
+
+
 def main() -> None:
     """Run, print the figures, and fail if any promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
@@ -79,16 +89,19 @@ def main() -> None:
     parser.add_argument("--per-second", type=int, default=300, help="records, of each producer")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, help="on the file system to test; default: /tmp")
+    parser.add_argument("--record", action="store_true", help="put the figures on the page of docs")
     options = parser.parse_args()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every retry
     say(f"seed {options.seed}")
     broken = False
+    counts: dict[str, int] = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)
         if options.kills:
             figures = kill_processes(folder, options)
             say(f"kill -9 of processes\n{figures}\n")
             broken |= bool(figures.problems)
+            counts |= counted("`kill -9` of a broker or gateway under load", figures)
         for kind in ("ext4", "xfs") if options.power_cuts else ():
             (folder / f"power-{kind}").mkdir()
             try:
@@ -98,12 +111,16 @@ def main() -> None:
             else:
                 say(f"power cuts of {kind}\n{figures}\n")
                 broken |= bool(figures.problems)
+                counts |= counted(f"power cuts of a real {kind}", figures)
     if options.flips:
         with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
             say("damage to each kind of file")
             broken |= bool(damage.sweep(Path(scratch), options.flips, options.seed, say))
     states = explore_new_states(options.explore_seconds, options.seed)
     say(f"simulated power cuts      {states:10,}   all promises kept")
+    if options.record:
+        counts["states of a disk after a simulated power cut"] = states
+        record("crash", {"counts": counts})
     sys.exit(broken)
 
 

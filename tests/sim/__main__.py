@@ -18,6 +18,7 @@ from tests.sim.history import dumps
 from tests.sim.processes import play, play_all
 from tests.sim.reduce import reduced
 from tests.sim.world import Result
+from tests.support import figures
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--schedule", type=Path, help="a file of faults, in place of the seed's")
     parser.add_argument("--history", type=Path, help="write the history of the seed to this file")
     parser.add_argument("--trace", type=Path, help="write all events of the seed to this file")
+    parser.add_argument("--record", action="store_true", help="put the totals on the page of docs")
     parser.add_argument("--no-reduce", action="store_true", help="do not reduce a failing seed")
     options = parser.parse_args()
     return one(options) if options.seed is not None else many(options)
@@ -73,6 +75,9 @@ def many(options: argparse.Namespace) -> int:
         f"{failed} seeds with violations; {time.monotonic() - began:.0f} s, "
         f"{seconds / cpu:.0f} virtual seconds per CPU second"
     )
+    if options.record:
+        totals = {"seeds": played, "hours": seconds / 3600, "ops": ops, "faults": dict(faults)}
+        figures.record("simulation", totals | {"failed": failed})
     return 1 if failed else 0
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-
 SHORT_SEEDS = 100
 """Seeds below this are short runs of few clients: `make test` plays them."""
 
