@@ -50,11 +50,13 @@ def rendered(page: str) -> str:
 
 
 def _simulation(figures: Figures) -> Sequence[str]:
+    counts = figures["seeds"], figures["ops"], sum(figures["faults"].values()), figures["failed"]
+    seeds, ops, faults, failed = (f"{count:,}" for count in counts)
+    totals = seeds, f"{figures['hours']:.1f}", ops, faults, failed
     rows = [
         "| simulated runs | virtual hours | client operations | faults | seeds with violations |",
         "| --- | --- | --- | --- | --- |",
-        f"| {figures['seeds']:,} | {figures['hours']:,.1f} | {figures['ops']:,} |"
-        + f" {sum(figures['faults'].values()):,} | {figures['failed']} |",
+        f"| {' | '.join(totals)} |",
         "",
         "| fault | times |",
         "| --- | --- |",
