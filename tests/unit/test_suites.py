@@ -15,7 +15,7 @@ from tests.support.needs import TOOLS
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ("integration", "compat", "hostile", "spark")
-"""Folders whose tests start processes. In `crash`, those that do are long."""
+"""Folders whose tests start brokers and gateways. In `crash`, those that do are long."""
 
 FEATURES = {
     "clients": ["compat/test_round_trips.py", "compat/test_traps.py"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import asyncio
 import json
 import sys
@@ -12,6 +13,8 @@ from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport.admission import MAX_UNPROVEN
 from tests.unit.mesh_ops.mesh import fetch_of
 from tests.unit.mesh_ops.test_flood import PATIENCE, served
+
+pytestmark = pytest.mark.long
 
 RATE, SECONDS = 2_000, 100
 

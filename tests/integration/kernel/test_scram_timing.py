@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pytest
 import random
 import time
 
@@ -12,6 +13,8 @@ from quafka_gateway.security.sasl.mechanism import AuthenticationError
 from quafka_gateway.security.sasl.scram import ScramServer
 from tests.support.pairs import longer
 from tests.unit.gateway.sasl.users import accounts_of, credential, user
+
+pytestmark = pytest.mark.long
 
 TRIES = 2_000
 PLAYS = 3
