@@ -73,16 +73,20 @@ class Result:
 
 
 def simulate(
-    seed: int, schedule: Sequence[Fault] | None = None, *, keep_lines: bool = False
+    seed: int,
+    schedule: Sequence[Fault] | None = None,
+    *,
+    keep_lines: bool = False,
+    recipe: Recipe | None = None,
 ) -> Result:
-    """Play a seed, with its own faults or with others.
+    """Play a seed, with its own faults and recipe or with others.
 
     A process should play one seed only: a killed program leaves its objects behind.
     """
     folder = Path(tempfile.mkdtemp(prefix="quafka-sim-", dir=_memory()))
     cpu = time.process_time()
     try:
-        world = World(recipe_of(seed), folder, schedule)
+        world = World(recipe or recipe_of(seed), folder, schedule)
         if keep_lines:
             world.site.lines = []
         with world.site.installed():
