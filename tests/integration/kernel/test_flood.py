@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE
 from typing import Any
+
+import pytest
 
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport.admission import MAX_UNPROVEN

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import pytest
 import random
 import time
+
+import pytest
 
 from quafka_gateway.security.sasl.mechanism import AuthenticationError
 from quafka_gateway.security.sasl.scram import ScramServer
