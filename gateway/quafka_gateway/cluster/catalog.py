@@ -3,7 +3,8 @@
 A broker's topic counts only if the route table sends its name to that broker: a topic that stayed
 at its old broker when a rule changed is not listed twice. A topic of an unavailable broker is
 shown as the gateway last saw it; one that it never saw is LEADER_NOT_AVAILABLE, which clients
-retry.
+retry. There is no list of all topics while a broker is unavailable of which the gateway has never
+seen the topics: clients would take them for deleted.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Catalog:
         self._finding = asyncio.Lock()
         self._to_find = 0
         self._all = DescribeTopicsResp("", [])
+        self._listed: set[int] = set()
+        """The brokers whose list of topics was seen as a whole."""
         self.cluster_id = cluster_id
         self._is_named = bool(cluster_id)
 
@@ -57,7 +60,7 @@ class Catalog:
         """Send the op to every broker that may have one of the topics, all at once.
 
         Raises:
-            UnavailableError: the op is for all topics, no broker answers, and none ever has.
+            UnavailableError: the op is for all topics, and a broker does not answer and never has.
         """
         if op.topics is None and not op.topic_ids:
             return await self._describe_all(trace)
@@ -133,9 +136,11 @@ class Catalog:
                 if b == self._routes.home and not self._is_named:
                     self.cluster_id = answer.cluster_id
                 await self._book.replace(b, filter(self._belongs(b), answer.topics))
+                self._listed.add(b)
+        if len(self._listed) < len(brokers):
+            missing = ", ".join(self._routes.brokers[b] for b in brokers if b not in self._listed)
+            raise UnavailableError(f"no list of the topics of {missing}")
         topics = [topic for b in brokers for topic in self._book.all_of(b)]
-        if not topics and not any(answers):
-            raise UnavailableError("no broker answers")  # an empty list would be a wrong answer
         topics.sort(key=lambda topic: topic.topic)
         self._all = DescribeTopicsResp(self.cluster_id, topics, version)
         return self._all

@@ -58,11 +58,21 @@ class Transactions:
         return self._cluster.link_of_transaction(producer.transactional_id)
 
     async def init(self, op: InitTransactions, trace: TraceContext | None) -> InitTransactionsResp:
-        """Begin a producer's session; fences the earlier one, durably."""
+        """Begin a producer's session; fences the earlier one, durably.
+
+        Raises:
+            UnavailableError: the transactional id was used on a newer connection. Either the client
+                has given up this one, or another producer of the id has connected later. A client
+                that is still there must connect anew: NOT_COORDINATOR would have it ask again on
+                this connection, for ever in vain.
+        """
         try:
-            return await self._home(op.producer).call(op, trace)
+            answer = await self._home(op.producer).call(op, trace)
         except UnavailableError as e:
             return InitTransactionsResp(error_code=coordinator_code(e))
+        if answer.error_code == ErrorCode.NOT_COORDINATOR:
+            raise UnavailableError("the transactional id was used on a newer connection")
+        return answer
 
     async def add_partitions(self, op: AddPartitions, trace: TraceContext | None) -> list[int]:
         """Add partitions to a transaction, or verify them; one error code for each.

@@ -154,14 +154,19 @@ async def test_topics_of_an_unavailable_broker_are_as_last_seen(two: Two) -> Non
     assert await two.describe(DescribeTopics()) == [WEB, ORDERS]
 
 
-async def test_an_empty_list_is_never_made_up(two: Two) -> None:
+async def test_a_list_without_the_topics_of_a_broker_is_never_made_up(two: Two) -> None:
+    """Clients would take its topics for deleted."""
     for broker in two.brokers:
         broker.available = False
     with pytest.raises(UnavailableError):
         await two.describe(DescribeTopics())
     two.brokers[LOGS].available = True
-    two.brokers[LOGS].topics.clear()
-    assert await two.describe(DescribeTopics()) == []
+    await two.describe(DescribeTopics(["logs.web"], []))
+    with pytest.raises(UnavailableError, match="a:1"):
+        await two.describe(DescribeTopics())
+    two.brokers[HOME].available = True
+    two.brokers[LOGS].available = False
+    assert await two.describe(DescribeTopics()) == [WEB, ORDERS]
 
 
 async def test_deleted_topics_are_removed(two: Two) -> None:

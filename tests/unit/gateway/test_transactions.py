@@ -35,6 +35,7 @@ from quafka_mesh_ops.ops.transactions import (
     DescribeTransactionsResp,
     EndTransaction,
     InitTransactions,
+    InitTransactionsResp,
     ListedTransaction,
     ListTransactions,
     ListTransactionsResp,
@@ -74,6 +75,8 @@ class Client:
             return WriteMarkersResp([p for topic in op.topics for p in topic.partitions])
         if isinstance(op, AddOffsets):
             return AddOffsetsResp()
+        if isinstance(op, InitTransactions):
+            return InitTransactionsResp(error_code=E.NOT_COORDINATOR)
         if isinstance(op, CommitTxnOffsets):
             return CommitTxnOffsetsResp([0] * len(op.offsets))
         if isinstance(op, DescribeTopics):
@@ -127,6 +130,13 @@ async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
     with pytest.raises(UnavailableError) as listed:
         await transactions.list_all(ListTransactions([], []), None)
     assert listed.value.code == code
+
+
+async def test_a_session_on_an_old_connection_closes_it() -> None:
+    """An error code would have the client ask again on the same connection, for ever in vain."""
+    transactions = Transactions(cluster(Client()))
+    with pytest.raises(UnavailableError, match="newer connection"):
+        await transactions.init(InitTransactions(PRODUCER, 1), None)
 
 
 async def test_partitions_of_other_brokers_are_named_by_their_node_ids() -> None:
