@@ -113,6 +113,7 @@ class World:
         self.gateways = {f"gateway-{n}": f"10.0.1.{n}" for n in range(1, recipe.gateways + 1)}
         self.workload = Workload(self.site.random_of("workload"), recipe)
         self.machines: dict[str, Machine] = {}
+        self._own = 0  # machines of the world's own clients
         self._gateway_key = self.site.identity("gateway")
         self._make_machines()
         clients = [name for name, each in self.machines.items() if isinstance(each, ClientMachine)]
@@ -247,9 +248,9 @@ class World:
 
     def _play(self, name: str, program: Callable[[Job], Awaitable[None]]) -> None:
         """Run a client program of the world's own to its end."""
-        number = len(self.machines) + 1
-        machine = self.machines[name] = ClientMachine(
-            self.site, name, f"10.0.3.{number}", lambda who: lambda: program(self.job(who))
+        self._own += 1
+        machine = ClientMachine(
+            self.site, name, f"10.0.3.{self._own}", lambda who: lambda: program(self.job(who))
         )
         machine.start()
         self._await(lambda: not machine.is_running, _END_S)
