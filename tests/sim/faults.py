@@ -60,6 +60,8 @@ _SHORT, _LONG = (0.2, 2.0), (3.0, 9.0)
 _RARE = ("power", "disk full", "disk fails", "store down", "one way")
 
 BROKER_KINDS = ("kill", "power", "stop", "pause", "skew", "partition", "one way")
+AWAY_KIND = "store away"
+"""The store does not answer this one machine: its shards are taken while it lives."""
 DISK_KINDS = ("disk full", "disk slow", "disk fails")
 STORE_KINDS = ("store busy", "store lost", "store late", "store slow", "store down")
 GATEWAY_KINDS = ("kill", "stop", "pause", "skew", "partition", "one way")
@@ -67,7 +69,15 @@ CLIENT_KINDS = ("kill", "pause", "partition")
 AIR_KINDS = ("air loss", "air slow", "air disorder")
 KINDS = tuple(
     dict.fromkeys(
-        (*BROKER_KINDS, *DISK_KINDS, *STORE_KINDS, *GATEWAY_KINDS, *CLIENT_KINDS, *AIR_KINDS)
+        (
+            *BROKER_KINDS,
+            AWAY_KIND,
+            *DISK_KINDS,
+            *STORE_KINDS,
+            *GATEWAY_KINDS,
+            *CLIENT_KINDS,
+            *AIR_KINDS,
+        )
     )
 )
 
@@ -92,6 +102,8 @@ def _one(random: Random, targets: Targets, at: float, end: float) -> Fault:
     match random.choices(("broker", "gateway", "client", "air", "data"), (5, 3, 2, 2, 3))[0]:
         case "broker":
             target, kinds = random.choice(targets.brokers), BROKER_KINDS
+            if targets.in_store:
+                kinds = (*BROKER_KINDS, AWAY_KIND)
         case "gateway":
             target, kinds = random.choice(targets.gateways), GATEWAY_KINDS
         case "client" if targets.clients:

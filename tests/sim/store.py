@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
@@ -113,6 +113,7 @@ class StoreTrouble:
         lost: have their effect, but the answer is lost.
         late: fail at the caller, and take effect some seconds after that.
         down: nobody answers.
+        away: the names of the machines that get no answer.
     """
 
     median_s: float = 0.006
@@ -120,6 +121,11 @@ class StoreTrouble:
     lost: float = 0.0
     late: float = 0.0
     down: bool = False
+    away: set[str] = field(default_factory=set[str])
+
+    def is_silent(self, name: str) -> bool:
+        """Whether a machine gets no answer."""
+        return self.down or name in self.away
 
 
 class SimulatedStore(PassingStore):
@@ -143,9 +149,10 @@ class SimulatedStore(PassingStore):
 
     def _call(self, kind: str, path: str, call: Callable[[], T]) -> T:
         trouble, hub, random = self._trouble, self._hub, self._random
-        self._note("store", self._node.name if self._node else "", kind, path)
+        name = self._node.name if self._node else ""
+        self._note("store", name, kind, path)
         fate = random.random()
-        if trouble.down:
+        if trouble.is_silent(name):
             hub.sleep(_DEADLINE_SECONDS)
             raise TransientStoreError(f"{self.where}/{path}: no answer")
         hub.sleep(self._seconds())

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tests.sim.air import AirTrouble
-from tests.sim.faults import Fault
+from tests.sim.faults import AWAY_KIND, Fault
 from tests.sim.machines import BrokerMachine, ClientMachine, Machine, ServerMachine
 from tests.sim.store import StoreTrouble
 
@@ -98,6 +98,8 @@ class Trouble:
         kind = fault.kind
         if kind.startswith("air"):
             return self._air(fault)
+        if kind == AWAY_KIND:
+            return self._away(fault.target)
         if kind.startswith("store"):
             return self._store(fault)
         machine = self._world.machines[fault.target]
@@ -138,7 +140,8 @@ class Trouble:
             while machine.is_running and self._site.now < until:
                 self._site.hub.sleep(0.1)
             if machine.is_running:
-                if isinstance(machine, ServerMachine) and not self._site.trouble.down:
+                is_silent = self._site.trouble.is_silent(machine.name)
+                if isinstance(machine, ServerMachine) and not is_silent:
                     self._site.problems.append(f"{machine.name} does not stop in {_STOP_S} s")
                 machine.kill()
             machine.start()
@@ -187,6 +190,11 @@ class Trouble:
         assert name in {field.name for field in fields(StoreTrouble)}
         setattr(trouble, name, details.get("share", details.get("median", True)))
         return lambda: _reset(trouble, StoreTrouble(), name)
+
+    def _away(self, name: str) -> Callable[[], None]:
+        away = self._site.trouble.away
+        away.add(name)
+        return lambda: away.discard(name)
 
     def _disk(self, fault: Fault, machine: Machine) -> Callable[[], None]:
         assert isinstance(machine, BrokerMachine)
