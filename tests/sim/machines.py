@@ -47,6 +47,8 @@ class Machine:
         """The process that runs now."""
         self.error: BaseException | None = None
         """Why the last process ended by itself."""
+        self._is_asked = False
+        """Whether the present process was asked to end."""
         self._stop: asyncio.Event | None = None
         self._loop: SimulatedLoop | None = None
         self._fiber: Fiber | None = None
@@ -60,6 +62,7 @@ class Machine:
         """Start a process."""
         assert not self.is_running
         self.error = None
+        self._is_asked, self._loop, self._stop = False, None, None
         node = self.node = Node(self.name, self.address)
         node.skew = self.skew
         self.site.net.add(node)
@@ -84,6 +87,7 @@ class Machine:
 
     def stop(self) -> None:
         """Ask the process to end in order, as SIGTERM does."""
+        self._is_asked = True
         if self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
 
@@ -103,6 +107,8 @@ class Machine:
     async def _main(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         self._stop = asyncio.Event()
+        if self._is_asked:
+            self._stop.set()
         await self.run(self._stop)
 
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ class Trouble:
         for when, begins, fault in sorted(steps, key=lambda step: step[:2]):
             self._sleep_until(began + when)
             (self._begin if begins else self._end)(fault)
+        self._await_stops()
         for each in self._world.machines.values():
             if not each.is_running and not isinstance(each, ClientMachine):
                 each.start()
@@ -60,6 +61,12 @@ class Trouble:
             for fault in self._under_way
         )
 
+    def _await_stops(self) -> None:
+        until = self._site.now + 2 * _STOP_S
+        while self._under_way:
+            assert self._site.now < until, f"not over: {list(map(str, self._under_way))}"
+            self._site.hub.sleep(0.1)
+
     def _await_servers(self) -> None:
         until = self._site.now + _READY_S
         while not all(each.is_ready for each in self._world.servers()):
@@ -81,10 +88,17 @@ class Trouble:
 
     def _end(self, fault: Fault) -> None:
         end = self._ends.pop(fault, None)
-        if end is not None:
-            del self._under_way[fault]
-            end()
-            self._note(fault.kind, fault.target, "end")
+        if end is None:
+            return
+        if fault.kind == "stop":  # takes its time; others go on
+            self._site.hub.spawn(lambda: self._over(fault, end), "stop")
+        else:
+            self._over(fault, end)
+
+    def _over(self, fault: Fault, end: Callable[[], None]) -> None:
+        end()
+        del self._under_way[fault]
+        self._note(fault.kind, fault.target, "end")
 
     def _note(self, kind: str, node: str, phase: str | None, fault: Fault | None = None) -> None:
         self._site.note("fault", kind, node, phase)
@@ -103,7 +117,7 @@ class Trouble:
         if kind.startswith("store"):
             return self._store(fault)
         machine = self._world.machines[fault.target]
-        if not machine.is_running:
+        if not machine.is_running or self._is_down(machine):
             return None
         if kind.startswith("disk"):
             return self._disk(fault, machine)
@@ -140,8 +154,7 @@ class Trouble:
             while machine.is_running and self._site.now < until:
                 self._site.hub.sleep(0.1)
             if machine.is_running:
-                is_silent = self._site.trouble.is_silent(machine.name)
-                if isinstance(machine, ServerMachine) and not is_silent:
+                if isinstance(machine, ServerMachine) and self._site.trouble == StoreTrouble():
                     self._site.problems.append(f"{machine.name} does not stop in {_STOP_S} s")
                 machine.kill()
             machine.start()
