@@ -26,6 +26,7 @@ from quafka_proto.schema.metadata import MetadataRequest
 from tests.fuzz.corpus import NOW, RECORDS
 from tests.fuzz.targets import TARGETS
 from tests.property.proto.messages import CASES
+from tests.support.suites import more
 
 MIB = 1 << 20
 FLEXIBLE = [case for case in CASES if case[1] in case[0].flexible]
@@ -50,7 +51,7 @@ def bounded(data: bytes, memory: int = 0) -> Iterator[None]:
         assert peak < 4 * len(data) + memory + 256 * 1024
 
 
-@pytest.mark.parametrize("count", [0x7FFFFFFF, -0x80000000, -2], ids=hex)
+@pytest.mark.parametrize("count", [0x7FFFFFFF, *more([-0x80000000, -2])], ids=hex)
 @pytest.mark.parametrize(("message", "version"), PLAIN)
 def test_forged_counts_everywhere(message: type[Message], version: int, count: int) -> None:
     """A count or length of 2^31 at any place of 400 bytes."""
@@ -63,7 +64,7 @@ def test_forged_counts_everywhere(message: type[Message], version: int, count: i
 
 @pytest.mark.parametrize(
     "length",
-    [b"\x81\x80\x80\x80\x20", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07"],
+    [b"\x81\x80\x80\x80\x20", *more([b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07"])],
     ids=["2^33", "2^32-1", "2^31-1"],
 )
 @pytest.mark.parametrize(("message", "version"), FLEXIBLE)
@@ -99,7 +100,7 @@ def test_400_kb_of_one_byte(target: str, fill: int) -> None:
         TARGETS[target](data)
 
 
-@pytest.mark.parametrize("fill", [b"\xff", b"\x01"])
+@pytest.mark.parametrize("fill", [b"\xff", *more([b"\x01"])])
 @pytest.mark.parametrize(("message", "version"), CASES)
 def test_400_kb_of_one_byte_as_every_message(
     message: type[Message], version: int, fill: bytes
