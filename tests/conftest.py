@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support import needs, progress, suites
+from tests.support import needs, order, progress, suites
 from tests.support.browser import Browser
 from tests.support.cluster import Cluster, Process
 from tests.support.forked import Parents
@@ -37,6 +37,7 @@ settings.load_profile(suites.SHORT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    order.add_options(parser)
     parser.addoption(
         "--forbid-skips",
         action="store_true",
@@ -61,6 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    order.reorder(config, items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

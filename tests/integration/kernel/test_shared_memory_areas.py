@@ -20,10 +20,12 @@ from quafka_mesh_ops.memory import handover, offer, shared
 from quafka_mesh_ops.memory.handover import TOKEN_SIZE
 from quafka_mesh_ops.memory.shared import LEAST_BYTES, MEMORY_BYTES, MOST_BYTES, SharedMemory
 from quafka_mesh_ops.ops.memory import OpenMemory, OpenMemoryResp
+from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from tests.unit.mesh_ops.mesh import Mesh, in_memory, mesh, produce_of
+from tests.unit.mesh_ops.op_fillers import filled
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
-from tests.unit.mesh_ops.test_every_op import OPS, echo, filled
+from tests.unit.mesh_ops.test_every_op import echo
 
 LANE_1 = 4
 """The id of the first lane's stream."""

@@ -212,6 +212,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             await server.start_serving()
         return server
 
+    async def create_unix_server(self, *_: Any, sock: Any = None, **__: Any) -> Any:
+        """Make a server that gets no connection: nothing else runs on a simulated host."""
+        if sock is not None:
+            sock.close()
+        return await self.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
+
     async def create_connection(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],

@@ -373,7 +373,7 @@ class LoopSignal:
         self._is_set = False
 
     def set(self) -> None:
-        if not self._is_set:
+        if not self._is_set and not self._loop.is_closed():
             self._is_set = True
             self._loop.call_soon_threadsafe(self._call)
 

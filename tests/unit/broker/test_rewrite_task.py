@@ -186,12 +186,12 @@ async def test_reading_goes_on_while_everything_is_rewritten(tmp_path: Path) -> 
         while not stop.is_set():
             await check(log, {"b": 0, "c": 0})
             count += 1
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.0005)
         return count
 
     readers = [asyncio.create_task(read()) for _ in range(3)]
     log.drop_partition(topic_id("a"))
-    await turn(log)
+    await turn(log, RewritePolicy(bytes_per_second=1 << 20))
     stop.set()
     assert min(await asyncio.gather(*readers)) > 1
     await log.close()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
+from quafka_broker.wal import writer as writer_module
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log_thread import LogThread
 from quafka_loop import clock, threads
 from quafka_telemetry.eager_task import EagerTask
+from tests.support.virtual.threads import current_hub
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of
 
-LOOP, THREAD = "MainThread", "wal-write"
+LOOP, THREAD = "main", "wal-write"
 LAX = FsyncPolicy(0.0)
 
 
@@ -34,7 +36,7 @@ class WatchedDisk(MemoryDisk):
         super().did(what, name)
         if name.endswith(".log"):
             clock.sleep(self.write_seconds if what == "append" else 0)
-            self.by.append((what, threading.current_thread().name))
+            self.by.append((what, current_hub().current.name))
 
 
 async def test_a_short_commit_is_written_by_the_loop_and_synced_by_the_thread() -> None:
@@ -76,7 +78,10 @@ async def test_a_long_commit_is_written_by_the_thread(policy: FsyncPolicy) -> No
         assert {by for _, by in disk.by} == {THREAD}
 
 
-async def test_after_a_slow_write_the_thread_writes_for_a_while() -> None:
+async def test_after_a_slow_write_the_thread_writes_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer_module, "_waits", count().__next__)  # the kernel's count of waits
     disk = WatchedDisk()
     async with open_log(disk, LAX) as log:
         disk.write_seconds = 0.02

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.virtual.plugin import pytest_runtest_protocol
-
-__all__ = ["pytest_runtest_protocol"]
-
 
 @pytest.fixture(autouse=True)
 def _root_logger_as_before() -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Any
 
 import pytest
 
@@ -13,9 +12,8 @@ from quafka_broker.sources.redis.client import Access, Client, ClientLimits
 from quafka_broker.sources.redis.clients import Clients
 from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
-from tests.support.redis_server import RedisServer
 from tests.unit.broker.redis.hostile_server import Answers, HostileServer, bulk, once
-from tests.unit.broker.redis.tools import create, end_of, get, put, read_all, state_with
+from tests.unit.broker.redis.tools import create, get, put, state_with
 
 _MIB = 1 << 20
 
@@ -134,31 +132,6 @@ async def test_a_closed_client_leaves_no_connection(turns: int, cancelled: bool)
         async with asyncio.timeout(5):
             while server.connections:
                 await asyncio.sleep(0.01)
-
-
-@pytest.mark.needs("redis-server")
-async def test_entries_larger_than_an_answer_may_be(tmp_path_factory: Any) -> None:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server, server.client() as client:
-        for n in range(300):
-            client.xadd("s", {"value": b"%d" % n})
-        for n in range(12):
-            client.xadd("s", {"value": b"%d" % n + b"x" * 600_000})
-        async with state_with(server.address, answer_bytes=_MIB) as state:
-            await create(state, server.source("s"))
-            assert len(await read_all(state)) == 312  # one at a time where they are large
-            end = (await get(state, 0)).high_watermark
-            waiting = asyncio.create_task(get(state, end, 20_000))
-            await asyncio.sleep(0.1)
-            client.xadd("s", {"value": b"*2000000000\r\n"})
-            answer = await asyncio.wait_for(waiting, 30)
-            assert answer.records
-            waiting = asyncio.create_task(get(state, end_of(answer.records[-1]), 20_000))
-            await asyncio.sleep(0.1)
-            client.xadd("s", {"value": b"x" * 2 * _MIB})
-            answer = await asyncio.wait_for(waiting, 30)
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await get(state, 0)).records  # the others are read as before
-            assert state.redis.servers[0][1].is_up
 
 
 async def test_an_org_uses_so_many_servers_at_a_time() -> None:

@@ -35,6 +35,8 @@ from tests.unit.broker.redis.tools import (
 )
 from tests.unit.broker.tools import ORG, context
 
+_MIB = 1 << 20
+
 pytestmark = pytest.mark.needs("redis-server")
 _END, _START = -1, -2
 
@@ -440,3 +442,27 @@ async def test_a_stream_with_many_writers_and_readers_never_goes_back(
         await looking
         values = [fields[b"value"] for _, fields in client.xrange("s")]
         assert read == [values] * 3
+
+
+async def test_entries_larger_than_an_answer_may_be(tmp_path_factory: Any) -> None:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server, server.client() as client:
+        for n in range(300):
+            client.xadd("s", {"value": b"%d" % n})
+        for n in range(12):
+            client.xadd("s", {"value": b"%d" % n + b"x" * 600_000})
+        async with state_with(server.address, answer_bytes=_MIB) as state:
+            await create(state, server.source("s"))
+            assert len(await read_all(state)) == 312  # one at a time where they are large
+            end = (await get(state, 0)).high_watermark
+            waiting = asyncio.create_task(get(state, end, 20_000))
+            await asyncio.sleep(0.1)
+            client.xadd("s", {"value": b"*2000000000\r\n"})
+            answer = await asyncio.wait_for(waiting, 30)
+            assert answer.records
+            waiting = asyncio.create_task(get(state, end_of(answer.records[-1]), 20_000))
+            await asyncio.sleep(0.1)
+            client.xadd("s", {"value": b"x" * 2 * _MIB})
+            answer = await asyncio.wait_for(waiting, 30)
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await get(state, 0)).records  # the others are read as before
+            assert state.redis.servers[0][1].is_up
