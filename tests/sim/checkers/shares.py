@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,7 +39,8 @@ def check(run: Run) -> list[Violation]:
     found: list[Violation] = []
     for record, deliveries in given.items():
         about = said.get(record, ())
-        found.extend(_finished(record, deliveries, about))
+        found.extend(_delivered_again(record, deliveries, about))
+        found.extend(_finished_twice(record, about, given))
         if len(deliveries) > 1:
             found.extend(_at_once(run, record, deliveries, about, ends))
     return found
@@ -77,22 +78,43 @@ def _ends(run: Run) -> dict[tuple[str, str], list[int]]:
     return found
 
 
-def _finished(
+def _delivered_again(
     record: _Record, deliveries: Sequence[_Given], said: Sequence[_Said]
 ) -> Iterator[Violation]:
-    finished = [s for s in said if s.how in ("accept", "reject") and s.call.type == "ok"]
-    if not finished:
+    first = _first_finish(said)
+    again = next((g for g in deliveries if first and g.call.n > first.call.end), None)
+    if first is not None and again is not None:
+        message = f"{_name(record)} was finished ({first.how}) and then given to {again.member}"
+        yield Violation("delivered again", message, (*first.call.events, *again.call.events))
+
+
+def _finished_twice(
+    record: _Record, said: Sequence[_Said], given: Mapping[_Record, Sequence[_Given]]
+) -> Iterator[Violation]:
+    """Members that have finished a record, although only one can have held it to the end.
+
+    Acknowledgements of records below the start of the window are left out without an error, as in
+    Kafka's `SharePartition`: those of a member whose lock had run out, or went with a broker. The
+    start is not above a record if a lower one is given to a member later.
+    """
+    first = _first_finish(said)
+    other = next((s for s in _finishes(said) if first and s.member != first.member), None)
+    if first is None or other is None:
         return
-    first = min(finished, key=lambda s: s.call.end)
-    for given in deliveries:
-        if given.call.n > first.call.end:
-            message = f"{_name(record)} was finished ({first.how}) and then given to {given.member}"
-            yield Violation("delivered again", message, (*first.call.events, *given.call.events))
-            break
-    other = next((s for s in finished if s.member != first.member), None)
-    if other is not None:
+    last = max(first.call.end, other.call.end)
+    group, place, offset = record
+    below = (given[each] for each in given if each[:2] == (group, place) and each[2] < offset)
+    if any(one.call.n > last for deliveries in below for one in deliveries):
         message = f"{_name(record)} was finished by {first.member} and by {other.member}"
         yield Violation("finished twice", message, (*first.call.events, *other.call.events))
+
+
+def _finishes(said: Sequence[_Said]) -> list[_Said]:
+    return [s for s in said if s.how in ("accept", "reject") and s.call.type == "ok"]
+
+
+def _first_finish(said: Sequence[_Said]) -> _Said | None:
+    return min(_finishes(said), key=lambda s: s.call.end, default=None)
 
 
 def _at_once(
