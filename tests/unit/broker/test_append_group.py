@@ -11,6 +11,7 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
 from quafka_proto.records import BatchHeader, read_header
+from tests.support.suites import more
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, open_log, topic_id
 
@@ -63,7 +64,7 @@ async def test_a_marker_takes_one_offset_in_each_partition_and_moves_the_last_st
         assert partition.aborted(4, 9) == []
 
 
-@pytest.mark.parametrize("with_checkpoint", [True, False])
+@pytest.mark.parametrize("with_checkpoint", [True, *more([False])])
 async def test_recovery_keeps_a_group_whole_or_cuts_it_off_wherever_it_is_torn(
     with_checkpoint: bool,
 ) -> None:

@@ -29,6 +29,7 @@ from quafka_proto.record_codec import iter_records
 from quafka_proto.snapshot_format import Manifest, decode_manifest, encode_manifest
 from quafka_proto.zone_format import decode_zones
 from quafka_telemetry.startup import StartupError
+from tests.support.suites import more
 from tests.unit.broker.snapshot_tools import (
     Busy,
     CopyingDestination,
@@ -127,7 +128,7 @@ async def check(data: Path, before: Known, orgs: tuple[int, ...] = (ORG, OTHER_O
         last_id = after.next_producer_id
 
 
-@pytest.mark.parametrize("taken_of", [None, ORG])
+@pytest.mark.parametrize("taken_of", [None, *more([ORG])])
 @pytest.mark.parametrize("org", [None, ORG])
 async def test_a_broker_starts_on_what_was_there(
     tmp_path: Path, store: Destination, taken_of: int | None, org: int | None

@@ -39,6 +39,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, IndexRow, decode_row
 from quafka_telemetry.startup import StartupError
 from tests.support.snapshot_reader import in_folder, values
+from tests.support.suites import more
 from tests.unit.broker.snapshot_tools import (
     ORG,
     OTHER_ORG,
@@ -175,7 +176,7 @@ async def test_a_pin_is_its_owners_and_for_its_org(tmp_path: Path) -> None:
         assert list((tmp_path / "pins").iterdir()) == []
 
 
-@pytest.mark.parametrize("size", [1, 700, MAX_READ])
+@pytest.mark.parametrize("size", [*more([1]), 700, *more([MAX_READ])])
 async def test_of_an_org_its_entries_leave_the_broker_and_nothing_else(
     tmp_path: Path, size: int
 ) -> None:
