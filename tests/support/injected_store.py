@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from quafka_loop import clock, threads
 from quafka_objects.errors import TransientStoreError
 from quafka_objects.passing import PassingStore
 from quafka_objects.store import ObjectStore
@@ -60,7 +59,7 @@ class InjectedStore(PassingStore):
         self.calls: list[tuple[str, str]] = []
         """Kind and path of each call that has reached the store."""
         self._random = random.Random(seed)
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     @property
     def is_remote(self) -> bool:
@@ -70,14 +69,14 @@ class InjectedStore(PassingStore):
         with self._lock:
             fate, wait = self._random.random(), self._wait()
         if self.latency.median:
-            time.sleep(wait)
+            clock.sleep(wait)
         if self.down or fate < self.faults.busy:
             raise TransientStoreError(f"{self.where}/{path}: 503 Slow Down, injected")
         with self._lock:
             self.calls.append((kind, path))
         found = call()
         if self.latency.median and isinstance(found, bytes | memoryview):
-            time.sleep(len(found) / self.latency.bytes_per_second)
+            clock.sleep(len(found) / self.latency.bytes_per_second)
         if fate < self.faults.busy + self.faults.lost:
             raise TransientStoreError(f"{self.where}/{path}: the answer is lost, injected")
         return found

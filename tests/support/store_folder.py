@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from quafka_broker.chain.takeover import first_read
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.wal.disk import Buffer, File
 from quafka_broker.wal.segment import index_name
+from quafka_loop import threads
 from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from quafka_objects.store import ETag, ObjectInfo, ObjectStore, StoredObject
 from quafka_proto.chain_format import (
@@ -77,7 +77,7 @@ class RecordedStore(ObjectStore):
         self.down = False
         self._begun_with = dict(self.objects)
         self._random = random.Random(seed)
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     @property
     def is_remote(self) -> bool:
