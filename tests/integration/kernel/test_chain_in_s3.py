@@ -11,6 +11,8 @@ from quafka_objects.asynchronous import AsyncObjectStore
 from tests.support.s3 import S3, s3_server
 from tests.unit.broker.chain.test_chain import *  # noqa: F403 - the suite
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:

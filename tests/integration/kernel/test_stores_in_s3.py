@@ -22,6 +22,8 @@ from tests.support.s3 import S3, s3_server
 from tests.unit.objects.test_stores import *  # noqa: F403 - the suite
 from tests.unit.objects.test_stores import CREATORS, paths
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:
