@@ -18,7 +18,7 @@ from tests.support.go import go_porcupine
 from tests.support.suites import more
 
 ALL_SEEDS = 1_000
-_BLOCK = 5
+_BLOCK = 2
 _ROOT = Path(__file__).parents[2]
 
 
