@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from zlib import crc32
 
 Moment = int
 """A count of acknowledgements."""
@@ -37,7 +38,7 @@ class ProduceAcks:
         """
         if self.now >= self._grows_at:
             self._grow()
-        slot = hash((topic_id, partition)) % self._count
+        slot = self._slot(topic_id, partition)
         before = self._slots[slot]
         self.now += 1
         self._slots[slot] = self.now
@@ -45,7 +46,11 @@ class ProduceAcks:
 
     def any_since(self, moment: Moment, topic_id: bytes, partition: int) -> bool:
         """Whether a produce to the partition may have been acknowledged after that moment."""
-        return self._slots[hash((topic_id, partition)) % self._count] > moment
+        return self._slots[self._slot(topic_id, partition)] > moment
+
+    def _slot(self, topic_id: bytes, partition: int) -> int:
+        # Not hash(): that of bytes differs from process to process, and so would who shares a slot.
+        return crc32(topic_id, partition) % self._count
 
     def _grow(self) -> None:
         """Add slots. Each may have been acknowledged just now, as nothing else is known of it."""
