@@ -57,6 +57,8 @@ class Targets:
 
 
 _SHORT, _LONG = (0.2, 2.0), (3.0, 9.0)
+_OUTAGE = (4.5, 15.0)
+"""Of the store: longer than leases, sometimes longer than a broker waits before it refuses."""
 _RARE = ("power", "disk full", "disk fails", "store down", "one way")
 
 BROKER_KINDS = ("kill", "power", "stop", "pause", "skew", "partition", "one way")
@@ -115,7 +117,9 @@ def _one(random: Random, targets: Targets, at: float, end: float) -> Fault:
         case _:
             target, kinds = "", AIR_KINDS
     kind = random.choices(kinds, [1 if each in _RARE else 2 for each in kinds])[0]
-    seconds = random.uniform(*random.choice((_SHORT, _SHORT, _LONG)))
+    is_outage = kind in ("store down", AWAY_KIND)
+    lengths = (_SHORT, _LONG, _OUTAGE) if is_outage else (_SHORT, _SHORT, _LONG)
+    seconds = random.uniform(*random.choice(lengths))
     return Fault(
         round(at, 3), kind, target, round(min(seconds, end - at), 3), _details(random, kind)
     )
