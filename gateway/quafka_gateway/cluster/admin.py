@@ -101,9 +101,12 @@ class Admin:
     ) -> CreatePartitionsResp:
         """Add partitions to one topic, durably."""
         try:
-            return await self.call_topic(op.topic, op, trace)
+            answer = await self.call_topic(op.topic, op, trace)
         except UnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
+        if not answer.error_code and not op.validate_only:
+            self._cluster.catalog.extend(op.topic, op.count)
+        return answer
 
     async def alter_topic_configs(
         self, op: AlterTopicConfigs, trace: TraceContext | None

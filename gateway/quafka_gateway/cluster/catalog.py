@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.routes import OrgRoutes
@@ -108,6 +109,13 @@ class Catalog:
     def remove(self, name: str) -> None:
         """The topic with this name was deleted."""
         self._book.remove(self._routes.broker_of(name), name)
+
+    def extend(self, name: str, partitions: int) -> None:
+        """The topic with this name was extended: show it so even if its broker is unavailable."""
+        b = self._routes.broker_of(name)
+        known = self._book.named(b, name)
+        if known is not None and known.partitions < partitions:
+            self._book.add(b, replace(known, partitions=partitions))
 
     def _broker_of(self, name: str, topic_id: bytes, otherwise: int) -> int:
         if name:

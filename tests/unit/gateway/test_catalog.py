@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -152,6 +152,20 @@ async def test_topics_of_an_unavailable_broker_are_as_last_seen(two: Two) -> Non
     unknown = TopicDescription("", b"?", 0, ErrorCode.LEADER_NOT_AVAILABLE)
     assert await two.describe(DescribeTopics([], [b"web", b"?"])) == [WEB, unknown]
     assert await two.describe(DescribeTopics()) == [WEB, ORDERS]
+
+
+async def test_an_extended_topic_keeps_its_new_partitions_while_its_broker_is_away(
+    two: Two,
+) -> None:
+    await two.describe(DescribeTopics())
+    two.catalog.extend("logs.web", 5)
+    two.catalog.extend("logs.web", 4)  # of an earlier request
+    two.catalog.extend("logs.never-seen", 2)
+    two.brokers[LOGS].available = False
+    longer = replace(WEB, partitions=5)
+    assert await two.describe(DescribeTopics(["logs.web"], [])) == [longer]
+    assert await two.describe(DescribeTopics([], [b"web"])) == [longer]
+    assert await two.describe(DescribeTopics()) == [longer, ORDERS]
 
 
 async def test_a_list_without_the_topics_of_a_broker_is_never_made_up(two: Two) -> None:
