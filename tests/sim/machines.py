@@ -26,15 +26,6 @@ from tests.support.virtual.loop import VirtualLoop
 MESH_PORT, KAFKA_PORT = 7000, 9092
 
 
-class SimulatedLoop(VirtualLoop):
-    """A loop whose node has no Unix sockets: nothing else is on its host."""
-
-    async def create_unix_server(self, *_: Any, sock: Any = None, **__: Any) -> Any:
-        if sock is not None:
-            sock.close()
-        return await self.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
-
-
 class Machine:
     """A host with at most one process."""
 
@@ -50,7 +41,7 @@ class Machine:
         self._is_asked = False
         """Whether the present process was asked to end."""
         self._stop: asyncio.Event | None = None
-        self._loop: SimulatedLoop | None = None
+        self._loop: VirtualLoop | None = None
         self._fiber: Fiber | None = None
 
     @property
@@ -92,7 +83,7 @@ class Machine:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def _live(self) -> None:
-        loop = self._loop = SimulatedLoop(self.site.hub, self.site.net)
+        loop = self._loop = VirtualLoop(self.site.hub, self.site.net)
         node = self.node
         try:
             loop.run_until_complete(self._main())
