@@ -11,6 +11,10 @@ SHORT_SEEDS = 100
 """Seeds below this are short runs of few clients: `make test` plays them."""
 
 
+_MOVES_S = 12.0
+"""By then each broker of a store has its share of the shards."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a seed decides before the run begins.
@@ -57,6 +61,7 @@ def recipe_of(seed: int) -> Recipe:
         quiet_seconds=32.0,
         ends_early=is_short or random.random() < 0.7,
         broker=_broker(random, in_store),
+        bounds={"moves_s": _MOVES_S} if in_store else {},
     )
 
 

@@ -21,6 +21,10 @@ class Bounds:
     settle_s: float = 15.0
     """For this long after a fault its consequences may go on: a lease runs out, a shard is taken
     over, records of a share group that were locked are available again."""
+    moves_s: float = 0.0
+    """For this long after the start brokers that share a store divide its shards: "starting three
+    seconds after it registers" (docs/object-store.md). A move ends the locks of a share group's
+    records, as a restart does (docs/share-groups.md)."""
     progress_s: float = 30.0
     """In a quiet period no client waits longer for its next success."""
     durable: bool = True

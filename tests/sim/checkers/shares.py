@@ -129,6 +129,8 @@ def _at_once(
         lock_s = one.call.answer("lock_s", 0.0)
         began, ended = one.call.t, max(one.call.end_t, two.call.end_t)
         last = max(one.call.end, two.call.end)
+        if began < run.bounds.moves_s:
+            continue  # the lock may have gone with a shard that moved
         if one.member == two.member or ended - began >= lock_s:
             continue  # the same session again, or the lock may have run out
         if any(s.member in (one.member, two.member) and s.call.n < last for s in said):

@@ -125,9 +125,9 @@ def test_a_deleted_offset_is_gone() -> None:
 class Share(Script):
     """Members of a share group, whose locks last for 30 s, and ten records."""
 
-    def __init__(self) -> None:
+    def __init__(self, **bounds: Any) -> None:
         """Write the records."""
-        super().__init__()
+        super().__init__(**bounds)
         self.write(*(f"v{n}" for n in range(10)), at=0)
 
     def got(self, member: str, first: int = 0, last: int = 4) -> Share:
@@ -185,6 +185,7 @@ def _late_above_the_start() -> Share:
         Share().got("A").after(31).got("B").says("B", "accept").says("A", "accept"),
         Share().got("A").ends("A").got("B"),
         Share().got("A").killed().got("B"),
+        Share(moves_s=12).got("A").after(20).got("B"),  # the shard may have moved before B came
         Share().got("A").got("A"),  # its answer was lost
         Share().got("A").says("A", "accept", "unknown").says("A", "accept"),
     ],
@@ -206,6 +207,7 @@ def _asked_before() -> Share:
         (Share().got("A").says("A", "reject").got("B", 2, 2), {"delivered again"}),
         (Share().got("A").says("A", "accept").killed().got("B"), {"delivered again"}),
         (Share().got("A").got("B"), {"two members"}),
+        (Share(moves_s=12).after(13).got("A").got("B"), {"two members"}),
         (Share().got("A").after(29).got("B", 4, 6), {"two members"}),
         (Share().got("A").says("A", "accept", "fail").got("B"), {"two members"}),
         (_asked_before(), {"two members"}),
