@@ -78,4 +78,6 @@ def _broker(random: Random, in_store: bool) -> dict[str, Any]:
     if in_store:
         settings["wal_object_linger_ms"] = random.choice((0, 5, 50))
         settings["store_view_interval_ms"] = random.choice((1_000, 30_000))
+        settings["store_grace_ms"] = random.choice((15_000, 600_000))
+        settings["wal_checkpoint_bytes"] = random.choice((1 << 15, 1 << 20))
     return settings
