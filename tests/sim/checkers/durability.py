@@ -69,10 +69,24 @@ def _skipped(run: Run) -> Iterator[Violation]:
         if len(known) <= len(records) or run.is_compacted(place):
             continue
         missing = sorted(set(known).difference(record[0] for record in records))
+        if call.get("reader") == "live":
+            start = _deleted_below(run, place, call.end)
+            missing = [offset for offset in missing if offset >= start]
         if missing:
             shown = run.logs.of[place].seen[missing[0]]
             message = f"a read of {name_of(place)} from {first} to {end} left out {missing[:5]}"
             yield Violation("skipped", message, (*call.events, shown))
+
+
+def _deleted_below(run: Run, place: Place, end: float) -> int:
+    """The highest offset below which an administrator has asked to delete the records by then.
+
+    Spark's reader continues there with failOnDataLoss=false (docs/spark.md); consumers get
+    OFFSET_OUT_OF_RANGE.
+    """
+    calls = run.calls["delete_records"]
+    asked = (int(each["offset"]) for each in calls if run.place(each) == place and each.n < end)
+    return max(asked, default=0)
 
 
 def _range(call: Call) -> tuple[int | None, int | None]:

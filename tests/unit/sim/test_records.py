@@ -245,6 +245,14 @@ def test_a_live_read_has_all_up_to_its_end() -> None:
     assert script.read((1, "y"), position=None, reader="live", answer=answer).found == {"skipped"}
 
 
+@pytest.mark.parametrize(("below", "found"), [(1, set[str]()), (0, {"skipped"})])
+def test_a_live_read_goes_on_behind_deleted_records(below: int, found: set[str]) -> None:
+    script = Script().write("x", "y", at=0)
+    script.do("delete_records", topic="a", partition=0, offset=below, answer={"log_start": below})
+    answer = {"next": 2}
+    assert script.read((1, "y"), position=0, reader="live", answer=answer).found == found
+
+
 def test_topics_of_one_name_are_told_apart_by_their_ids() -> None:
     script = Script()
     for life, value in (("id1", "x"), ("id2", "y")):
