@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-SHORT_SEEDS = 100
-"""Seeds below this are short runs of few clients: `make test` plays them."""
+SHORT_SEEDS = 1_000
+"""Seeds below this are short runs of few clients: `make test-all` plays them."""
 
 
 _MOVES_S = 12.0

@@ -17,30 +17,23 @@ from tests.sim.reduce import shrink
 from tests.support.go import go_porcupine
 from tests.support.suites import more
 
-ALL_SEEDS = 1_000
+_SEEDS = 100
 _BLOCK = 2
 _ROOT = Path(__file__).parents[2]
 
 
-def _play(seeds: range) -> None:
-    found = [each.summary() for each in play_all(seeds, at_once=1) if each.violations]
-    assert found == [], "each is reproduced by `make sim SEED=n`"
-
-
-@pytest.mark.parametrize("first", range(0, SHORT_SEEDS, _BLOCK))
+@pytest.mark.parametrize(
+    "first", [*range(0, _SEEDS, _BLOCK), *more(range(_SEEDS, SHORT_SEEDS, _BLOCK))]
+)
 def test_no_promise_is_broken(first: int) -> None:
-    _play(range(first, first + _BLOCK))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(SHORT_SEEDS, ALL_SEEDS, _BLOCK))
-def test_no_promise_is_broken_in_longer_runs(first: int) -> None:
-    _play(range(first, first + _BLOCK))
+    results = play_all(range(first, first + _BLOCK), at_once=1)
+    found = [each.summary() for each in results if each.violations]
+    assert found == [], "each is reproduced by `make sim SEED=n`"
 
 
 @pytest.mark.long
 @pytest.mark.needs("go", fetch=go_porcupine)
-@pytest.mark.parametrize("first", range(SHORT_SEEDS, SHORT_SEEDS + 40, _BLOCK))
+@pytest.mark.parametrize("first", range(0, 40, _BLOCK))
 def test_metadata_and_offsets_are_linearizable(first: int) -> None:
     for result in play_all(range(first, first + _BLOCK), at_once=1):
         assert porcupine(result.events) == [], f"make sim SEED={result.seed}"
