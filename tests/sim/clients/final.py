@@ -30,10 +30,11 @@ class FinalReader:
         places: list[Place] = []
         await self._until_done(partial(self._find, places))
         for place in places:
-            await self._until_done(partial(self._await_stable, place))
+            await self._until_done(partial(self._of_existing, place, self._await_stable))
         for isolation in ISOLATIONS:
             for place in places:
-                await self._until_done(partial(self._read, place, isolation))
+                read = partial(self._read, isolation=isolation)
+                await self._until_done(partial(self._of_existing, place, read))
         for group, names in self._job.plan.groups.items():
             its = [place for place in places if place[0] in names]
             if its:
@@ -56,6 +57,16 @@ class FinalReader:
         found = await self._topics.find(*names)
         places[:] = [(name, n) for name, topic in found.items() for n in range(topic.partitions)]
         return all(topic.name in found for topic in self._job.plan.topics if topic.lasts)
+
+    async def _of_existing(self, place: Place, step: Callable[[Place], Awaitable[bool]]) -> bool:
+        """Try a step; it is done if the topic has gone: a deletion may take effect late."""
+        if await step(place):
+            return True
+        name = place[0]
+        if self._job.plan.topic(name).lasts:
+            return False
+        self._topics.forget(name)
+        return name not in await self._topics.find(name)
 
     async def _await_stable(self, place: Place) -> bool:
         """Wait until no transaction is open in a partition."""
