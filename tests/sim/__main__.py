@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--schedule", type=Path, help="a file of faults, in place of the seed's")
     parser.add_argument("--history", type=Path, help="write the history of the seed to this file")
     parser.add_argument("--trace", type=Path, help="write all events of the seed to this file")
+    parser.add_argument("--verbose", action="store_true", help="print the line of each seed")
     parser.add_argument("--record", action="store_true", help="put the totals on the page of docs")
     parser.add_argument("--no-reduce", action="store_true", help="do not reduce a failing seed")
     options = parser.parse_args()
@@ -65,8 +66,8 @@ def many(options: argparse.Namespace) -> int:
         played += 1
         seconds, cpu, ops = seconds + result.seconds, cpu + result.cpu, ops + result.ops
         faults += result.faults
-        if result.violations:
-            failed += 1
+        failed += bool(result.violations)
+        if result.violations or options.verbose:
             print(result.summary(), flush=True)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
     print(f"faults: {kinds}")
