@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tests.sim.clients.admin_calls import Calls
-from tests.sim.clients.fetching import list_offset
+from tests.sim.clients.fetching import ISOLATIONS, Fetcher, list_offset
 from tests.sim.clients.job import Job, Place, TopicPlan
+from tests.sim.clients.topics import Topics
 from tests.sim.clients.wire import Link, LostError
 
 _MOST_PARTITIONS = 6
+_LOOKS = 2
+"""What the first fetch has found may be in memory for the second."""
 _CONFIGS = {
     "max.message.bytes": ("1000000", "900000", None),
     "min.cleanable.dirty.ratio": ("0.4", "0.6", None),
@@ -26,6 +29,10 @@ class Administrator:
         self._job = job
         self._link = Link(job)
         self._calls = Calls(job, self._link)
+        self._other_link = Link(job)
+        self._reader = Fetcher(
+            job, self._other_link, Topics(self._other_link), job.random.choice(ISOLATIONS)
+        )
         lasting = [topic for topic in job.plan.topics if topic.lasts]
         self._lasting = lasting
         self._passing = [topic for topic in job.plan.topics if not topic.lasts]
@@ -57,6 +64,7 @@ class Administrator:
         finally:
             self._job.note("client", phase="stop")
             self._link.leave()
+            self._other_link.leave()
 
     def _any(self, of: list[TopicPlan]) -> TopicPlan:
         return self._job.random.choice(of)
@@ -96,7 +104,7 @@ class Administrator:
         await list_offset(self._job, await self._link.ready(), self._any_place(self._lasting), at)
 
     async def _delete_records(self) -> None:
-        if self._job.random.random() < 0.8:
+        if self._job.random.random() < 0.6:
             return
         place = self._any_place(self._deletable)
         wire = await self._link.ready()
@@ -104,4 +112,12 @@ class Administrator:
         end = await list_offset(self._job, wire, place, "latest_committed")
         if first is not None and end is not None and first < end:
             offset = self._job.random.randint(first, (first + end) // 2)
+            await self._look(place, first)
             await self._calls.delete_records(place, offset)
+            await self._look(place, first)
+
+    async def _look(self, place: Place, offset: int) -> None:
+        """Read on another connection, so that its gateway, too, may have the records in memory."""
+        for _ in range(_LOOKS):
+            self._reader.positions = {place: offset}
+            await self._reader.poll(wait_ms=0)

@@ -185,7 +185,8 @@ class Copier(TransactionalProgram):
         await self.session.add_offsets(self._group, self._copied)
 
     def aborted(self) -> None:
-        self._fetcher.positions.update(self._before)
+        """Begin again at the committed offsets, as copy jobs do."""
+        self._fetcher.positions.clear()
 
 
 def _inputs(place: Place, records: Found) -> list[tuple[str, int, int]]:
