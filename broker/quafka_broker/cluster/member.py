@@ -478,6 +478,8 @@ class ClusterMember:
             address = next((each.address for each in self.members.there() if each.node == to), "")
             async with self._notices.connected(to, address) as notice:
                 await hosted.prepare_hand_over()
+                if self.hosted.get(shard) is not hosted:  # another broker has taken it meanwhile
+                    return
                 await self._hand_over_by(notice, shard, hosted)
             await hosted.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -91,10 +92,12 @@ class CheckpointSchedule:
         """Take a checkpoint now.
 
         Raises:
-            OSError: it could not be written; the previous one remains valid.
+            OSError: it could not be written, or the log closes; the previous one remains valid.
         """
         while self._running is not None:
             await asyncio.wait([self._running])
+        if self._closing:
+            raise OSError(errno.ESHUTDOWN, "the log closes")
         task = self._running = asyncio.create_task(self._take())
         task.add_done_callback(self._ended)
         await asyncio.shield(task)

@@ -118,6 +118,19 @@ async def test_a_restart_finds_everything(tmp_path: Path) -> None:
         assert await values_of(log, "b") == expected[:40]
 
 
+async def test_a_log_that_closes_takes_no_other_checkpoint() -> None:
+    """A shard that is handed over may be lost, and closed, before its last checkpoint begins."""
+    async with open_log(MemoryDisk()) as log:
+        await append(log, "a", b"1")
+        closing = asyncio.ensure_future(log.close())
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="the log closes"):
+            await log.checkpoint()
+        await closing
+        with pytest.raises(OSError, match="the log closes"):
+            await log.checkpoint()
+
+
 async def test_a_full_disk_refuses_and_later_writes_work() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
