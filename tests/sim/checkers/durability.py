@@ -97,14 +97,19 @@ def _range(call: Call) -> tuple[int | None, int | None]:
 
 
 class _Replaced:
-    """Offsets that compaction may have removed: a later record has the same key."""
+    """Offsets that compaction may have removed: a later record has the same key, or the record's
+    transaction was not committed ("Aborted records are removed first", docs/compaction.md)."""
 
     def __init__(self, run: Run, place: Place) -> None:
         self._last: dict[str, int] = {}
         self._keys: dict[int, str] = {}
+        self._undone: set[int] = set()
         if not run.is_compacted(place):
             return
         for offset, value in sorted(run.logs.of[place].values.items()):
+            txn = run.txns.by_value.get(value)
+            if txn is not None and not txn.visible:
+                self._undone.add(offset)
             for call in run.calls_of.get(value, []):
                 if (keys := call.get("keys")) is not None:
                     key = self._keys[offset] = keys[call["values"].index(value)]
@@ -112,4 +117,6 @@ class _Replaced:
 
     def __contains__(self, offset: int) -> bool:
         key = self._keys.get(offset)
+        if offset in self._undone:
+            return True
         return key is not None and self._last[key] > offset

@@ -60,6 +60,15 @@ ACCEPTED = {
         .read((0, "x"))
         .final((1, "y"), (2, "z"))
     ),
+    "compacted with an aborted transaction": (
+        Script()
+        .do("create_topic", topic="a", partitions=1, configs={"cleanup.policy": "compact"})
+        .write("x", at=0, keys=["k"])
+        .begin("T")
+        .write("y", at=1, keys=["l"], txn="T")
+        .abort("T")
+        .final((0, "x"))
+    ),
     "the same topic name in two orgs": (
         Script()
         .write("x", at=0, org="one")
@@ -95,6 +104,15 @@ REJECTED = {
         .do("create_topic", topic="a", partitions=1, configs={"cleanup.policy": "compact"})
         .write("x", "y", at=0, keys=["k", "k"])
         .final((0, "x")),
+        {"lost"},
+    ),
+    "a committed record of a compacted topic is lost": (
+        Script()
+        .do("create_topic", topic="a", partitions=1, configs={"cleanup.policy": "compact"})
+        .begin("T")
+        .write("y", at=0, keys=["l"], txn="T")
+        .commit("T")
+        .final(),
         {"lost"},
     ),
     "no final read of a partition": (
