@@ -23,7 +23,6 @@ from tests.unit.gateway.near_broker import Edge, running_edge, values
 
 _MAX_AGE = 0.02
 _LONGEST_DELAY = 0.03
-_LOOK = 0.002
 _SETTLED = 0.02
 """More than an answer is delayed: the answer to an op may come after those to later ops."""
 
@@ -39,19 +38,6 @@ class History:
         """The ids of deleted topics."""
         self.ends: list[tuple[float, Edge, int, int]] = []
         """When which gateway acknowledged records up to an offset of an incarnation."""
-        self._looked_at = asyncio.get_running_loop().time()
-        self._longest_pause = 0.0
-
-    async def watch(self) -> None:
-        """Measure how long the process stands still: answers are delayed by that, too."""
-        while True:
-            self._longest_pause = self._pause()
-            self._looked_at = asyncio.get_running_loop().time()
-            await asyncio.sleep(_LOOK)
-
-    def _pause(self) -> float:
-        since = asyncio.get_running_loop().time() - self._looked_at
-        return max(self._longest_pause, since - _LOOK)
 
     async def produce(self, edge: Edge) -> None:
         topic = edge.state.registry.find(ORG, "t", b"")
@@ -63,7 +49,7 @@ class History:
 
     def end_for(self, edge: Edge) -> int:
         """The offset that a fetch through this gateway must reach if it arrives now."""
-        old = asyncio.get_running_loop().time() - _MAX_AGE - _LONGEST_DELAY - self._pause()
+        old = asyncio.get_running_loop().time() - _MAX_AGE - _LONGEST_DELAY
         return max(
             (
                 end
@@ -146,7 +132,6 @@ async def run(seed: int, steps: list[str]) -> None:
         edges = [edge, other]
         deaf = random_.random() < 0.3
         tasks: list[asyncio.Task[None]] = []
-        watch = asyncio.create_task(history.watch())
         changing = asyncio.create_task(asyncio.sleep(0))
         for number, step in enumerate(steps):
             for one in edges:
@@ -171,7 +156,6 @@ async def run(seed: int, steps: list[str]) -> None:
                 tasks.append(asyncio.create_task(fetch))
                 await asyncio.sleep(random_.choice([0, 0, 0.001, 0.012]))
         await asyncio.gather(*tasks)
-        watch.cancel()
         await other.reader.close()
 
 
