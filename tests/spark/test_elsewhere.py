@@ -35,7 +35,12 @@ from tests.support.snapshots import SnapshotMaker, records_of
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("proto/quafka_proto", "broker/quafka_objects", "spark/pyspark_quafka")
+PACKAGES = (
+    "proto/quafka_proto",
+    "mesh_ops/quafka_loop",
+    "broker/quafka_objects",
+    "spark/pyspark_quafka",
+)
 """What a job needs of the wheel."""
 
 _JOB = """

@@ -64,7 +64,12 @@ class ParkedFetches:
         self._purgatory.add(fetch)
         if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop(), _TICK)
-        return self._deadlines.add(fetch.deadline, partial(self._wakeups.wake, (fetch.wake,)))
+        return self._deadlines.add(fetch.deadline, partial(self._expire, fetch))
+
+    def _expire(self, fetch: WaitingFetch) -> None:
+        """End a wait. Rounding may put the clock just before the deadline, whose timer is gone."""
+        fetch.deadline = min(fetch.deadline, asyncio.get_running_loop().time())
+        self.wake_one(fetch)
 
     def remove(self, fetch: WaitingFetch) -> None:
         """Remove a parked fetch."""

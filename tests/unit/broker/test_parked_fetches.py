@@ -57,6 +57,15 @@ async def test_the_deadline_ends_a_wait_and_keeps_what_changed() -> None:
         assert await late.changed() == set()
 
 
+async def test_a_timer_that_fires_before_the_deadline_ends_the_wait() -> None:
+    """By a rounding error; here by more. No other timer would end the wait."""
+    fetches = ParkedFetches()
+    with fetches.park([A], soon(0.02)) as parked:
+        parked.deadline += 1.0
+        assert await parked.changed() == set()
+        assert parked.over
+
+
 async def test_draining_ends_all_waits_and_those_to_come() -> None:
     fetches = ParkedFetches()
 
