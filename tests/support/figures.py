@@ -65,10 +65,9 @@ def _simulation(figures: Figures) -> Sequence[str]:
 
 
 def _defects(figures: Figures) -> Sequence[str]:
-    rows = ["| planted defect | found after seeds | by seed | as |", "| --- | --- | --- | --- |"]
+    rows = ["| planted defect | found after seeds | as |", "| --- | --- | --- |"]
     return rows + [
-        f"| {each['name']} | {each['seeds']:,} | {each['seed']} | {each['found']} |"
-        for each in figures["defects"]
+        f"| {each['name']} | {each['seeds']:,} | {each['found']} |" for each in figures["defects"]
     ]
 
 

@@ -45,7 +45,7 @@ def record(name: str, found: Found) -> None:
     known = figures.read().get("defects", {"defects": []})["defects"]
     rows = {each["name"]: each for each in known if each["name"] in DEFECTS}
     kind = found.violation.partition(":")[0]
-    rows[name] = {"name": name, "seeds": found.seeds, "seed": found.seed, "found": kind}
+    rows[name] = {"name": name, "seeds": found.seeds, "found": kind}
     figures.record("defects", {"defects": [rows[each] for each in DEFECTS if each in rows]})
 
 

@@ -19,4 +19,5 @@ FIRST_SEEDS = {
     "the cache forgets aborted transactions": 32,
     "a revoked right is kept": 1,
     "a gateway does not notice its own produces": 1,
+    "a restart forgets that records were deleted": 52,
 }
