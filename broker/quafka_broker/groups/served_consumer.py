@@ -34,6 +34,9 @@ from quafka_telemetry.slices import at_once, in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 
+_STORE_AGAIN_SECONDS = 1.0
+"""After this time a change that the log has refused is sent again; a heartbeat does so at once."""
+
 
 class News(NamedTuple):
     """Metadata of topics in a heartbeat that the group does not know yet.
@@ -67,6 +70,7 @@ class ServedConsumerGroup:
         self._changes_seen: int = -1  # of topics of other brokers
         self._sure_until = -NEVER  # until then no topic must be looked up
         self._is_dead = False
+        self._store_at = -NEVER  # when changes that wait are sent to the log
 
     def _settings(self) -> ConsumerGroupSettings:
         return self._host.consumer_settings(*self._key)
@@ -334,6 +338,7 @@ class ServedConsumerGroup:
         def then(stored: bool) -> None:
             if not stored:
                 self.core.not_stored(change)
+                self._store_at = now() + _STORE_AGAIN_SECONDS
             if not pending.done():
                 pending.set_result(stored)
 
@@ -354,7 +359,7 @@ class ServedConsumerGroup:
     @property
     def wake_at(self) -> float:
         """See Group."""
-        return -NEVER if self.core.has_changes else self.core.wake_at
+        return self._store_at if self.core.has_changes else self.core.wake_at
 
     def tick(self, now: float) -> None:
         """See Group."""

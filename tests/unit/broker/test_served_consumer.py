@@ -446,3 +446,24 @@ async def test_limits_of_the_org_hold() -> None:
         assert (await beat(state, idle("m", 3, "none"))).error_code == E.GROUP_ID_NOT_FOUND
         state.groups.drain()
         assert (await beat(state)).error_code == E.NOT_COORDINATOR
+
+
+async def test_a_log_that_refuses_writes_is_asked_again_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        await state.topics.create(ORG, "t", 1)
+        await owned(state)
+        disk.sync_fails = True
+        refused = 0
+        append = state.groups.journal.append
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal refused
+            refused += 1
+            return append(*arguments)
+
+        monkeypatch.setattr(state.groups.journal, "append", counted)
+        await asyncio.sleep(60)  # the session of the member ends after 45 s
+        assert 10 <= refused <= 20
