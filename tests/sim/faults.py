@@ -60,6 +60,8 @@ _SHORT, _LONG = (0.2, 2.0), (3.0, 9.0)
 _OUTAGE = (4.5, 15.0)
 """Of the store: longer than leases, sometimes longer than a broker waits before it refuses."""
 _RARE = ("power", "disk full", "disk fails", "store down", "one way")
+_STORMS = 0.15
+"""How often a broker is killed while its storage is slow: then much is on its way to it."""
 
 BROKER_KINDS = ("kill", "power", "stop", "pause", "skew", "partition", "one way")
 AWAY_KIND = "store away"
@@ -91,15 +93,31 @@ def draw(random: Random, targets: Targets, begin: float, end: float) -> list[Fau
     found: list[Fault] = []
     at = begin + random.expovariate(1 / pace)
     while at < end:
-        fault = _one(random, targets, at, end)
-        if busy.get(fault.target or fault.kind, 0.0) <= at:
-            busy[fault.target or fault.kind] = fault.ends
-            found.append(fault)
+        draws = _storm if random.random() < _STORMS else _one
+        faults = draws(random, targets, at, end)
+        if all(busy.get(fault.target or fault.kind, 0.0) <= at for fault in faults):
+            found += faults
+            for fault in faults:
+                place = fault.target or fault.kind
+                busy[place] = max(busy.get(place, 0.0), fault.ends)
         at += random.expovariate(1 / pace)
     return found
 
 
-def _one(random: Random, targets: Targets, at: float, end: float) -> Fault:
+def _storm(random: Random, targets: Targets, at: float, end: float) -> list[Fault]:
+    """Slow storage, and in the middle of it the end of a broker; over at `end`."""
+    broker = random.choice(targets.brokers)
+    kind, target = ("store slow", "") if targets.in_store else ("disk slow", broker)
+    slow = min(random.uniform(1.0, 4.0), end - at)
+    killed = random.uniform(0.2, 1.0) * slow
+    down = min(random.uniform(*_SHORT), end - at - killed)
+    return [
+        _fault(random, at, kind, target, slow),
+        _fault(random, at + killed, random.choice(("kill", "power")), broker, down),
+    ]
+
+
+def _one(random: Random, targets: Targets, at: float, end: float) -> list[Fault]:
     kinds: Sequence[str]
     match random.choices(("broker", "gateway", "client", "air", "data"), (5, 3, 2, 2, 3))[0]:
         case "broker":
@@ -119,10 +137,12 @@ def _one(random: Random, targets: Targets, at: float, end: float) -> Fault:
     kind = random.choices(kinds, [1 if each in _RARE else 2 for each in kinds])[0]
     is_outage = kind in ("store down", AWAY_KIND)
     lengths = (_SHORT, _LONG, _OUTAGE) if is_outage else (_SHORT, _SHORT, _LONG)
-    seconds = random.uniform(*random.choice(lengths))
-    return Fault(
-        round(at, 3), kind, target, round(min(seconds, end - at), 3), _details(random, kind)
-    )
+    seconds = min(random.uniform(*random.choice(lengths)), end - at)
+    return [_fault(random, at, kind, target, seconds)]
+
+
+def _fault(random: Random, at: float, kind: str, target: str, seconds: float) -> Fault:
+    return Fault(round(at, 3), kind, target, round(seconds, 3), _details(random, kind))
 
 
 def _details(random: Random, kind: str) -> dict[str, Any]:
