@@ -74,7 +74,7 @@ def _audit_log(text: str) -> str:
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """Read Kafka's "User:alice;User:CN=bob,OU=x"; a name may have its org, "User:carol@acme".
+    """Read Kafka's "User:alice;User:CN=bob,OU=x". Entries may have an org (`org_of.split_name`).
 
     Raises:
         ValueError: a part is not a kind and a name.
@@ -274,7 +274,8 @@ class EdgeSettings(ListenerSettings):
     )  # fmt: skip
     super_users: str = setting(
         "", "principals of this gateway's org that no rule restricts, separated by semicolons; of "
-        "another org: User:name@org", _super_users, "such as User:alice;User:bob@acme",
+        "another org: User:name@org, with its name or id", _super_users,
+        "such as User:alice;User:bob@acme",
     )  # fmt: skip
     allow_everyone_if_no_acl_found: bool = setting(
         False, "whether every client may do everything with a resource that has no rules",

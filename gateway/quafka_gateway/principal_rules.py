@@ -80,9 +80,15 @@ def _rule(found: re.Match[str]) -> PrincipalRule:
 
 
 def principal_name(rules: Sequence[PrincipalRule], distinguished_name: str) -> str:
-    """Return the name that the first matching rule makes. Raises NoRuleError."""
+    """Return the name that the first matching rule makes.
+
+    Raises:
+        NoRuleError: no rule matches, or the name is empty: the client would be anonymous.
+    """
     for rule in rules or DEFAULT:
         name = rule.apply(distinguished_name)
+        if name == "":
+            raise NoRuleError(f"ssl.principal.mapping.rules make {distinguished_name!r} empty")
         if name is not None:
             return name
     raise NoRuleError(f"no rule of ssl.principal.mapping.rules matches {distinguished_name!r}")

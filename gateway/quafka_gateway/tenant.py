@@ -215,7 +215,8 @@ class Tenant:
     Attributes:
         org_id: the org's id on the mesh and in traces.
         name: the org as operators see it.
-        clients: the connections of the org's clients.
+        clients: the connections of the org's clients, each with the name by which it has named
+            the org, or "".
         traffic: counts requests and bytes.
         transaction_traces: the spans that the org's transactional producers began with.
         cluster: the links to the org's brokers, by its routes.
@@ -249,7 +250,7 @@ class Tenant:
         """`broker_files`: those of each link, where records may come by place."""
         self.org_id = org_id
         self.name = str(org_id)
-        self.clients: dict[OrgClient, None] = {}
+        self.clients: dict[OrgClient, str] = {}
         self.traffic = Traffic()
         self.transaction_traces = TransactionTraces()
         self.cluster = cluster

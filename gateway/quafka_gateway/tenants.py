@@ -6,7 +6,8 @@ gateway may serve any number of orgs, a bounded number of them at a time.
 
 An org may be entered if it is active: one that a record names, or one that this gateway's settings
 name without there being a record. When an org is suspended or deleted, its connections are closed
-in the call that learns of it; a deleted org's caches go, too.
+in the call that learns of it; a deleted org's caches go, too. When an org is renamed, the
+connections that named it by its former name are closed: the name may be another org's now.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
 from quafka_gateway.security.directory import Directory
-from quafka_gateway.security.org_of import org_by_text
+from quafka_gateway.security.org_of import org_by_text, org_name_in
 from quafka_gateway.tenant import FetchFigures, OrgClient, SharedMemory, Tenant, Traffic
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_mesh_ops.org_limits import LimitName, limit_of
@@ -97,13 +98,16 @@ class Tenants:
 
     # --- clients ----------------------------------------------------------------------------
 
-    def enter(self, org: int, client: OrgClient) -> Tenant:
+    def enter(self, org: int, client: OrgClient, named: str = "") -> Tenant:
         """Count a client as one of the org's and return the org's tenant.
 
+        `named`: the name by which the client, or its listener, has named the org; "": it has not.
+
         Raises:
-            OrgRefusedError: the org may not be served, or has no room for one more client.
+            OrgRefusedError: the org may not be served, is not called so, or has no room for one
+                more client.
         """
-        refusal = self.refusal(org)
+        refusal = self.refusal(org, named)
         if refusal:
             raise OrgRefusedError(refusal)
         tenant = self._tenants.get(org)
@@ -116,7 +120,7 @@ class Tenants:
                 raise OrgRefusedError(f"clients of max.orgs={self._most} orgs are connected")
             tenant = self._begin(org)
         self._unused.pop(tenant, None)
-        tenant.clients[client] = None
+        tenant.clients[client] = named
         return tenant
 
     def enter_named(self, text: str, client: OrgClient) -> Tenant:
@@ -128,7 +132,7 @@ class Tenants:
         org = self.named_by_settings(text) if text else self.own_id
         if org is None:
             raise OrgRefusedError("no org has this name")
-        return self.enter(org, client)
+        return self.enter(org, client, org_name_in(text))
 
     def leave(self, tenant: Tenant, client: OrgClient) -> None:
         """Uncount a client. Does nothing for one that is not counted."""
@@ -136,11 +140,13 @@ class Tenants:
         if not tenant.clients and self._tenants.get(tenant.org_id) is tenant:
             self._unused[tenant] = asyncio.get_running_loop().time()
 
-    def refusal(self, org: int) -> str:
-        """Return why clients may not enter an org; "" if they may."""
+    def refusal(self, org: int, named: str = "") -> str:
+        """Return why clients that name an org like this may not enter it; "" if they may."""
         record = self.directory.org(org)
         if record is None:
-            return "" if org in self._named else "no such org"
+            return "no such org" if named or org not in self._named else ""
+        if named not in ("", record.name):
+            return "the org has another name"
         return "" if record.state == ACTIVE else f"the org is {record.state}"
 
     # --- tenants ----------------------------------------------------------------------------
@@ -244,11 +250,17 @@ class Tenants:
             record = self.directory.org(tenant.org_id)
             if record is not None:
                 tenant.name = record.name
-            refusal = self.refusal(tenant.org_id)
-            if not refusal:
-                continue
-            log.info("closing the connections of org %s: %s", tenant.name, refusal)
-            for client in list(tenant.clients):
-                client.close(refusal)
-            if record is None or record.state == DELETING:
+            self._close_refused(tenant)
+            if self.refusal(tenant.org_id) and (record is None or record.state == DELETING):
                 self._let_go(tenant)
+
+    def _close_refused(self, tenant: Tenant) -> None:
+        """Close the connections of clients that could not enter their org now."""
+        refusals = {
+            named: self.refusal(tenant.org_id, named) for named in {*tenant.clients.values()}
+        }
+        for refusal in {*refusals.values()} - {""}:
+            log.info("closing connections of org %s: %s", tenant.name, refusal)
+        for client, named in list(tenant.clients.items()):
+            if refusals[named]:
+                client.close(refusals[named])

@@ -1,4 +1,4 @@
-"""The limits that an org's record may have, by name; `OrgRecord.limits` has their values.
+"""What an org's record may have: its name, and its limits, whose values are in `OrgRecord.limits`.
 
 The broker holds an org to the first group, each broker for its own topics and groups; gateways hold
 it to the second, each for its own clients. A limit that a record does not name is the broker's or
@@ -7,6 +7,7 @@ the gateway's setting.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from math import isfinite
@@ -14,6 +15,7 @@ from math import isfinite
 from quafka_mesh_ops.ops.security import OrgLimit
 
 _MAX_LONG = (1 << 63) - 1
+_ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
 class LimitName(StrEnum):
@@ -40,6 +42,11 @@ OF_THE_BROKER = frozenset({
 COUNTS = OF_THE_BROKER | {LimitName.CONNECTIONS}
 """Limits that are whole numbers, 0 or more; the others are rates above 0."""
 _NAMES = {name.value: name for name in LimitName}
+
+
+def is_org_name(text: str) -> bool:
+    """Whether an org may have this name."""
+    return _ORG_NAME.fullmatch(text) is not None
 
 
 def limit_problem(limits: Iterable[OrgLimit]) -> str:

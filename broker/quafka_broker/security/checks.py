@@ -6,7 +6,6 @@ gateway.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from quafka_mesh_ops.ops.security import (
     QuotaValue,
     UserChange,
 )
-from quafka_mesh_ops.org_limits import limit_problem
+from quafka_mesh_ops.org_limits import is_org_name, limit_problem
 from quafka_proto.errors import ErrorCode
 
 MOST_CHANGES = 2_000
@@ -30,7 +29,6 @@ LEAST_ITERATIONS, MOST_ITERATIONS = 4_096, 16_384
 _KEY_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 _SALT_BYTES = range(1, 257)
 STATES = ("active", "suspended", "deleting")
-_ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 LAST_ORG = 0xFFFFFFFF
 FIRST_FREE_ORG = 1_000
 """Orgs without a given id get ids from here on: gateways' settings name smaller ids, which the
@@ -140,7 +138,7 @@ def org_refusal(op: AlterOrg) -> Refusal | None:
     problem = ""
     if not 0 <= op.org_id <= LAST_ORG or (not op.org_id and not op.create):
         problem = f"an org's id is 1 to {LAST_ORG}"
-    elif (op.name or op.create) and _ORG_NAME.fullmatch(op.name) is None:
+    elif (op.name or op.create) and not is_org_name(op.name):
         problem = "an org's name has 1 to 63 of a-z, A-Z, 0-9, '.', '_', '-'"
     elif op.state and op.state not in STATES:
         problem = f"an org is {', '.join(STATES)}"

@@ -174,11 +174,11 @@ class KafkaConnection(asyncio.Protocol):
                 return self._enter_by_name(tenants)
             return tenants.enter_named(listener.org, self)
         except OrgRefusedError as e:
-            whose = (
-                f"org {listener.org} of listener {listener.name}" if listener.org else "the own org"
-            )
-            self._services.refusals.warning(whose, "refusing clients of %s: %s", whose, e)
             name = self._certificate_name
+            whose = "the org that their certificate names" if name else "the own org"
+            if listener.org:
+                whose = f"org {listener.org} of listener {listener.name}"
+            self._services.refusals.warning(whose, "refusing clients of %s: %s", whose, e)
             if name:
                 audit = self._services.audit
                 audit.login_refused(listener.name, SSL, name, self._client.kafka_host, str(e))
@@ -188,9 +188,10 @@ class KafkaConnection(asyncio.Protocol):
         """Enter the org of the certificate's name. Raises OrgRefusedError."""
         if not tenants.directory.complete:
             raise OrgRefusedError("the orgs are not known yet")
-        user = org_of(tenants.directory, tenants.own_id, None, self._certificate_name)
+        user = org_of(tenants.directory, tenants.own_id, "", self._certificate_name)
+        tenant = tenants.enter(user.org_id, self, user.org_name)
         self._certificate_name = user.name
-        return tenants.enter(user.org_id, self)
+        return tenant
 
     def data_received(self, data: bytes) -> None:
         self._services.stats.received += len(data)
@@ -272,7 +273,8 @@ class KafkaConnection(asyncio.Protocol):
     def _admit(self, mechanism: str, account: Account, expires_at: float) -> str:
         """The client has proven who it is: let it into its org, or return why not."""
         try:
-            self._session.tenant = self._services.tenants.enter(account.org_id, self)
+            tenants = self._services.tenants
+            self._session.tenant = tenants.enter(account.org_id, self, account.org_name)
         except OrgRefusedError as e:
             return str(e)
         self._session.principal = Principal("User", account.name)

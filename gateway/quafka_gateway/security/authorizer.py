@@ -8,7 +8,8 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -16,9 +17,12 @@ from weakref import WeakValueDictionary
 from quafka_gateway.config import parse_super_users
 from quafka_gateway.security.acl_index import EVERY_OPERATION, AclIndex, whose_rules
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.org_of import org_by_text, split_name
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_proto.acl_kinds import Operation, Resource
+
+log = logging.getLogger("quafka.gateway.security")
 
 _generations = count(1)
 _MOST_DECISIONS = 2_048
@@ -171,7 +175,7 @@ class Authorizer:
         self.directory = directory
         self.own_org = own_org
         self.allows_everyone = allows_everyone
-        self._super_users = parse_super_users(super_users)
+        self._super_users = _orgs_by_principal(super_users)
         self._orgs: dict[int, OrgRules] = {}
         directory.listen(self._changed)
 
@@ -184,19 +188,15 @@ class Authorizer:
 
     def is_super(self, org_id: int, principal: Principal) -> bool:
         """Whether `super.users` names the principal: of this gateway's org by its name alone, of
-        any other one by name@org."""
-        name = str(principal)
-        if org_id == self.own_org and name in self._super_users and not self._names_org(name):
-            return True
-        org = self.directory.org(org_id)
-        return org is not None and f"{name}@{org.name}" in self._super_users
-
-    def _names_org(self, name: str) -> bool:
-        _, at, org = name.rpartition("@")
-        return bool(at) and self.directory.org_named(org) is not None
+        any org by name@org with the org's name or id."""
+        orgs = self._super_users.get(str(principal), ())
+        return any(
+            org_id == (org_by_text(self.directory, org) if org else self.own_org) for org in orgs
+        )
 
     def _changed(self, changes: Sequence[SecurityChange] | None) -> None:
         if changes is None:
+            self._report_unknown()
             for rules in self._orgs.values():
                 rules.rebuild()
             return
@@ -211,3 +211,25 @@ class Authorizer:
                 touched.update(dict.fromkeys(self._orgs.values()))  # its name may be in super.users
         for rules in touched:
             rules.forget()
+
+    def _report_unknown(self) -> None:
+        entries = (
+            f"{name}@{org}" for name, orgs in self._super_users.items() for org in orgs if org
+        )
+        unknown = [
+            each for each in entries if org_by_text(self.directory, split_name(each)[1]) is None
+        ]
+        if unknown:
+            log.warning(
+                "super.users: this gateway knows no org of these names, so they are nobody's: %s",
+                "; ".join(unknown),
+            )
+
+
+def _orgs_by_principal(super_users: str) -> Mapping[str, Sequence[str]]:
+    """The orgs, by their names or ids, that each principal is a super user of; "": the own one."""
+    orgs: dict[str, list[str]] = {}
+    for entry in parse_super_users(super_users):
+        principal, org = split_name(entry)
+        orgs.setdefault(principal, []).append(org)
+    return orgs

@@ -26,18 +26,6 @@ def test_a_super_user_may_do_everything_in_its_own_org() -> None:
     assert theirs.allows(READ, "t")
 
 
-def test_a_name_with_an_at_sign_is_of_the_own_org_unless_it_names_an_org() -> None:
-    mail = Principal("User", "alice@example.com")
-    directory = directory_with(orgs=ORGS)
-    authorizer = Authorizer(directory, 1, "User:alice@example.com")
-    access = authorizer.access(1, mail, "h")
-    assert access.allows(READ, "t")
-    named = SecurityChange(False, org=OrgRecord(3, "example.com", "active", []))
-    directory.learn(WatchSecurityResp(b"i", 2, False, False, [named]))
-    assert not access.allows(READ, "t")
-    assert authorizer.access(3, ALICE, "h").allows(READ, "t")
-
-
 def test_decisions_are_forgotten_with_the_rules() -> None:
     rule = acl("User:alice", Operation.READ, Resource.TOPIC, "t")
     directory = directory_with(rule)

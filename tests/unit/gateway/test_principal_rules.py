@@ -67,6 +67,12 @@ def test_a_name_without_a_rule_has_no_principal() -> None:
         principal_name(parse_rules("RULE:^UID=(.*)$/$1/"), DUKE)
 
 
+@pytest.mark.parametrize(("rules", "subject"), [("DEFAULT", ""), (r"RULE:^CN=(x?).*$/$1/", DUKE)])
+def test_an_empty_name_is_refused(rules: str, subject: str) -> None:
+    with pytest.raises(NoRuleError, match="empty"):
+        principal_name(parse_rules(rules), subject)
+
+
 A = NameAttribute
 SUBJECTS = [
     (

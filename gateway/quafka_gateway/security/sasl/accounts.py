@@ -15,24 +15,29 @@ from itertools import islice
 from typing import NamedTuple
 
 from quafka_gateway.security.directory import Directory
-from quafka_gateway.security.org_of import OrgUser, org_by_text, org_of
+from quafka_gateway.security.org_of import NO_ORG, OrgUser, org_of, org_of_token
 from quafka_gateway.security.sasl.passwords import HASHES
 from quafka_mesh_ops.ops.security import ScramCredential, SecurityChange
 
 ACTIVE = "active"
 _BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
-_NO_ORG = 0
 _SAMPLE = 1_000
 _MOST_SHAPES = 10_000
 
 
 class Candidate(NamedTuple):
-    """The account that a client claims. `known`: whether it exists; if not, no proof fits."""
+    """The account that a client claims.
+
+    Attributes:
+        known: whether it exists; if not, no proof fits.
+        org_name: see OrgUser.
+    """
 
     org_id: int
     name: str
     credential: ScramCredential
     known: bool
+    org_name: str = ""
 
 
 class _Shape(NamedTuple):
@@ -54,8 +59,7 @@ class Accounts:
         """`own_org`: of names that name no org. `secret`: of the credentials that are made up
         while the cluster's is not known, which is the same for all gateways."""
         self._directory = directory
-        self.own_org = own_org
-        """The gateway's own org."""
+        self._own_org = own_org
         self._secret = secret
         self._shapes: dict[tuple[int, Sequence[str]], _Shape] = {}
         directory.listen(self._changed)
@@ -67,21 +71,20 @@ class Accounts:
 
     def place(self, name: str, org: str = "") -> OrgUser:
         """The org and the name in it. `org`: the id or name of the listener's, if it has one."""
-        listener_org = (self.org_id(org) or _NO_ORG) if org else None
-        return org_of(self._directory, self.own_org, listener_org, name)
+        return org_of(self._directory, self._own_org, org, name)
 
-    def org_id(self, org: str) -> int | None:
-        """The id of an org by its name or id; None: there is none of this name."""
-        return org_by_text(self._directory, org)
+    def place_of_token(self, name: str, claimed_org: str, org: str = "") -> OrgUser:
+        """As `place`, for a token. `claimed_org`: the org that it names; "": none."""
+        return org_of_token(self._directory, self._own_org, org, claimed_org, name)
 
     def active(self, org_id: int) -> bool:
         """Whether members of the org may log in; an org without a record may be in the settings."""
         record = self._directory.org(org_id)
-        return record is None or record.state == ACTIVE
+        return org_id != NO_ORG and (record is None or record.state == ACTIVE)
 
     def find(self, name: str, mechanisms: tuple[str, ...], org: str = "") -> Candidate:
         """The account of a name, with its credential for the first of these SCRAM mechanisms."""
-        org_id, name = self.place(name, org)
+        org_id, name, org_name = self.place(name, org)
         made_up = self._make_up(org_id, name, mechanisms)
         user = self._directory.user(org_id, name)
         active = self.active(org_id)
@@ -90,8 +93,8 @@ class Accounts:
         held = {each.mechanism: each for each in credentials}
         found = next((held[each] for each in mechanisms if each in held), None)
         if found is None or not active:
-            return Candidate(org_id, name, made_up, known=False)
-        return Candidate(org_id, name, found, known=user is not None)
+            return Candidate(org_id, name, made_up, False, org_name)
+        return Candidate(org_id, name, found, user is not None, org_name)
 
     def holds(self, org_id: int, name: str, credential: ScramCredential) -> bool:
         """Whether this is still a credential of the user."""
@@ -103,7 +106,7 @@ class Accounts:
     # --- credentials of unknown names -------------------------------------------------------
 
     def _make_up(self, org_id: int, name: str, mechanisms: tuple[str, ...]) -> ScramCredential:
-        shape = self._shape(org_id, mechanisms)
+        shape = self._shape(org_id or self._own_org, mechanisms)
         hash_name = HASHES[shape.mechanism]
         about = f"{org_id}/{shape.mechanism}/{name}".encode()
         secret = self._directory.secret or self._secret

@@ -40,12 +40,14 @@ class Account(NamedTuple):
     Attributes:
         credential: the record of the user's password; None if something else was the proof.
         expires_at: Unix time at which the proof ends; None: never.
+        org_name: see OrgUser.
     """
 
     org_id: int
     name: str
     credential: ScramCredential | None = None
     expires_at: float | None = None
+    org_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class PlainServer:
         held = self._accounts.holds(found.org_id, found.name, found.credential)
         if not (proven and found.known and held):
             raise AuthenticationError(WRONG_PASSWORD, user=found.name)
-        return Reply(b"", Account(found.org_id, found.name, found.credential))
+        account = Account(found.org_id, found.name, found.credential, org_name=found.org_name)
+        return Reply(b"", account)
 
 
 def _parse(token: bytes) -> tuple[str, str, bytes]:

@@ -85,7 +85,7 @@ class ScramServer:
         held = self._accounts.holds(candidate.org_id, candidate.name, credential)
         if not (proven and candidate.known and held):
             raise AuthenticationError(WRONG_PASSWORD, user=candidate.name)
-        account = Account(candidate.org_id, candidate.name, credential)
+        account = Account(candidate.org_id, candidate.name, credential, org_name=candidate.org_name)
         return Reply(b"v=" + base64.b64encode(answer), account)
 
 

@@ -126,16 +126,12 @@ class SaslService:
             if not await self._keys.wait_newer(_KEY_SECONDS):
                 raise
             claims = await self._check(token)
-        accounts = self.accounts
-        org_id = accounts.org_id(org) if org else accounts.own_org
-        if claims.org:
-            named = accounts.org_id(claims.org)
-            if org and named != org_id:
-                raise AuthenticationError("the token is for another org than the listener")
-            org_id = named
-        if org_id is None or not accounts.active(org_id):
-            raise AuthenticationError("the token's org is not active")
-        return Account(org_id, claims.name, expires_at=claims.expires_at)
+        org_id, name, org_name = self.accounts.place_of_token(claims.name, claims.org, org)
+        if not self.accounts.active(org_id):
+            raise AuthenticationError(
+                "the token's org is unknown, not active or not the listener's"
+            )
+        return Account(org_id, name, expires_at=claims.expires_at, org_name=org_name)
 
     async def _check(self, token: str) -> TokenClaims:
         assert self._keys is not None, "the mechanism is on"
