@@ -272,14 +272,14 @@ def assemble(header: BatchHeader, body: Buffer) -> bytearray:
 
 
 def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
-    """A copy of a batch with another max timestamp and a correct CRC.
+    """A copy of a batch with another max timestamp, without a delete horizon, with a correct CRC.
 
     With `append_time` it is the timestamp of all records (LogAppendTime).
     """
     stamped = bytearray(batch)
-    if append_time:
-        (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
-        struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
+    attributes = attributes & ~DELETE_HORIZON | (LOG_APPEND_TIME if append_time else 0)
+    struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes)
     struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, max_timestamp)
     struct.pack_into(">I", stamped, _CRC_AT, crc32c(memoryview(stamped)[PATCHED_SIZE:]))
     return stamped

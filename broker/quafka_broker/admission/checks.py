@@ -18,6 +18,7 @@ from quafka_proto.record_check import Effort, TooLongError, check_body, out_of_r
 from quafka_proto.record_runs import Body
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
+    DELETE_HORIZON,
     PATCHED_SIZE,
     BatchHeader,
     checked_part,
@@ -89,7 +90,8 @@ def admit(
 ) -> Admitted:
     """Check a batch; returns the batch to store: with `LogAppendTime`, a copy with the time.
 
-    A max timestamp that is not the records' newest is corrected, as in Kafka.
+    A max timestamp that is not the records' newest is corrected, as in Kafka. A delete horizon is
+    cleared: only compaction may set it, and a producer's would end the retention of tombstones.
 
     Raises:
         BatchError: INVALID_RECORD, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
@@ -112,10 +114,9 @@ def admit(
     oldest, newest = _allowed(policy, now_ms)
     if checked.newest > newest or checked.oldest < oldest:
         _refuse_times(header, body, start, oldest, newest)
-    if header.max_timestamp != max(checked.newest, _NO_TIMESTAMP):
-        corrected = memoryview(
-            stamp(records, max(checked.newest, _NO_TIMESTAMP), append_time=False)
-        )
+    max_timestamp = max(checked.newest, _NO_TIMESTAMP)
+    if header.max_timestamp != max_timestamp or header.attributes & DELETE_HORIZON:
+        corrected = memoryview(stamp(records, max_timestamp, append_time=False))
         return Admitted(read_header(corrected), corrected)
     return Admitted(header, memoryview(records))
 

@@ -17,7 +17,14 @@ from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
-from quafka_proto.records import BATCH_HEADER_SIZE, read_header
+from quafka_proto.records import (
+    BATCH_HEADER_SIZE,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    PATCHED_SIZE,
+    crc32c,
+    read_header,
+)
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state, values_of
 from tests.unit.proto.batches import resealed, with_body
@@ -134,6 +141,24 @@ async def test_a_max_timestamp_that_is_not_the_newest_is_corrected() -> None:
         (stored,) = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
         assert read_header(stored).max_timestamp == 1_000
         assert [record.value for record in iter_records(stored)] == [b"a"]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("count", [1, LONG])
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
+async def test_a_producers_delete_horizon_is_cleared(time: str, count: int, codec: int) -> None:
+    batch = resealed(long_batch(count=count, codec=codec), attributes=codec | DELETE_HORIZON)
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1, {"message.timestamp.type": time})
+        assert (await send(state, batch)).error_code == 0
+        assert state.admissions.in_thread == (count == LONG)
+        partition = state.log.partition(topic.partition_id(0))
+        (stored,) = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
+        header = read_header(stored)
+        assert header.attributes == codec | (LOG_APPEND_TIME if time == "LogAppendTime" else 0)
+        assert crc32c(stored[PATCHED_SIZE:]) == header.crc
+        if time == "CreateTime":
+            assert {each.timestamp for each in iter_records(stored)} == {1_000}
 
 
 async def test_records_out_of_time_are_named() -> None:

@@ -22,8 +22,11 @@ from quafka_mesh_ops.ops.records import (
 from quafka_proto.compression import Codec
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import DELETE_HORIZON
+from tests.unit.broker.compacting import compacting, kept_in
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
+from tests.unit.proto.batches import resealed
 
 KEYED = Record(0, 1_000, b"k", b"v", [])
 KEYLESS = Record(0, 1_000, None, b"v", [])
@@ -103,3 +106,21 @@ async def test_records_are_deleted_only_where_the_policy_deletes(policy: str, co
         op = DeleteRecordsOps([DeleteRecordsOp("table", 0, 1)])
         (answer,) = (await delete_records.handle(state, context(), op)).partitions
         assert (answer.error_code, answer.low_watermark) == (code, -1 if code else 1)
+
+
+async def test_a_producers_delete_horizon_does_not_shorten_the_retention_of_its_tombstones() -> (
+    None
+):
+    async with compacting(MemoryDisk()) as broker:
+        topic = await broker.topic("table")
+        tombstone = build_batch([Record(0, 1_000, b"k", None, [])])
+        passed = resealed(bytes(tombstone), attributes=DELETE_HORIZON)
+        assert (await send(broker.state, passed)).error_code == 0
+        await broker.put(topic, (b"other", b"v"))
+        partition = broker.partition(topic)
+        for _ in range(2):
+            await broker.compact(topic)
+            assert [each.key for each in await kept_in(broker.state, partition)] == [b"k", b"other"]
+        broker.now_ms += 24 * 3_600_000
+        await broker.compact(topic)
+        assert [each.key for each in await kept_in(broker.state, partition)] == [b"other"]

@@ -23,18 +23,25 @@ from quafka_mesh_ops.ops.records import ProduceOps
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_response_header, encode_request
+from quafka_proto.records import DELETE_HORIZON, read_header
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from quafka_proto.schema.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from quafka_proto.schema.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import NO_SPAN
 from tests.support.joined import Connected, Joined, Mesh
 from tests.support.kafka_calls import produce_request
+from tests.unit.proto.batches import resealed
 
 V = 9
 
@@ -155,6 +162,37 @@ async def test_an_error_is_answered_in_full(producer: Producer) -> None:
     assert part.error_code == ErrorCode.CORRUPT_MESSAGE
     assert part.error_message
     assert not producer.decoded()
+
+
+async def test_a_delete_horizon_is_cleared_whichever_way_the_batch_takes(
+    joined: Joined, producer: Producer
+) -> None:
+    """Decoded, repeated and not decoded, and as one of several partitions."""
+    await _send_horizons(producer.client, 1)
+    await _send_horizons(producer.client, 1)
+    await _send_horizons(producer.client, 3)
+    assert joined.mesh.state is not None
+    state = joined.mesh.state
+    topic = state.registry.find(1, "t", b"")
+    assert topic is not None
+    found: list[int] = []
+    for number in range(3):
+        partition = state.log.partition(topic.partition_id(number))
+        batches = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
+        found += [read_header(batch).attributes for batch in batches]
+    assert found == [0] * 6
+
+
+async def _send_horizons(client: Connected, partitions: int) -> None:
+    """Send a batch with a delete horizon to each of the first partitions."""
+    request = produce_request("t", b"y")
+    (part,) = request.topic_data[0].partition_data
+    records = resealed(bytes(part.records or b""), attributes=DELETE_HORIZON)
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=number, records=records) for number in range(partitions)
+    ]
+    answer = await client.call(request, ProduceResponse, V)
+    assert {each.error_code for each in answer.responses[0].partition_responses} == {0}
 
 
 async def test_requests_are_counted_and_their_bytes_released(
