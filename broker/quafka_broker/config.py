@@ -10,6 +10,7 @@ from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_mesh_ops.transport import connection_limits
 from quafka_objects.address import parse_address
 from quafka_objects.costs import parse_prices
 from quafka_objects.errors import StoreAddressError
@@ -611,6 +612,16 @@ class BrokerConfig(LogSettings):
         (), "the brokers that transactions may span, separated by commas; all brokers may have the "
         "same list; the others may connect to this one and have the right to coordinate",
         broker_addresses, "NODE_ID@host:port",
+    )  # fmt: skip
+    mesh_max_connections: int = setting(
+        connection_limits.MOST, "most connections of nodes; a gateway has one for each of its "
+        "processes and shards, another broker one for each shard",
+        settings.whole(1, 1_000_000), "1 to 1000000",
+    )  # fmt: skip
+    mesh_max_connections_per_node: int = setting(
+        connection_limits.MOST_OF_NODE, "most connections of one node; apart from this, one "
+        "connection is kept free for each node on the allow-list that has none",
+        settings.whole(1, 1_000_000), "1 to 1000000",
     )  # fmt: skip
     node_key: Path | None = setting(
         None, "file of this node's key, created if missing; default: node.key in data",

@@ -33,11 +33,12 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.allow_list import AllowList
-from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
+from quafka_mesh_ops.counters import handshake_families, limit_families, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
+from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_objects.costs import parse_prices
 from quafka_proto.chain_format import Owner
 from quafka_proto.cluster_format import ClusterFile
@@ -214,6 +215,9 @@ class Broker:
             batched=config.mesh_batched,
             bulk=config.mesh_bulk == "tls",
             memory=config.mesh_records == RECORDS_AUTO,
+            limits=ConnectionLimits(
+                allowed, config.mesh_max_connections, config.mesh_max_connections_per_node
+            ),
         )
         try:
             self._address = await mesh.start(*split_address(config.mesh_listen))
@@ -240,6 +244,7 @@ class Broker:
             self._process.facts(
                 ("data folder", text(self._config.folder)),
                 ("mesh", text(join_address(*self._address))),
+                ("mesh connections", text(self._shown_connections())),
                 ("node id", text(self._identity.node_id if self._identity else "")),
             )
         ]
@@ -252,6 +257,13 @@ class Broker:
             for shard in self._shards:
                 found += status.sections(shard.state, self._stats, shard.figures, peers, url)
         return found
+
+    def _shown_connections(self) -> str:
+        if self._mesh is None:
+            return ""
+        limits = self._mesh.limits
+        refused = limits.refused.total()
+        return f"{limits.used} of {limits.most}" + (f", {refused} refused" if refused else "")
 
     async def close(self) -> None:
         """Answer the ops under way, sync the log, and release the data folder."""
@@ -279,6 +291,7 @@ class Broker:
         self.metrics.before(figures.read)
         self.metrics.add(figures.collect)
         self.metrics.add(lambda: mesh_families(mesh.counters))
+        self.metrics.add(lambda: limit_families(mesh.limits))
         self.metrics.add(lambda: handshake_families(mesh.first_packets))
         self.metrics.before_detail(figures.read_lags)
         self.metrics.before_detail(figures.read_compaction)

@@ -94,6 +94,7 @@ class MeshClient:
             batched=batched,
             answered=self._on_response,
             ready=self._flush,
+            refused=self._fail_waiting,
             shard=shard,
         )
         self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
@@ -108,6 +109,11 @@ class MeshClient:
     def peer(self) -> NodeId:
         """The node id of the broker; empty before the first connection."""
         return self._connector.peer
+
+    @property
+    def refusal(self) -> str:
+        """Why the broker accepts no further connection; empty: it does, or is not there."""
+        return self._connector.refusal
 
     @property
     def said_goodbye(self) -> bool:
@@ -143,9 +149,12 @@ class MeshClient:
             self._deadlines.close()
             self._deadlines = None
         await self._connector.close()
+        self._fail_waiting("the mesh client was closed")
+
+    def _fail_waiting(self, reason: str) -> None:
         for credit in self._credits:
             for call in credit.waiting.remove_all():
-                call.fail(PeerUnavailableError("the mesh client was closed"))
+                call.fail(PeerUnavailableError(reason))
 
     def counters(self) -> PeerCounters:
         """Return the current figures of the broker and the connection to it."""
@@ -155,6 +164,7 @@ class MeshClient:
             peer=connector.peer,
             address=join_address(connector.host, connector.port),
             connected=session is not None,
+            refusal=connector.refusal,
             reconnects=max(0, connector.connections - 1),
             ops=sum(len(credit.waiting) + credit.unanswered for credit in self._credits),
             credit_used_bytes=sum(credit.used for credit in self._credits),
@@ -199,7 +209,8 @@ class MeshClient:
         An eager task that awaits the answer continues in the call that processes it.
 
         Raises:
-            PeerUnavailableError: it was not sent within the deadline.
+            PeerUnavailableError: it was not sent within the deadline, or the broker accepts no more
+                connections.
             OutcomeUnknownError: it was sent, but the connection was lost or the deadline passed.
             OpFailedError: the broker answered an error.
             OpTooLargeError: the op was not sent and never can be.
@@ -227,6 +238,8 @@ class MeshClient:
         deadlines = self._deadlines
         if deadlines is None:
             raise PeerUnavailableError("the mesh client is closed")
+        if self._connector.refusal:
+            raise PeerUnavailableError(self._connector.refusal)
         until = self._loop.time() + deadline
         if lane is None:
             index, kind = 0, op.credit_kind

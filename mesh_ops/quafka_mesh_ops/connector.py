@@ -13,12 +13,15 @@ from aioquic.quic.packet import QuicErrorCode
 from quafka_mesh_ops.broker_session import Answered, BrokerSession
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection_limits import TOO_MANY
 from quafka_mesh_ops.transport.endpoint import dial
 
 logger = logging.getLogger("quafka.mesh.client")
 
 # Producers and consumers wait for this delay; a refused attempt costs a few milliseconds.
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
+_FULL_DELAYS = 0.5, 15.0
+"""Likewise if the broker accepts no more connections: a refusal costs it a handshake."""
 _LAST_ANSWERS_SECONDS = 0.25
 """How long a drained broker's last answers may take once its shard has a new owner."""
 
@@ -31,6 +34,7 @@ class BrokerConnector:
         peer: the node id of the broker; empty before the first connection.
         connections: the number of sessions that became ready.
         said_goodbye: whether the last session ended because the broker drained it.
+        refusal: why the broker accepts no further connection; empty: it does, or is not there.
     """
 
     def __init__(
@@ -44,9 +48,11 @@ class BrokerConnector:
         batched: bool,
         answered: Answered,
         ready: Callable[[], None],
+        refused: Callable[[str], None],
         shard: int | None = None,
     ) -> None:
-        """`answered` receives the responses; `ready` is called when ops may be sent.
+        """`answered` receives the responses; `ready` is called when ops may be sent, `refused`
+        with the reason when the broker accepts no further connection.
 
         `shard`: the shard that the connections are for; None: the broker's only one.
         """
@@ -56,12 +62,14 @@ class BrokerConnector:
         self.peer: NodeId = ""
         self.connections = 0
         self.said_goodbye = False
+        self.refusal = ""
         self._identity = identity
         self._allowed = allowed
         self._datagram_size = datagram_size
         self._batched = batched
         self._answered = answered
         self._ready = ready
+        self._refused = refused
         self._live: BrokerSession | None = None
         """The open session, even before it accepts ops and while it drains."""
         self._connected = asyncio.Event()
@@ -118,6 +126,7 @@ class BrokerConnector:
         if (host, port) == (self.host, self.port):
             return
         self.host, self.port = host, port
+        self.refusal = ""
         self._moved.set()
         session = self._live
         if session is None or not port:
@@ -138,6 +147,7 @@ class BrokerConnector:
         self.peer = peer
         self.connections += 1
         self.session = session
+        self.refusal = ""
         self._connected.set()
         self._ready()
 
@@ -164,9 +174,14 @@ class BrokerConnector:
             was_ready, reason = await self._connect_once()
             if was_ready:
                 last_reason = ""
+            delays = _FULL_DELAYS if self._is_full(reason) else (_FIRST_DELAY, _LONGEST_DELAY)
+            first, longest = delays
             # A broker that ends each connection at once must not be called without delay.
-            if was_ready and loop.time() > began + _LONGEST_DELAY:
+            if was_ready and loop.time() > began + longest:
                 delay = 0.0
+            if self.refusal:
+                delay = max(delay, first)
+            delay = min(delay, longest)
             if reason != last_reason:
                 logger.warning("no connection to %s:%d: %s", self.host, self.port, reason)
                 last_reason = reason
@@ -175,7 +190,15 @@ class BrokerConnector:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._moved.wait()
-            delay = min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
+            delay = min(max(first, 2 * delay), longest)
+
+    def _is_full(self, reason: str) -> bool:
+        """Whether a connection ended because the broker accepts no more."""
+        full = reason.startswith(TOO_MANY) and not self._moved.is_set()
+        self.refusal = reason if full else ""
+        if full:
+            self._refused(reason)
+        return full
 
     async def _connect_once(self) -> tuple[bool, str]:
         """Hold one connection until it ends; returns whether it was ready, and why it ended."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_mesh_ops.transport.counters import TransportCounters
-from quafka_telemetry.metrics import Family, Kind, Sample
+from quafka_telemetry.metrics import Family, Kind, Sample, gauge
 from quafka_telemetry.operations import Page, PageRequest, Reply
 
 
@@ -21,6 +22,7 @@ class PeerCounters:
         peer: its node id; empty before the first connection.
         address: its address, "host:port".
         connected: whether ops can be exchanged.
+        refusal: why the peer refuses our connection; empty: it does not.
         reconnects: connections after the first, since the start of this process.
         ops: unanswered ops, sent or received.
         credit_used_bytes: bytes of unanswered requests, `credit_bytes` at most.
@@ -36,6 +38,7 @@ class PeerCounters:
     peer: NodeId
     address: str
     connected: bool
+    refusal: str
     reconnects: int
     ops: int
     credit_used_bytes: int
@@ -78,6 +81,15 @@ def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family
         yield Family(f"quafka_mesh_{base}", kind, help_, list(_of_transport(name, peers)), labels)
 
 
+def limit_families(limits: ConnectionLimits) -> Iterator[Family]:
+    """Yield the number of connections, and of those refused because there were too many."""
+    yield gauge("quafka_mesh_connections", "Mesh connections of all nodes", limits.used)
+    yield gauge("quafka_mesh_connections_limit", "The most that are accepted", limits.most)
+    samples = [((bound,), count) for bound, count in sorted(limits.refused.items())]
+    help_ = "Mesh connections that were refused, by the limit that was reached"
+    yield Family("quafka_mesh_refused_connections", Kind.COUNTER, help_, samples, ("limit",))
+
+
 def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family]:
     """Yield the numbers of first packets from unknown peers (transport/strangers.py)."""
     samples = [((outcome,), count) for outcome, count in sorted(read().items())]
@@ -85,7 +97,7 @@ def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family
     yield Family("quafka_mesh_first_packets", Kind.COUNTER, help_, samples, ("outcome",))
 
 
-_OWN = [field.name for field in fields(PeerCounters)[2:-1]]
+_OWN = [field.name for field in fields(PeerCounters)[2:-1] if field.name != "refusal"]
 _COUNTED = ("bulk_tls_bytes", "memory_bytes", "reconnects", "refused_ops")
 _TRANSPORT = [field.name for field in fields(TransportCounters)]
 

@@ -132,6 +132,7 @@ class GatewaySession:
             peer=self._peer,
             address=join_address(*self._address[:2]),
             connected=self.connection.is_ready,
+            refusal="",  # a refused gateway has no session
             reconnects=self._server.connections[self._peer] - 1,
             ops=len(self._ops),
             credit_used_bytes=self._received_bytes,

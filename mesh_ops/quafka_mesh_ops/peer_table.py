@@ -20,7 +20,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
             (
                 text(peer.peer[:16]),
                 text(peer.address),
-                text("connected" if peer.connected else "disconnected", bad=not peer.connected),
+                _state(peer),
                 *_transport(peer),
                 _bulk(peer),
                 _large(peer),
@@ -31,6 +31,12 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
             for peer in read
         ),
     )  # fmt: skip
+
+
+def _state(peer: PeerCounters) -> Cell:
+    if peer.connected:
+        return text("connected")
+    return text(f"refused: {peer.refusal}" if peer.refusal else "disconnected", bad=True)
 
 
 def _bulk(peer: PeerCounters) -> Cell:

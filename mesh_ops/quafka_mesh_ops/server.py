@@ -15,6 +15,7 @@ from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, ServedShards
+from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.silence import Silence
@@ -56,12 +57,14 @@ class MeshServer:
         batched: bool = True,
         bulk: bool = False,
         memory: bool = False,
+        limits: ConnectionLimits | None = None,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         """`handlers`: those of shard 0; none: it is not here. See `ServedShards` for `everywhere`.
 
         `bulk`: offer TLS connections for bulk replies, on the TCP port of the same number.
         `memory`: take the memory of gateways on this host, for their large ops.
+        `limits`: of the connections; without it they have the default values.
         """
         self.sessions: dict[GatewaySession, None] = {}  # in the order of their begins
         self.shards = ServedShards(everywhere or {}, {DEFAULT_SHARD: handlers} if handlers else {})
@@ -83,6 +86,7 @@ class MeshServer:
             identity,
             allowed,
             lambda connection, address: GatewaySession(parts, connection, address),
+            limits=limits,
             datagram_size=datagram_size,
             batched=batched,
             handshake_deadline=handshake_deadline,
@@ -106,6 +110,11 @@ class MeshServer:
     def first_packets(self) -> Mapping[str, int]:
         """Return the number of first packets from unknown peers, by outcome."""
         return self._listener.outcomes
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """The number of connections, and their limits."""
+        return self._listener.limits
 
     def enforce(self) -> None:
         """Close the connections of nodes that are no longer allowed; end ops likewise."""

@@ -267,15 +267,26 @@ def _clock(report: Report, whose: str, time_ms: int, local: float, doubt: float)
         report.warn("clock", message, fix)
 
 
-def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayResponse) -> None:
-    if not broker.connected:
+def _disconnected(report: Report, broker: GatewayBroker) -> None:
+    if broker.problem:
         report.fail(
             "mesh",
-            f"the gateway has had no connection to the broker at {broker.address} "
-            f"for {broker.away_ms / 1000:.0f} s",
-            "start the broker; check that UDP passes, that mesh.peers is the broker's address, "
-            "and that each has the other's node id in mesh.allow",
+            f"the broker at {broker.address} refuses connections of the gateway: {broker.problem}",
+            "raise that setting of the broker, or run fewer gateway processes",
         )
+        return
+    report.fail(
+        "mesh",
+        f"the gateway has had no connection to the broker at {broker.address} "
+        f"for {broker.away_ms / 1000:.0f} s",
+        "start the broker; check that UDP passes, that mesh.peers is the broker's address, "
+        "and that each has the other's node id in mesh.allow",
+    )
+
+
+def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayResponse) -> None:
+    if not broker.connected:
+        _disconnected(report, broker)
         return
     if not broker.answered:
         report.fail(

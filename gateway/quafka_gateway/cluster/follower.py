@@ -139,7 +139,7 @@ class ClusterFollower:
                 if answer.version == known:
                     await asyncio.sleep(_PACE_SECONDS)
                 known = answer.version
-            self._now(f"{address}: no connection")
+            self._now(f"{address}: {client.refusal or 'no connection'}")
         except MeshError as e:
             self._now(f"{address}: {e}")
         finally:

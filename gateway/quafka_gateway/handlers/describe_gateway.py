@@ -98,6 +98,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         address=counters.address,
         connected=counters.connected,
         away_ms=round(link.seconds_disconnected * 1000),
+        problem=counters.refusal,
     )
     if answer is not None:
         found.answered = True

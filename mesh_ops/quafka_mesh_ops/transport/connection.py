@@ -61,6 +61,10 @@ class ConnectionUser(Protocol):
 class CidRouter(Protocol):
     """The owner of the socket, which routes datagrams by connection id."""
 
+    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+        """Decide on a peer that is authenticated and allowed; the reason if it is refused."""
+        ...
+
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
         """Route datagrams with this connection id to the connection from now on."""
         ...
@@ -285,6 +289,10 @@ class Connection:
         if peer is None:
             # Impossible: the TLS context judges the peer before it completes the handshake.
             self.close("no peer identity")
+            return
+        refusal = self._router.refusal(self, peer) if self._router is not None else None
+        if refusal is not None:
+            self.close(refusal, QuicErrorCode.CONNECTION_REFUSED)
             return
         self._ready = True
         self._user.connection_ready(peer)

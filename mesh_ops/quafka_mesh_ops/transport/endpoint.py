@@ -15,6 +15,7 @@ from quafka_loop import clock, sockets
 from quafka_mesh_ops.identity import Identity, NodeId, verify_peer
 from quafka_mesh_ops.transport.admission import Host, Kind, host_of
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
+from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_mesh_ops.transport.initial import destination_of
 from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -28,7 +29,6 @@ from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp, route_mt
 logger = logging.getLogger("quafka.mesh")
 
 HANDSHAKE_DEADLINE = 5.0
-MAX_CONNECTIONS = 256
 _PRESSURE_LOGGED_EVERY = 60.0
 
 _CID_LENGTH = 8
@@ -91,6 +91,10 @@ class _Dialled:
         self.connection = Connection(quic, self._udp, make_user, self)
         self.connection.connect(address)
 
+    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+        """Refuses none: the peer is the one that was dialled."""
+        return None
+
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
         """Does nothing: all datagrams on this socket are the connection's."""
 
@@ -135,10 +139,12 @@ class Listener:
         allowed: Collection[NodeId],
         make_user: Callable[[Connection, Address], ConnectionUser],
         *,
+        limits: ConnectionLimits | None = None,
         datagram_size: int | None = None,
         batched: bool = True,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
+        self.limits = limits or ConnectionLimits(allowed)
         self._identity = identity
         self._verify = checker(allowed)
         self._make_user = make_user
@@ -148,10 +154,13 @@ class Listener:
         self._cids: dict[bytes, Connection] = {}
         self._connections: dict[Connection, set[bytes]] = {}
         self._handshakes: dict[Connection, _Handshake] = {}
+        self._admitted: dict[Connection, NodeId] = {}
+        """The connections that `limits` counts, until they need no more datagrams."""
         self._reset_secret = identity.secret("stateless reset")
         self._strangers = Strangers(identity.secret("retry tokens"))
         self._limited = LimitedLog(logger)
         self._pressure = LimitedLog(logger, _PRESSURE_LOGGED_EVERY)
+        self._full = LimitedLog(logger, _PRESSURE_LOGGED_EVERY)
         self._loop = asyncio.get_running_loop()
         self._udp: UdpSocket | None = None
         self._accepting = True
@@ -180,6 +189,15 @@ class Listener:
 
     # --- CidRouter --------------------------------------------------------------------------
 
+    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+        """See CidRouter: refuse a connection above the limits."""
+        reason = self.limits.admit(peer)
+        if reason is None:
+            self._admitted[connection] = peer
+        else:
+            self._full.warning(reason + peer, "refused node %s: %s", peer[:16], reason)
+        return reason
+
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
         """See CidRouter."""
         self._cids[cid] = connection
@@ -193,6 +211,9 @@ class Listener:
 
     def terminated(self, connection: Connection) -> None:
         """Remove the connection and its ids."""
+        node = self._admitted.pop(connection, None)
+        if node is not None:
+            self.limits.release(node)
         for cid in self._connections.pop(connection, ()):
             del self._cids[cid]
         self._handshake_over(connection)
@@ -247,9 +268,6 @@ class Listener:
 
     def _stranger(self, data: bytes, address: Address) -> None:
         assert self._udp is not None
-        if len(self._connections) - len(self._handshakes) >= MAX_CONNECTIONS:
-            self._limited.warning("full", "ignored %s: %d nodes", address[0], MAX_CONNECTIONS)
-            return
         found = self._strangers.arrived(data, address, self._loop.time(), clock.time())
         if found is None:
             return

@@ -96,7 +96,8 @@ class GatewayBroker(Struct):
 
     `away_ms`: how long it has been unreachable for ops; `op_us`: the duration of an op just now;
     `rtt_us`: the smoothed round-trip time of the mesh; `problem`: the reason why the broker cannot
-    work. `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
+    work or, if it is not connected, why it refuses the gateway's connections.
+    `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
     `oldest_transaction_ms`: the age of its oldest open transaction; `overdue_transaction_ms`: how
     long the most overdue one has exceeded its timeout. `unfinished_transactions`: those that other
     brokers have not ended yet; `unfinished_transaction_ms`: how long ago the first of them ended at

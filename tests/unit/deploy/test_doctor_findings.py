@@ -77,6 +77,12 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
             "fail",
             "no connection to the broker at b:1 for 7 s",
         ),
+        (
+            {"connected": False, "away_ms": 7_000, "problem": "too many connections: …"},
+            "mesh",
+            "fail",
+            "the broker at b:1 refuses connections of the gateway: too many connections",
+        ),
         ({"answered": False}, "mesh", "fail", "does not answer"),
         ({"datagram_bytes": 1_200}, "mesh", "warn", "only small datagrams"),
         ({"problem": "no space left"}, "broker", "fail", "no space left"),

@@ -74,6 +74,8 @@ def test_ops_are_held_for_a_shard_that_has_just_left() -> None:
 class Broker:
     """A broker that has these maps, and is gone after the last one."""
 
+    refusal = ""
+
     def __init__(self, *maps: ClusterMapResp) -> None:
         self._maps = list(maps)
         self.asked: list[int] = []
