@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from quafka_broker.redis_grants import Grant, parse_grants
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
 from quafka_mesh_ops.identity import parse_node_id
@@ -32,21 +33,6 @@ def _rrl_part(text: str) -> str:
 
 def _optional_rrl_part(text: str) -> str:
     return _rrl_part(text) if text else ""
-
-
-def redis_addresses(text: str) -> tuple[str, ...]:
-    """Parse the addresses of Redis servers, [ORG@]host:port each."""
-    found: list[str] = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        org, _, address = part.rpartition("@")
-        if org and not (org.isascii() and org.isdecimal() and int(org) > 0):
-            raise ValueError(part)
-        host, port = settings.split_address(address)
-        if not port:
-            raise ValueError(part)
-        whole = settings.join_address(host.lower(), port)
-        found.append(f"{int(org)}@{whole}" if org else whole)
-    return tuple(found)
 
 
 def broker_addresses(text: str) -> tuple[str, ...]:
@@ -518,9 +504,12 @@ class LogSettings(OpsSettings):
         1, "the org that owns the topics of kafka.log.dirs",
         settings.whole(1, 0xFFFFFFFF), "1 to 4294967295",
     )  # fmt: skip
-    sources_redis_allowed: tuple[str, ...] = setting(
-        (), "Redis servers that topics may name as their source, separated by commas; ORG@ in "
-        "front allows one for an org only", redis_addresses, "[ORG@]host:port",
+    sources_redis_allowed: tuple[Grant, ...] = setting(
+        (), "Redis servers that the topics of an org may name as their source, with the secret, "
+        "database and streams that they may name there; without ORG@: of org 1, with any secret "
+        "that no entry names",
+        parse_grants,
+        "[ORG@]host:port[/DB][?auth=file:NAME&stream=NAME], separated by commas",
     )  # fmt: skip
     sources_redis_secrets: Path | None = setting(
         None, "folder of the files with user:password that topics may name by auth=file:NAME",

@@ -18,6 +18,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.data_folder import DataFolder
 from quafka_broker.mesh_peers import MeshPeers, grants_of
 from quafka_broker.op_stats import BrokerStats
+from quafka_broker.redis_grants import overlap
 from quafka_broker.shard import Shard
 from quafka_broker.shard_figures import ShardsFigures
 from quafka_broker.store_metrics import (
@@ -103,6 +104,9 @@ class Broker:
             StartupError: the start failed; the message gives the reason in one sentence.
         """
         config = self._config
+        problem = overlap(config.sources_redis_allowed)
+        if problem:
+            raise StartupError(problem)
         self._folder.hold()
         held = asyncio.get_running_loop().time()
         # Started first, so that a long recovery can be told from a broker that hangs.

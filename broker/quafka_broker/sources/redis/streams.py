@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
+from quafka_broker.redis_grants import Grant
 from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import OffsetMap
 from quafka_broker.sources.redis.failures import UnavailableError
+from quafka_broker.sources.redis.grants import Grants
 from quafka_broker.sources.redis.partition import RedisPartition
 from quafka_broker.sources.redis.requests import ServerLink
 from quafka_broker.sources.redis.server import RedisServer
-from quafka_broker.sources.redis.url import ALLOWED, Server, check_allowed, parse_source
+from quafka_broker.sources.redis.url import ALLOWED, RedisSource, Server, parse_source
 from quafka_broker.sources.redis.worker import Worker
 from quafka_broker.sources.redis.writer import StreamConfig
 from quafka_broker.sources.source import BadSourceError, Waiters
@@ -29,7 +31,7 @@ class RedisSettings(NamedTuple):
     """The broker's settings for Redis.
 
     Attributes:
-        allowed: see url.parse_allowed.
+        allowed: what the topics of each org may name.
         secrets: the folder of the files that `auth=file:NAME` names.
         ca_file: the authorities that rediss:// trusts; None: the system's.
         servers_per_org: the number of servers that the topics of an org may use.
@@ -38,7 +40,7 @@ class RedisSettings(NamedTuple):
         queued_bytes: the bytes of batches that may wait for one server.
     """
 
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[Grant, ...] = ()
     secrets: Path | None = None
     ca_file: Path | None = None
     producer_expiry_ms: int = 86_400_000
@@ -60,12 +62,13 @@ class RedisStreams:
         is_live: Callable[[Topic], bool],
     ) -> None:
         self._settings = settings
+        self._grants = Grants(settings.allowed)
         self._waiters = waiters
         self._epochs = epochs
         self._cluster_id = cluster_id
         self._is_live = is_live
         self._worker = Worker()
-        self._servers: dict[tuple[int, Server], RedisServer] = {}
+        self._servers: dict[tuple[int, Server, str], RedisServer] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._partitions: dict[tuple[bytes, int], tuple[Topic, RedisPartition]] = {}
         self._prune_at = _PRUNE_EVERY
@@ -89,7 +92,7 @@ class RedisStreams:
             return
         try:
             source = parse_source(configs[SOURCE])
-            check_allowed(source.server, org, self._settings.allowed)
+            self._grants.check(source, org)
             source.check_partitions(partitions)
             self._check_room(org, source.server)
         except BadSourceError as e:
@@ -102,7 +105,7 @@ class RedisStreams:
     @property
     def servers(self) -> list[tuple[int, RedisServer]]:
         """The servers of all topics used since the start, with their orgs."""
-        return [(org, server) for (org, _), server in self._servers.items()]
+        return [(org, server) for (org, *_), server in self._servers.items()]
 
     def servers_of(self, topics: Iterable[Topic]) -> dict[RedisServer, int]:
         """The servers of these topics, and how many of the topics each has."""
@@ -114,7 +117,7 @@ class RedisStreams:
 
     def server_of(self, topic: Topic) -> RedisServer:
         """The server of a topic."""
-        return self._server(parse_source(topic.configs[SOURCE]).server, topic.org)
+        return self._server(parse_source(topic.configs[SOURCE]), topic.org)
 
     @property
     def partitions(self) -> int:
@@ -162,15 +165,19 @@ class RedisStreams:
 
     # --- servers ----------------------------------------------------------------------------
 
-    def _server(self, server: Server, org: int) -> RedisServer:
-        """The server for an org, which shares no connection with other orgs."""
-        found = self._servers.get((org, server))
+    def _server(self, source: RedisSource, org: int) -> RedisServer:
+        """The server for an org, which shares no connection with other orgs.
+
+        Of a source that the settings allow no more, it is one to which no connection is opened.
+        """
+        server, refusal = source.server, self._grants.refusal(source, org)
+        found = self._servers.get((org, server, refusal))
         if found is None:
             found = RedisServer(
-                server.name, lambda: self._link(server, org), self._worker,
+                server.name, lambda: self._link(server, org, refusal), self._worker,
                 self._settings.queued_bytes,
             )  # fmt: skip
-            self._servers[org, server] = found
+            self._servers[org, server, refusal] = found
         return found
 
     def _check_room(self, org: int, server: Server) -> None:
@@ -191,11 +198,12 @@ class RedisStreams:
             for key, each in self._servers.items()
         )
 
-    def _link(self, server: Server, org: int) -> ServerLink:
+    def _link(self, server: Server, org: int, refusal: str) -> ServerLink:
         """Make a link to a server, unless the settings forbid it. Raises UnavailableError."""
         settings = self._settings
+        if refusal:
+            raise UnavailableError(refusal)
         try:
-            check_allowed(server, org, settings.allowed)
             self._check_room(org, server)
         except BadSourceError as e:
             raise UnavailableError(str(e)) from e

@@ -1,22 +1,29 @@
-"""The topic config `quafka.source` of a Redis stream, and which servers and secrets it may name.
+"""The topic config `quafka.source` of a Redis stream, and the secret that it names.
 
     redis://host:port[,host:port]/db?stream=NAME
 
 Several addresses belong to one replicated server, whose master is used. A topic config is visible
 to all users that may describe the topic, so it has no secret: `auth` names a file or a variable of
-the broker.
+the broker. `grants.py` decides what the topics of an org may name.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from quafka_broker.redis_grants import (
+    LONGEST_NAME,
+    VARIABLE_PREFIX,
+    is_db,
+    is_secret,
+    is_stream,
+)
 from quafka_broker.sources.redis.entry_ids import SEQUENCE_BITS
 from quafka_broker.sources.redis.fields import Format
 from quafka_broker.sources.source import BadSourceError
@@ -26,10 +33,6 @@ SCHEMES = ("redis", "rediss")
 _PORT = 6379
 _NUMBER = "{p}"
 _MOST_ADDRESSES = 8
-_LONGEST_NAME = 512
-_LAST_DB = 1 << 16
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
-_VARIABLE_PREFIX = "QUAFKA_REDIS_"
 _LONGEST_SECRET = 4_096
 ALLOWED = (
     "redis://host:port/db?stream=NAME, or rediss:// for TLS; several host:port with commas; "
@@ -166,7 +169,7 @@ def _db(path: str) -> int:
     text = path.removeprefix("/")
     if not text:
         return 0
-    if not text.isascii() or not text.isdecimal() or len(text) > 6 or int(text) > _LAST_DB:
+    if not is_db(text):
         raise BadSourceError("its database is not a number")
     return int(text)
 
@@ -174,8 +177,8 @@ def _db(path: str) -> int:
 def _stream(name: str) -> str:
     if not name:
         raise BadSourceError("it names no stream: add ?stream=NAME")
-    if len(name.encode(errors="replace")) > _LONGEST_NAME or not name.isprintable():
-        raise BadSourceError(f"its stream is not 1 to {_LONGEST_NAME} printable characters")
+    if not is_stream(name):
+        raise BadSourceError(f"its stream is not 1 to {LONGEST_NAME} printable characters")
     return name
 
 
@@ -193,29 +196,12 @@ def _whole(name: str, text: str, low: int, high: int) -> int:
 
 
 def _auth(text: str) -> str:
-    kind, _, name = text.partition(":")
-    if not text or (kind == "file" and _NAME.fullmatch(name) and ".." not in name):
-        return text
-    if kind == "env" and _NAME.fullmatch(name) and name.startswith(_VARIABLE_PREFIX):
+    if not text or is_secret(text):
         return text
     raise BadSourceError(
         f"auth is not file:NAME, of a file in the broker's sources.redis.secrets, or "
-        f"env:{_VARIABLE_PREFIX}NAME"
+        f"env:{VARIABLE_PREFIX}NAME"
     )
-
-
-# --- what the broker allows -----------------------------------------------------------------
-
-
-def check_allowed(server: Server, org: int, allowed: Iterable[str]) -> None:
-    """Raise BadSourceError unless the broker may connect to all of a server's addresses."""
-    entries = set(allowed)
-    for address in server.addresses:
-        if address not in entries and f"{org}@{address}" not in entries:
-            raise BadSourceError(
-                f"the broker may not connect to {address}: its setting sources.redis.allowed "
-                "does not list this address"
-            )
 
 
 def read_auth(

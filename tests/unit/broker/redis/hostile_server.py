@@ -33,6 +33,7 @@ class HostileServer:
     Attributes:
         sent: bytes of all answers.
         commands: the number of commands so far.
+        passwords: those that clients have sent.
         connections: those open now.
     """
 
@@ -41,6 +42,7 @@ class HostileServer:
         self._greeting = greeting
         self._tasks: set[asyncio.Task[None]] = set()
         self.sent = self.commands = self.connections = 0
+        self.passwords: set[bytes] = set()
         self.address = ""
 
     async def __aenter__(self) -> Self:
@@ -65,8 +67,10 @@ class HostileServer:
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
                 writer.write(self._greeting)
-                async for name in _commands(reader):
+                async for name, *words in _commands(reader):
                     self.commands += 1
+                    if name == b"AUTH":
+                        self.passwords.add(words[-1])
                     answer = self._answers.get(name) or self._answers.get(b"") or once(b"+OK\r\n")
                     for piece in answer():
                         self.sent += len(piece)
@@ -78,11 +82,11 @@ class HostileServer:
             writer.close()
 
 
-async def _commands(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The names of the commands that a client sends."""
+async def _commands(reader: asyncio.StreamReader) -> AsyncIterator[list[bytes]]:
+    """The commands that a client sends, with their names in upper case."""
     while line := await reader.readline():
         words: list[bytes] = []
         for _ in range(int(line[1:])):
             size = int((await reader.readline())[1:])
             words.append((await reader.readexactly(size + 2))[:-2])
-        yield words[0].upper()
+        yield [words[0].upper(), *words[1:]]

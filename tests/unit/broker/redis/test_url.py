@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import redis_addresses
 from quafka_broker.sources.redis.fields import Format
 from quafka_broker.sources.redis.url import (
     RedisSource,
     Server,
-    check_allowed,
     parse_source,
     read_auth,
 )
@@ -81,24 +79,6 @@ def test_bad_sources_are_refused_without_a_secret(text: str, reason: str) -> Non
     with pytest.raises(BadSourceError, match=reason) as error:
         parse_source(text)
     assert "hunter2" not in str(error.value)
-
-
-def test_the_broker_connects_to_listed_addresses_only() -> None:
-    allowed = redis_addresses("Cache:6379, 7@[::1]:1,")
-    assert allowed == ("cache:6379", "7@[::1]:1")
-    check_allowed(Server(("cache:6379",)), 1, allowed)
-    check_allowed(Server(("cache:6379", "[::1]:1")), 7, allowed)
-    for org, addresses in ((1, ("[::1]:1",)), (7, ("cache:6379", "other:1")), (7, ("cache:1",))):
-        with pytest.raises(BadSourceError, match=r"sources\.redis\.allowed"):
-            check_allowed(Server(addresses), org, allowed)
-    with pytest.raises(BadSourceError):
-        check_allowed(Server(("localhost:6379",)), 1, ())
-
-
-@pytest.mark.parametrize("text", ["cache", "cache:0", "x@cache:1", "0@cache:1", "cache:x", "*:1:2"])
-def test_bad_entries_of_the_setting_are_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        redis_addresses(text)
 
 
 def test_user_and_password_come_from_a_file_or_a_variable(tmp_path: Path) -> None:

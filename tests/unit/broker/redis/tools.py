@@ -9,6 +9,7 @@ from typing import cast
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import fetch, list_offsets, produce, topics
+from quafka_broker.redis_grants import parse_grants
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import (
@@ -36,7 +37,7 @@ async def state_with(
 ) -> AsyncGenerator[BrokerState]:
     config = BrokerConfig(
         data=Path("unused"),
-        sources_redis_allowed=allowed,
+        sources_redis_allowed=parse_grants(",".join(allowed)),
         sources_redis_secrets=secrets,
         sources_redis_ca_file=ca_file,
         **{f"sources_redis_{name}": value for name, value in settings.items()},  # type: ignore[arg-type]
