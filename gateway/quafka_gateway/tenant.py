@@ -8,7 +8,8 @@ batches, fetch sessions and encoded responses are kept per tenant, so no cache k
 from __future__ import annotations
 
 import operator
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,13 +28,14 @@ from quafka_gateway.fetch.cluster_reader import ClusterReader
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.fetch.session_table import SessionBudget, SessionShares
-from quafka_gateway.fetch.share_sessions import ShareSessions
+from quafka_gateway.fetch.share_sessions import ShareSession, ShareSessions
 from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
+from quafka_mesh_ops.ops.shares import ReleaseRecords
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
@@ -282,7 +284,9 @@ class Tenant:
             shares=memory.sessions,
         )
         self.shares = Shares(cluster)
-        self.share_sessions = ShareSessions(limits.share_sessions, limits.all_sessions_partitions)
+        self.share_sessions = ShareSessions(
+            os.urandom(8), limits.share_sessions, limits.all_sessions_partitions
+        )
         self.response_cache = ResponseCache(
             _CACHED_RESPONSE_BYTES, memory.all_responses, memory.responses
         )
@@ -308,7 +312,11 @@ class Tenant:
 
     def connection_lost(self, connection: int) -> None:
         """A client's connection is gone: its members of share groups give back their records."""
-        self.shares.members_lost(self.share_sessions.connection_lost(connection))
+        self._release(self.share_sessions.connection_lost(connection))
+
+    def _release(self, ended: Iterable[ShareSession]) -> None:
+        for session in ended:
+            self.shares.release_later(ReleaseRecords(*session.key, [], session.id))
 
     @property
     def party(self) -> int:
@@ -317,7 +325,7 @@ class Tenant:
 
     async def close(self) -> None:
         """Stop reading ahead, and release the leases and the memory."""
-        self.shares.members_lost(self.share_sessions.clear())
+        self._release(self.share_sessions.clear())
         await self.shares.close()
         await self.reader.close()
         self.fetch_sessions.table.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any, TypeVar, cast
 
 from quafka_broker.ops.table import OPS as HANDLERS
@@ -88,6 +89,7 @@ class Joined:
         self.disk = MemoryDisk()
         self.mesh = mesh or Mesh()
         self._slots = slots
+        self._serials = count()
         self._lease_seconds = lease_seconds
         self._running = AsyncExitStack()
         self.start_gateway()
@@ -128,15 +130,15 @@ class Joined:
 
     def connect(self) -> Connected:
         """A client's connection."""
-        return Connected(self.services)
+        return Connected(self.services, next(self._serials))
 
 
 class Connected:
     """One client, who sends a request at a time."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, serial: int) -> None:
         self.transport = Written()
-        self.connection = KafkaConnection(services, APIS, LISTENER, 0, lambda _: None)
+        self.connection = KafkaConnection(services, APIS, LISTENER, serial, lambda _: None)
         self.connection.connection_made(self.transport)
 
     def begin(self, request: Message, version: int) -> None:

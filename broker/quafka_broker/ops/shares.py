@@ -12,6 +12,7 @@ from quafka_broker.shares.limits import Terms
 from quafka_broker.shares.states import (
     Acknowledgement,
     BadAcknowledgementError,
+    Holder,
     RecordStateError,
 )
 from quafka_broker.shares.table import GroupKey, Place
@@ -67,7 +68,7 @@ async def acquire(state: BrokerState, context: OpContext, op: AcquireRecords) ->
     acquiring = Acquiring(state.shares, state.parked_fetches, op, targets, terms)
     with context.tracer.start(semconv.SHARE_ACQUIRE, context.trace) as span:
         try:
-            with state.shares.acquires(group, op.member_id, acquiring):
+            with state.shares.acquires(group, acquiring.holder, acquiring):
                 await acquiring.run(until)
         except asyncio.CancelledError:
             acquiring.give_back()
@@ -139,18 +140,19 @@ async def _acknowledge(
     state: BrokerState, group: GroupKey, op: AcknowledgeRecords, terms: Terms
 ) -> list[int]:
     """Acknowledge records, writing those of many partitions together."""
+    holder = Holder(op.member_id, op.session)
     codes: list[int] = []
     for at in range(0, len(op.partitions), _AT_ONCE):
         await state.log.wait_for_room(group[0])
         some = op.partitions[at : at + _AT_ONCE]
         codes += await asyncio.gather(
-            *(_acknowledge_one(state, group, op.member_id, part, terms) for part in some)
+            *(_acknowledge_one(state, group, holder, part, terms) for part in some)
         )
     return codes
 
 
 async def _acknowledge_one(
-    state: BrokerState, group: GroupKey, member: str, part: AcknowledgePartition, terms: Terms
+    state: BrokerState, group: GroupKey, holder: Holder, part: AcknowledgePartition, terms: Terms
 ) -> int:
     found = _find(state, group[0], part)
     if isinstance(found, ErrorCode):
@@ -164,7 +166,7 @@ async def _acknowledge_one(
     if len(batches) > MOST_ACQUIRED or sum(len(each.types) for each in batches) > MOST_ACQUIRED:
         return ErrorCode.INVALID_REQUEST
     try:
-        await state.shares.acknowledge(share, member, batches, terms)
+        await state.shares.acknowledge(share, holder, batches, terms)
     except BadAcknowledgementError:
         return ErrorCode.INVALID_REQUEST
     except RecordStateError:
@@ -175,11 +177,12 @@ async def _acknowledge_one(
 
 
 async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) -> ReleaseRecordsResp:
-    """Take back the records of a member."""
+    """Take back the records of a member's session."""
     group = _group(context, op.group, op.member_id)
+    holder = Holder(op.member_id, op.session)
     shares = state.shares
     if not op.partitions:
-        return ReleaseRecordsResp(await shares.release(group, op.member_id))
+        return ReleaseRecordsResp(await shares.release(group, holder))
     released = 0
     slices = Slices(_PARTITIONS_PER_SLICE)
     for part in op.partitions:
@@ -188,7 +191,7 @@ async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) ->
         if not isinstance(found, ErrorCode):
             share = shares.table.find(group, Place(found[0].uuid, part.partition))
         if share is not None:
-            released += shares.give_back(share, op.member_id, part.first, part.last + 1)
+            released += shares.give_back(share, holder, part.first, part.last + 1)
         await slices.done()
     return ReleaseRecordsResp(released)
 

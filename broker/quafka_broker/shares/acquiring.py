@@ -13,7 +13,7 @@ from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, Stora
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.shares.limits import Terms
 from quafka_broker.shares.shares import Shares
-from quafka_broker.shares.states import Acquired, Span, alone_from
+from quafka_broker.shares.states import Acquired, Holder, Span, alone_from
 from quafka_broker.shares.table import Place, SharePartition
 from quafka_broker.shares.turns import WaitingMember
 from quafka_broker.shares.window import joined
@@ -55,6 +55,7 @@ class Acquiring:
         targets: Sequence[Target],
         terms: Terms,
     ) -> None:
+        self.holder = Holder(op.member_id, op.session)
         self._shares = shares
         self._parked = parked
         self._op = op
@@ -109,7 +110,7 @@ class Acquiring:
         for target in self.targets:
             if target.share is not None:
                 for part in target.acquired:
-                    self._shares.give_back(target.share, self._op.member_id, part.first, part.end)
+                    self._shares.give_back(target.share, self.holder, part.first, part.end)
 
     async def _try(self, *, last: bool) -> bool:
         """Take the available records if they are enough, or this is the `last` chance."""
@@ -193,7 +194,7 @@ class Acquiring:
                 if not spans or self.abandoned or self._next_offset(target) is None:
                     break
                 acquired = self._shares.take(
-                    target.share, op.member_id, spans, offset, records_left, self._terms,
+                    target.share, self.holder, spans, offset, records_left, self._terms,
                     exact=op.exact,
                 )  # fmt: skip
                 progress = True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from quafka_broker.shares.states import RecordState
+from quafka_broker.shares.states import NOBODY, Holder, RecordState
 
 NEVER = float("inf")
 _first = attrgetter("first")
@@ -19,16 +19,17 @@ class Range:
 
     Attributes:
         deliveries: the number of deliveries.
-        member: the member that has them, if they are acquired.
+        holder: who has them, if they are acquired.
         until: the time at which their lock ends.
-        pending: whether the state is not durable yet, so that the records cannot be used.
+        pending: whether an acknowledgement is not complete, so that the records cannot be used.
+            Until it is, `holder` and `until` are those from before.
     """
 
     first: int
     end: int
     state: RecordState = RecordState.AVAILABLE
     deliveries: int = 0
-    member: str = ""
+    holder: Holder = NOBODY
     until: float = NEVER
     pending: bool = False
 
@@ -37,13 +38,18 @@ class Range:
         """Whether a member may take the records."""
         return self.state is RecordState.AVAILABLE and not self.pending
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a member has the records, and no acknowledgement of them is under way."""
+        return self.state is RecordState.ACQUIRED and not self.pending
+
     def continues(self, other: Range) -> bool:
         """Whether this range can be merged with the one before it."""
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
             and self.pending == other.pending
-            and self.member == other.member
+            and self.holder == other.holder
             and self.until == other.until
         )
 
@@ -70,7 +76,7 @@ class Ranges(list[Range]):
         here = self[at]
         if here.first < offset < here.end:
             rest = Range(
-                offset, here.end, here.state, here.deliveries, here.member, here.until, here.pending
+                offset, here.end, here.state, here.deliveries, here.holder, here.until, here.pending
             )
             here.end = offset
             self.insert(at + 1, rest)
@@ -81,13 +87,11 @@ class Ranges(list[Range]):
         The caller may split a range at its place; then the next place is the second part.
         """
         at = self.place(first)
-        self.split(at, first)
-        last = self.place(end - 1)
-        self.split(last, end)
-        return self._places_from(self.place(first), end)
-
-    def _places_from(self, at: int, end: int) -> Iterator[int]:
+        if self[at].first < first:
+            self.split(at, first)
+            at += 1
         while at < len(self) and self[at].first < end:
+            self.split(at, end)
             yield at
             at += 1
 

@@ -23,8 +23,11 @@ from quafka_broker.shares.states import (
     Acknowledgement,
     Acquired,
     Change,
+    Holder,
     RecordState,
+    RecordStateError,
     Span,
+    check_order,
 )
 from quafka_broker.shares.table import GroupKey, Place, SharePartition, Table
 from quafka_broker.sources.source import PartitionSource
@@ -77,7 +80,7 @@ class Shares:
         self._due: dict[SharePartition, float] = {}
         self._beginning: set[asyncio.Future[dict[Place, ErrorCode]]] = set()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._acquiring: dict[tuple[int, str, str], dict[Abandoned, None]] = {}
+        self._acquiring: dict[tuple[GroupKey, Holder], dict[Abandoned, None]] = {}
         self.acquired = 0
         self.acknowledged: Counter[Acknowledge] = Counter()
         self.expired = 0
@@ -205,7 +208,7 @@ class Shares:
     def take(
         self,
         found: SharePartition,
-        member: str,
+        holder: Holder,
         spans: Iterable[Span],
         since: int,
         most: int,
@@ -216,7 +219,7 @@ class Shares:
         """Give records of batches to a member; `since`: the first offset of the read of `spans`."""
         until = asyncio.get_running_loop().time() + terms.lock
         acquired = found.window.acquire(
-            member,
+            holder,
             until,
             spans,
             most,
@@ -234,32 +237,56 @@ class Shares:
     async def acknowledge(
         self,
         found: SharePartition,
-        member: str,
+        holder: Holder,
         batches: Sequence[Acknowledgement],
         terms: Terms,
     ) -> None:
-        """Acknowledge a member's records, durably.
+        """Acknowledge a member's records, durably, all or none. Renewed ones are the holder's.
 
         Raises:
-            BadAcknowledgementError, RecordStateError: see `Window.acknowledge`.
+            BadAcknowledgementError, RecordStateError: nothing changed; see `Window.acknowledge`.
             StorageError: the records are available again, or this is in doubt.
         """
         found.most_deliveries = terms.most_deliveries
         self._expire(found)
-        found.window.check(member, batches)
-        waits: list[Awaitable[object]] = []
+        check_order(batches)
+        window, changes = found.window, list[Change]()
+        try:
+            await self._put_pending(found, holder.member, batches, terms, changes)
+        except BaseException:  # also if the caller is cancelled: all of them count, or none
+            window.undo(changes)
+            self._watch(found)
+            raise
+        lasting = [each for each in changes if each.state is not RecordState.ACQUIRED]
+        if len(lasting) < len(changes):
+            renewed = [each for each in changes if each.state is RecordState.ACQUIRED]
+            window.renew(renewed, holder, asyncio.get_running_loop().time() + terms.lock)
+            self._watch(found)
+        self._count(batches, lasting)
+        if lasting:
+            await self._write(found, lasting)
+
+    async def _put_pending(
+        self,
+        found: SharePartition,
+        member: str,
+        batches: Sequence[Acknowledgement],
+        terms: Terms,
+        changes: list[Change],
+    ) -> None:
+        """Acknowledge records, some at a time, and add the pending changes to `changes`.
+
+        Raises:
+            BadAcknowledgementError, RecordStateError: see `Window.acknowledge`.
+        """
+        window = found.window
         for at in range(0, len(batches), _BATCHES_PER_SLICE):
             if at:
                 await asyncio.sleep(0)
             some = batches[at : at + _BATCHES_PER_SLICE]
-            until = asyncio.get_running_loop().time() + terms.lock
-            changes = found.window.acknowledge(member, some, until, terms.most_deliveries)
-            self._count(some, changes)
-            self._watch(found)
-            if changes:
-                waits.append(self._write(found, changes))
-        for wait in waits:
-            await wait
+            changes += window.acknowledge(member, some, terms.most_deliveries)
+        if self.table.find(found.group, found.place) is not found or found.window is not window:
+            raise RecordStateError("the group's offsets were set or deleted meanwhile")
 
     def _write(self, found: SharePartition, changes: list[Change]) -> Awaitable[object]:
         window = found.window
@@ -276,6 +303,7 @@ class Shares:
                 found.is_full = False
                 self._wake(found)
 
+        # One event: a crash keeps all of it or nothing.
         event = Changed(*found.group, *found.place, window.start, events.rows(changes))
         return self.journal.append([event], settle)
 
@@ -294,26 +322,27 @@ class Shares:
 
     # --- giving back ------------------------------------------------------------------------
 
-    async def release(self, group: GroupKey, member: str) -> int:
-        """Take back all records of a member; returns their number.
+    async def release(self, group: GroupKey, holder: Holder) -> int:
+        """Take back all records of a member's session; returns their number.
 
-        Ops that are acquiring records for it stop: their client is gone or leaving, and ops may
-        arrive in another order than they were sent.
+        Ops that are acquiring records in it stop: their client is gone or leaving, and ops may
+        arrive in another order than they were sent. What the member has acquired or renewed in
+        another session, perhaps at another gateway, stays with it.
         """
-        for acquiring in self._acquiring.get((*group, member), ()):
+        for acquiring in self._acquiring.get((group, holder), ()):
             acquiring.abandon()
         released = 0
         slices = Slices(_WINDOWS_PER_SLICE)
         for found in self.table.of(group):
-            changes = found.window.release(member, self._most(found))
+            changes = found.window.release(holder, self._most(found))
             released += self._given_back(found, changes)
             await slices.done()
         return released
 
     @contextmanager
-    def acquires(self, group: GroupKey, member: str, acquiring: Abandoned) -> Generator[None]:
-        """Register an op that acquires records for a member; `release` abandons it."""
-        key = (*group, member)
+    def acquires(self, group: GroupKey, holder: Holder, acquiring: Abandoned) -> Generator[None]:
+        """Register an op that acquires records for a holder; `release` abandons it."""
+        key = group, holder
         its = self._acquiring.setdefault(key, {})
         its[acquiring] = None
         try:
@@ -323,9 +352,9 @@ class Shares:
             if not its:
                 self._acquiring.pop(key, None)
 
-    def give_back(self, found: SharePartition, member: str, first: int, end: int) -> int:
-        """Take back a member's records in [first, end), which it has not seen."""
-        changes = found.window.give_back(member, first, end, self._most(found))
+    def give_back(self, found: SharePartition, holder: Holder, first: int, end: int) -> int:
+        """Take back a holder's records in [first, end), which it has not seen."""
+        changes = found.window.give_back(holder, first, end, self._most(found))
         return self._given_back(found, changes)
 
     def _most(self, found: SharePartition) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -37,6 +38,19 @@ class Acknowledge(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
+
+
+class Holder(NamedTuple):
+    """A member that has records, and the share session in which it acquired or renewed them.
+
+    The session is an id of the member's gateway; empty for gateways that name none.
+    """
+
+    member: str
+    session: bytes = b""
+
+
+NOBODY = Holder("")
 
 
 class Change(NamedTuple):
@@ -99,3 +113,18 @@ class BadAcknowledgementError(ValueError):
 
 class RecordStateError(Exception):
     """The member does not hold a record: its lock has ended, or it never had one."""
+
+
+def check_order(batches: Iterable[Acknowledgement]) -> None:
+    """Check that the batches ascend, as Kafka does.
+
+    Raises:
+        BadAcknowledgementError: batches overlap, or are not in order.
+        RecordStateError: a batch repeats the last record of the one before it, which Kafka finds
+            acknowledged by then.
+    """
+    for before, after in pairwise(batches):
+        if after.first < before.end - 1:
+            raise BadAcknowledgementError("batches overlap, or are not in order")
+        if after.first < before.end:
+            raise RecordStateError(f"offset {after.first} is acknowledged twice")

@@ -4,23 +4,27 @@ The window is the offsets [start, end). All records below `start` (Kafka's SPSO)
 from `end` on are available. Between them the window has ranges of records with equal states:
 thousands of records that a member acquires and accepts together are one range.
 
-A change that must first be durable is *pending*: its records can be neither acquired nor
-acknowledged until `settle` or `revert`. At a restart, `apply` applies the changes; the last change
-of a record counts.
+The changes of an acknowledgement are *pending*: their records can be neither acquired nor
+acknowledged, and their locks do not end, until the changes are durable (`settle`), cannot become
+durable (`revert`), or one of the acknowledgements is refused (`undo`). At a restart, `apply`
+applies the changes; the last change of a record counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
+from typing import TypeVar
 
 from quafka_broker.shares.ranges import NEVER, Range, Ranges
 from quafka_broker.shares.states import (
+    NOBODY,
     Acknowledge,
     Acknowledgement,
     Acquired,
     BadAcknowledgementError,
     Change,
+    Holder,
     RecordState,
     RecordStateError,
     Span,
@@ -28,6 +32,7 @@ from quafka_broker.shares.states import (
     alone_from,
 )
 
+Part = TypeVar("Part", Acquired, Change)
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 _ARCHIVED, _ACKNOWLEDGED = RecordState.ARCHIVED, RecordState.ACKNOWLEDGED
 
@@ -85,7 +90,7 @@ class Window:
 
     def acquire(
         self,
-        member: str,
+        holder: Holder,
         until: float,
         spans: Iterable[Span],
         most: int,
@@ -126,7 +131,7 @@ class Window:
                 continue
             left = most - taken if exact else NEVER
             for part in self._take(
-                member, until, first, end, left, most_deliveries, is_first=not found
+                holder, until, first, end, left, most_deliveries, is_first=not found
             ):
                 taken += part.end - part.first
                 found.append(part)
@@ -137,7 +142,7 @@ class Window:
 
     def _take(
         self,
-        member: str,
+        holder: Holder,
         until: float,
         first: int,
         end: int,
@@ -162,7 +167,7 @@ class Window:
             if here.end - here.first > most:
                 self._ranges.split(at, here.first + int(most))
                 here = self._ranges[at]
-            here.state, here.member, here.until = _ACQUIRED, member, until
+            here.state, here.holder, here.until = _ACQUIRED, holder, until
             here.deliveries += here.deliveries < most_deliveries
             size = here.end - here.first
             self.acquired += size
@@ -185,49 +190,28 @@ class Window:
     # --- acknowledging ----------------------------------------------------------------------
 
     def acknowledge(
-        self,
-        member: str,
-        batches: Sequence[Acknowledgement],
-        renewed_until: float,
-        most_deliveries: int,
+        self, member: str, batches: Sequence[Acknowledgement], most_deliveries: int
     ) -> list[Change]:
         """Acknowledge records that a member holds, all or none. The changes are pending.
 
-        Records below the start of the window are done, and left out.
+        The batches ascend (`check_order`). Records below the start of the window are done, and left
+        out. Changes to ACQUIRED are renewals, which `renew` completes.
 
         Raises:
             BadAcknowledgementError: a batch is invalid.
             RecordStateError: the member does not hold one of the records.
         """
-        runs = self._checked(member, batches)
-        changes: list[Change] = []
-        for first, end, kind in runs:
-            first = max(first, self.start)
-            if first >= end:
-                continue
-            if kind is Acknowledge.RENEW:
-                self._renew(first, end, renewed_until)
-            else:
-                changes += self._put_pending(first, end, kind, most_deliveries)
-        return changes
-
-    def check(self, member: str, batches: Sequence[Acknowledgement]) -> None:
-        """Make the checks of `acknowledge`; raises the same errors."""
-        self._checked(member, batches)
-
-    def _checked(
-        self, member: str, batches: Sequence[Acknowledgement]
-    ) -> list[tuple[int, int, Acknowledge]]:
         runs = [run for batch in batches for run in _runs(batch)]
-        for before, after in pairwise(runs):
-            if after[0] < before[1] - 1:
-                raise BadAcknowledgementError("batches overlap, or are not in order")
-            if after[0] < before[1]:  # Kafka applies the first one, then does not find the record
-                raise RecordStateError(f"offset {after[0]} is acknowledged twice")
         for batch in batches:
             self._check_acquired(batch.end)
             self._check_held(member, max(batch.first, self.start), batch.end)
-        return runs
+        changes: list[Change] = []
+        for first, end, kind in runs:
+            first = max(first, self.start)
+            if first < end:
+                changes += self._put_pending(first, end, kind, most_deliveries)
+        self._merge(changes)
+        return joined(changes)
 
     def _check_acquired(self, end: int) -> None:
         if end > self.end > self.start:
@@ -240,50 +224,61 @@ class Window:
             here = self._ranges[at]
             if here.first >= end:
                 break
-            if here.state is not _ACQUIRED or here.member != member:
+            if not here.is_held or here.holder.member != member:
                 raise RecordStateError(f"the member does not hold offset {max(first, here.first)}")
-
-    def _renew(self, first: int, end: int, until: float) -> None:
-        for at in self._ranges.carve(first, end):
-            self._ranges[at].until = until
-        self.wake_at = min(self.wake_at, until)
-        self._ranges.merge(first, end)
 
     def _put_pending(
         self, first: int, end: int, kind: Acknowledge, most_deliveries: int
-    ) -> list[Change]:
-        changes: list[Change] = []
+    ) -> Iterator[Change]:
         for at in self._ranges.carve(first, end):
             here = self._ranges[at]
-            state = _after(kind, here.deliveries, most_deliveries)
-            self._let_go(here, state, here.deliveries)
+            here.state = _after(kind, here.deliveries, most_deliveries)
             here.pending = True
-            changes.append(Change(here.first, here.end, state, here.deliveries))
-        self._ranges.merge(first, end)
-        return changes
+            if here.state is not _ACQUIRED:
+                self.acquired -= here.end - here.first
+            yield Change(here.first, here.end, here.state, here.deliveries)
 
-    def settle(self, changes: Iterable[Change]) -> None:
+    def renew(self, changes: Sequence[Change], holder: Holder, until: float) -> None:
+        """Complete renewals: the holder has the records until this time."""
+        for here in self._end_pending(changes):
+            here.holder, here.until = holder, until
+            self.wake_at = min(self.wake_at, until)
+
+    def settle(self, changes: Sequence[Change]) -> None:
         """Complete pending changes, which are durable now."""
-        self._end_pending(changes, kept=True)
+        for here in self._end_pending(changes):
+            here.holder, here.until = NOBODY, NEVER
 
-    def revert(self, changes: Iterable[Change]) -> None:
+    def revert(self, changes: Sequence[Change]) -> None:
         """Undo pending changes that are not in the log: the records are available again."""
-        self._end_pending(changes, kept=False)
+        for here in self._end_pending(changes):
+            here.state, here.holder, here.until = _AVAILABLE, NOBODY, NEVER
 
-    def _end_pending(self, changes: Iterable[Change], *, kept: bool) -> None:
+    def undo(self, changes: Sequence[Change]) -> None:
+        """Undo pending changes as if they had not been asked for: members hold the records."""
+        for here in self._end_pending(changes):
+            if here.state is not _ACQUIRED:
+                self.acquired += here.end - here.first
+            here.state = _ACQUIRED
+            self.wake_at = min(self.wake_at, here.until)
+
+    def _end_pending(self, changes: Sequence[Change]) -> Iterator[Range]:
+        """End the wait of pending changes; the caller gives each range its state."""
         for first, end, _, _ in changes:
-            first = max(first, self.start)
-            if first >= min(end, self.end):
-                continue
-            for at in self._ranges.carve(first, min(end, self.end)):
+            first, end = max(first, self.start), min(end, self.end)
+            for at in self._ranges.carve(first, end) if first < end else ():
                 here = self._ranges[at]
                 if here.pending:
                     here.pending = False
-                    here.state = here.state if kept else _AVAILABLE
-                    if here.state is _AVAILABLE:
+                    yield here
+                    if here.is_free:
                         self._free_from = min(self._free_from, here.first)
-            self._ranges.merge(first, end)
+        self._merge(changes)
         self._trim()
+
+    def _merge(self, changes: Sequence[Change]) -> None:
+        if changes:
+            self._ranges.merge(changes[0].first, changes[-1].end)
 
     # --- giving back ------------------------------------------------------------------------
 
@@ -294,50 +289,47 @@ class Window:
         changes: list[Change] = []
         self.wake_at = NEVER
         for here in self._ranges:
-            if here.state is _ACQUIRED:
+            if here.is_held:
                 if here.until <= now:
                     changes.append(self._give_back(here, here.deliveries, most_deliveries))
                 else:
                     self.wake_at = min(self.wake_at, here.until)
         return self._given_back(changes)
 
-    def release(self, member: str, most_deliveries: int) -> list[Change]:
-        """Take back a member's records; their deliveries count. Returns the changes, in effect."""
+    def release(self, holder: Holder, most_deliveries: int) -> list[Change]:
+        """Take back a holder's records; their deliveries count. Returns the changes, in effect."""
         changes = [
             self._give_back(here, here.deliveries, most_deliveries)
             for here in self._ranges
-            if here.state is _ACQUIRED and here.member == member
+            if here.is_held and here.holder == holder
         ]
         return self._given_back(changes)
 
-    def give_back(self, member: str, first: int, end: int, most_deliveries: int) -> list[Change]:
-        """Take back a member's records in [first, end) without counting a delivery."""
+    def give_back(self, holder: Holder, first: int, end: int, most_deliveries: int) -> list[Change]:
+        """Take back a holder's records in [first, end) without counting a delivery."""
         first, end = max(first, self.start), min(end, self.end)
         if first >= end:
             return []
         changes: list[Change] = []
         for at in self._ranges.carve(first, end):
             here = self._ranges[at]
-            if here.state is _ACQUIRED and here.member == member:
+            if here.is_held and here.holder == holder:
                 changes.append(self._give_back(here, here.deliveries - 1, most_deliveries))
         self._ranges.merge(first, end)
         return self._given_back(changes)
 
     def _give_back(self, here: Range, deliveries: int, most_deliveries: int) -> Change:
         state = _after(Acknowledge.RELEASE, deliveries, most_deliveries)
-        self._let_go(here, state, deliveries)
+        self.acquired -= here.end - here.first
+        here.state, here.deliveries, here.holder, here.until = state, deliveries, NOBODY, NEVER
         return Change(here.first, here.end, state, deliveries)
 
     def _given_back(self, changes: list[Change]) -> list[Change]:
         if changes:
             self._free_from = min(self._free_from, changes[0].first)
-            self._ranges.merge(changes[0].first, changes[-1].end)
+            self._merge(changes)
             self._trim()
         return changes
-
-    def _let_go(self, here: Range, state: RecordState, deliveries: int) -> None:
-        self.acquired -= here.end - here.first
-        here.state, here.deliveries, here.member, here.until = state, deliveries, "", NEVER
 
     # --- the start --------------------------------------------------------------------------
 
@@ -374,7 +366,7 @@ class Window:
                 here = self._ranges[at]
                 if here.state is _ACQUIRED:
                     self.acquired -= here.end - here.first
-                here.state, here.deliveries, here.member = state, deliveries, ""
+                here.state, here.deliveries, here.holder = state, deliveries, NOBODY
                 here.until, here.pending = NEVER, False
             self._free_from = min(self._free_from, first)
             self._ranges.merge(first, end)
@@ -389,14 +381,9 @@ class Window:
         for here in self._ranges:
             lost = here.state is _ACQUIRED or (here.pending and not settled)
             state = _AVAILABLE if lost else here.state
-            if state is _AVAILABLE and not here.deliveries:
-                continue
-            last = found[-1] if found else None
-            if last is not None and last.end == here.first and last[2:] == (state, here.deliveries):
-                found[-1] = last._replace(end=here.end)
-            else:
+            if state is not _AVAILABLE or here.deliveries:
                 found.append(Change(here.first, here.end, state, here.deliveries))
-        return found
+        return joined(found)
 
     def _extend(self, end: int) -> None:
         """Extend the window to `end`."""
@@ -421,6 +408,8 @@ def _after(kind: Acknowledge, deliveries: int, most_deliveries: int) -> RecordSt
     """The state of a record after an acknowledgement and `deliveries` deliveries."""
     if kind is Acknowledge.ACCEPT:
         return _ACKNOWLEDGED
+    if kind is Acknowledge.RENEW:
+        return _ACQUIRED
     if kind is Acknowledge.RELEASE and deliveries < most_deliveries:
         return _AVAILABLE
     return _ARCHIVED
@@ -446,12 +435,12 @@ def _runs(batch: Acknowledgement) -> Iterator[tuple[int, int, Acknowledge]]:
         first += size
 
 
-def joined(parts: Sequence[Acquired]) -> list[Acquired]:
-    """Merge neighbours of equal delivery counts."""
-    found: list[Acquired] = []
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """Merge neighbours that differ in their offsets only."""
+    found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
-        if last is not None and last.end == part.first and last.deliveries == part.deliveries:
+        if last is not None and last.end == part.first and last[2:] == part[2:]:
             found[-1] = last._replace(end=part.end)
         else:
             found.append(part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -27,7 +27,6 @@ from quafka_mesh_ops.ops.shares import (
     AlterShareOffsets,
     DeleteShareOffsets,
     DescribeShareOffsets,
-    ReleasePartition,
     ReleaseRecords,
     ShareConfigs,
     ShareOffset,
@@ -181,27 +180,8 @@ class Shares:
 
         await asyncio.gather(*map(release, self._cluster.links))
 
-    async def give_back(
-        self,
-        group: str,
-        member: str,
-        parts: Sequence[ReleasePartition],
-        trace: TraceContext | None,
-    ) -> None:
-        """Give back records of some partitions."""
-        if parts:
-            await self.release(ReleaseRecords(group, member, list(parts)), trace)
-
-    def members_lost(self, members: Iterable[tuple[str, str]]) -> None:
-        """The connections of these members of groups are lost: give back their records."""
-        for group, member in members:
-            self._release_later(ReleaseRecords(group, member, []))
-
-    def not_delivered(self, group: str, member: str, parts: Sequence[ReleasePartition]) -> None:
-        """Records that a member has acquired will not be delivered: give them back."""
-        self._release_later(ReleaseRecords(group, member, list(parts)))
-
-    def _release_later(self, op: ReleaseRecords) -> None:
+    def release_later(self, op: ReleaseRecords) -> None:
+        """Give back records of a member whose connection is lost, or that gets no answer."""
         if len(self._releases) >= _MOST_RELEASES:
             log.warning("too many members of share groups were lost at once")
             return

@@ -11,7 +11,8 @@ ShareAcknowledge count its epochs together:
 | any other    | INVALID_SHARE_SESSION_EPOCH                     | INVALID_SHARE_SESSION_EPOCH    |
 
 Without a session, all but the initial epoch are SHARE_SESSION_NOT_FOUND: the client begins again.
-A session that ends gives back the records that its member holds. Pure.
+A session that ends gives back the records that its member has acquired or renewed in it. One that
+is begun anew while it exists goes on under its id. Pure.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class ShareSession:
     """One session.
 
     Attributes:
+        id: differs from that of any other session of any gateway.
         connection: the number of the connection of its last request.
         epoch: the one that the next request must have.
         partitions: in the order in which they are read.
@@ -43,6 +45,7 @@ class ShareSession:
     """
 
     key: Key
+    id: bytes
     connection: int
     epoch: int = _FIRST
     partitions: dict[Place, None] = field(default_factory=dict[Place, None])
@@ -63,8 +66,13 @@ class ShareSession:
 class ShareSessions:
     """The share sessions of an org's clients at this gateway."""
 
-    def __init__(self, most: int, most_partitions: int) -> None:
-        """`most`: sessions; `most_partitions`: those in all of them together."""
+    def __init__(self, prefix: bytes, most: int, most_partitions: int) -> None:
+        """`prefix`: what the ids begin with; no other gateway, and no earlier run, has it.
+
+        `most`: sessions; `most_partitions`: those in all of them together.
+        """
+        self._prefix = prefix
+        self._begun = 0
         self._most = most
         self._most_partitions = most_partitions
         self.partitions = 0
@@ -121,7 +129,10 @@ class ShareSessions:
         if len(self._sessions) >= self._most or len(partitions) > room:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         self.partitions += len(partitions)
-        session = self._sessions[key] = ShareSession(key, connection, partitions=partitions)
+        self._begun += 1
+        its_id = before.id if before is not None else self._prefix + self._begun.to_bytes(8)
+        session = ShareSession(key, its_id, connection, partitions=partitions)
+        self._sessions[key] = session
         self._of_connection[connection][key] = None
         return session
 
@@ -156,17 +167,17 @@ class ShareSessions:
         self.partitions -= len(session.partitions)
         self._disconnect(session)
 
-    def connection_lost(self, connection: int) -> list[Key]:
-        """End the sessions of a connection; returns the members whose records are given back."""
-        keys = list(self._of_connection.get(connection, ()))
-        for key in keys:
-            self._remove(self._sessions[key])
-        return keys
+    def connection_lost(self, connection: int) -> list[ShareSession]:
+        """End the sessions of a connection, whose records are given back; returns them."""
+        ended = [self._sessions[key] for key in self._of_connection.get(connection, ())]
+        for session in ended:
+            self._remove(session)
+        return ended
 
-    def clear(self) -> list[Key]:
-        """End all sessions; returns their members."""
-        keys = list(self._sessions)
+    def clear(self) -> list[ShareSession]:
+        """End all sessions; returns them."""
+        ended = list(self._sessions.values())
         self._sessions.clear()
         self._of_connection.clear()
         self.partitions = 0
-        return keys
+        return ended

@@ -53,7 +53,7 @@ async def handle(
         if isinstance(session, ErrorCode):
             return ShareAcknowledgeResponse(error_code=session)
         codes = await acknowledge(
-            key, wanted.batches, request.is_renew_ack, configs, session, context, span.context
+            wanted.batches, request.is_renew_ack, configs, session, context, span.context
         )
         await end_session(session, epoch, context, span.context)
         fail_with(span, codes.values())

@@ -43,11 +43,11 @@ from quafka_loop import clock
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_mesh_ops.ops.shares import (
-    AcquiredPartition,
     AcquiredRange,
     AcquireRecords,
     BatchRange,
     ReleasePartition,
+    ReleaseRecords,
     ShareConfigs,
     SharePlace,
 )
@@ -94,15 +94,22 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         session = await _begin(request, key, wanted, context)
         if isinstance(session, ErrorCode):
             return ShareFetchResponse(error_code=session)
-        codes, found = await asyncio.gather(
-            acknowledge(
-                key, wanted.batches, request.is_renew_ack, configs, session, context, span.context
-            ),
-            _fetch(request, key, session, configs, context, span),
-        )
-        await end_session(session, request.share_session_epoch, context, span.context)
+        found: dict[Place, _Fetched] = {}
+        try:
+            codes, _ = await asyncio.gather(
+                acknowledge(
+                    wanted.batches, request.is_renew_ack, configs, session, context, span.context
+                ),
+                _fetch(request, session, configs, found, context, span),
+            )
+            await end_session(session, request.share_session_epoch, context, span.context)
+            response = await _response(request, session, codes, found)
+        except asyncio.CancelledError:  # the client is gone, its session may be on another one
+            if any(each.acquired for each in found.values()):
+                context.tenant.shares.release_later(_release(session, found))
+            raise
         fail_with(span, (*codes.values(), *(each.error for each in found.values())))
-    return await _response(request, session, codes, found)
+    return response
 
 
 API = Api(
@@ -144,49 +151,43 @@ def _fetches_nothing(request: ShareFetchRequest) -> bool:
 
 async def _fetch(
     request: ShareFetchRequest,
-    key: Key,
     session: ShareSession,
     configs: ShareConfigs,
+    found: dict[Place, _Fetched],
     context: RequestContext,
     span: Span,
-) -> dict[Place, _Fetched]:
-    """Acquire records and read them."""
+) -> None:
+    """Acquire records and read them; `found` has at any time what the member has acquired."""
     takes_nothing = request.max_records <= 0 or request.max_bytes <= 0
     if request.share_session_epoch == FINAL or request.is_renew_ack or takes_nothing:
-        return {}
+        return
     places = await listed(session.partitions)
     refused = await refused_topics(places, context, span.context)
-    found: dict[Place, _Fetched] = {}
     if refused:
         wrong = await listed(place for place in places if place[0] in refused)
-        found = {place: _Fetched(refused[place[0]]) for place in wrong}
+        found.update((place, _Fetched(refused[place[0]])) for place in wrong)
         places = await listed(place for place in places if place[0] not in refused)
     if not places:
-        return found
-    op = await _op(request, key, places, configs, context)
+        return
+    op = await _op(request, session, places, configs, context)
     answers = await context.tenant.shares.acquire(op, span.context)
-    taken: dict[Place, AcquiredPartition] = {}
+    batches: list[tuple[Place, BatchRange]] = []
     for place, (answer, lock_ms) in zip(places, answers, strict=True):
         if lock_ms >= 0:
             session.lock_ms = lock_ms
-        if answer.error_code:
-            found[place] = _Fetched(answer.error_code)
-        elif answer.acquired:
-            taken[place] = answer
-    session.read_last(taken)
-    if taken:
-        try:
-            found.update(await _read(key, taken, context, span.context))
-        except asyncio.CancelledError:  # the client is gone, its session may be on another one
-            context.tenant.shares.not_delivered(*key, _places_of(taken))
-            raise
+        if answer.error_code or answer.acquired:
+            error = 0 if answer.acquired else answer.error_code  # with one, clients read nothing
+            found[place] = _Fetched(error, list(answer.acquired))
+        batches += ((place, batch) for batch in answer.batches)
+    session.read_last(place for place, each in found.items() if each.acquired)
+    if batches:
+        await _read(session, found, batches, context, span.context)
         _charge(found.values(), context)
-    return found
 
 
 async def _op(
     request: ShareFetchRequest,
-    key: Key,
+    session: ShareSession,
     places: list[Place],
     configs: ShareConfigs,
     context: RequestContext,
@@ -194,7 +195,7 @@ async def _op(
     wait_ms = max(0, min(request.max_wait_ms, _MAX_WAIT_MS) - round(context.waited * 1000))
     most = max(0, min(request.max_bytes, _MAX_BYTES))
     return AcquireRecords(
-        *key,
+        *session.key,
         await listed(SharePlace("", number, topic_id) for topic_id, number in places),
         max_wait_ms=wait_ms,
         min_bytes=max(0, request.min_bytes),
@@ -202,31 +203,33 @@ async def _op(
         max_records=request.max_records,
         exact=request.share_acquire_mode == _RECORD_LIMIT,
         configs=configs,
+        session=session.id,
     )
 
 
 async def _read(
-    key: Key,
-    taken: Mapping[Place, AcquiredPartition],
+    session: ShareSession,
+    found: Mapping[Place, _Fetched],
+    missing: list[tuple[Place, BatchRange]],
     context: RequestContext,
     trace: TraceContext | None,
-) -> dict[Place, _Fetched]:
+) -> None:
     """Read the batches of acquired records. Records that cannot be read are given back."""
-    found = {place: _Fetched(acquired=list(answer.acquired)) for place, answer in taken.items()}
-    missing = [(place, batch) for place, answer in taken.items() for batch in answer.batches]
     errors: dict[Place, int] = {}
     for _ in range(_READS):
         if not missing:
-            break
+            return
         missing = await _read_some(found, missing, errors, context, trace)
-    if missing:
-        for place, batch in missing:
-            its = found[place]
-            its.acquired = list(_without(its.acquired, batch))
-            if not its.acquired:
-                its.error = errors.get(place, 0)
-        await _give_back(key, missing, context, trace)
-    return found
+    parts: list[ReleasePartition] = []
+    for place, batch in missing:
+        its = found[place]
+        its.acquired = list(_without(its.acquired, batch))
+        if not its.acquired:
+            its.error = errors.get(place, 0)
+        parts.append(ReleasePartition("", place[1], batch.first, batch.last, place[0]))
+    if parts:
+        op = ReleaseRecords(*session.key, parts, session.id)
+        await context.tenant.shares.release(op, trace)
 
 
 async def _read_some(
@@ -254,25 +257,14 @@ async def _read_some(
     return left
 
 
-def _places_of(taken: Mapping[Place, AcquiredPartition]) -> list[ReleasePartition]:
-    return [
-        ReleasePartition("", place[1], each.first, each.last, place[0])
-        for place, answer in taken.items()
-        for each in answer.acquired
-    ]
-
-
-async def _give_back(
-    key: Key,
-    batches: Iterable[tuple[Place, BatchRange]],
-    context: RequestContext,
-    trace: TraceContext | None,
-) -> None:
+def _release(session: ShareSession, found: Mapping[Place, _Fetched]) -> ReleaseRecords:
+    """The op that gives back acquired records, which the member has not seen."""
     parts = [
-        ReleasePartition("", place[1], batch.first, batch.last, place[0])
-        for place, batch in batches
+        ReleasePartition("", place[1], each.first, each.last, place[0])
+        for place, its in found.items()
+        for each in its.acquired
     ]
-    await context.tenant.shares.give_back(*key, parts, trace)
+    return ReleaseRecords(*session.key, parts, session.id)
 
 
 def _without(acquired: Iterable[AcquiredRange], batch: BatchRange) -> Iterator[AcquiredRange]:

@@ -76,7 +76,6 @@ async def refused_topics(
 
 
 async def acknowledge(
-    key: Key,
     batches: Batches,
     renews: bool,
     configs: ShareConfigs,
@@ -101,7 +100,7 @@ async def acknowledge(
         else:
             parts[place] = AcknowledgePartition("", place[1], found, place[0])
     if parts:
-        op = AcknowledgeRecords(*key, list(parts.values()), configs)
+        op = AcknowledgeRecords(*session.key, list(parts.values()), configs, session.id)
         answers = await context.tenant.shares.acknowledge(op, trace)
         for place, answer in zip(parts, answers, strict=True):
             codes[place] = answer.error_code
@@ -132,9 +131,10 @@ def _checked(
 async def end_session(
     session: ShareSession, epoch: int, context: RequestContext, trace: TraceContext | None
 ) -> None:
-    """Give back what a member has left, after the last request of its session."""
+    """Give back what a member has left of its session, after the session's last request."""
     if epoch == FINAL:
-        await context.tenant.shares.release(ReleaseRecords(*session.key, []), trace)
+        op = ReleaseRecords(*session.key, [], session.id)
+        await context.tenant.shares.release(op, trace)
 
 
 async def by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:

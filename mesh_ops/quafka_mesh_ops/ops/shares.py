@@ -2,6 +2,10 @@
 
 They go to the broker of the partitions. The group and its members are the home broker's: it decides
 whose session is valid, and when offsets may be changed.
+
+A member acquires records in a share session of its gateway, whose id (`session`) no other session
+of any gateway has. The end of a session takes back what was acquired or renewed in it, and nothing
+that the member has acquired through another gateway meanwhile. Earlier gateways name no session.
 """
 
 from __future__ import annotations
@@ -110,6 +114,7 @@ class AcquireRecords(Op[AcquireRecordsResp]):
     exact: bool = False
     look_only: bool = False
     configs: ShareConfigs = ShareConfigs()
+    session: bytes = b""
 
     @property
     def credit_kind(self) -> CreditKind:
@@ -149,13 +154,14 @@ class AcknowledgeRecordsResp(WireStruct):
 
 @wire_struct
 class AcknowledgeRecords(Op[AcknowledgeRecordsResp]):
-    """Acknowledge records that a member has."""
+    """Acknowledge records that a member has, in any of its sessions; renew them in this one."""
 
     code = OpCode.ACKNOWLEDGE_RECORDS
     group: str
     member_id: str
     partitions: list[AcknowledgePartition]
     configs: ShareConfigs = ShareConfigs()
+    session: bytes = b""
 
     @property
     def credit_kind(self) -> CreditKind:
@@ -191,7 +197,7 @@ class ReleaseRecordsResp(WireStruct):
 
 @wire_struct
 class ReleaseRecords(Op[ReleaseRecordsResp]):
-    """Take back what a member has: in these partitions, or everywhere if there are none.
+    """Take back what a member has of a session: in these partitions, or everywhere without any.
 
     Records of partitions that are named were not seen, so that their delivery does not count.
     """
@@ -200,6 +206,7 @@ class ReleaseRecords(Op[ReleaseRecordsResp]):
     group: str
     member_id: str
     partitions: list[ReleasePartition]
+    session: bytes = b""
 
 
 # --- Offsets 0x83 to 0x85 ---------------------------------------------------------------------

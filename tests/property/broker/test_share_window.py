@@ -13,6 +13,7 @@ from quafka_broker.shares.states import (
     Acknowledgement,
     BadAcknowledgementError,
     Change,
+    Holder,
     RecordState,
     RecordStateError,
     Span,
@@ -21,6 +22,7 @@ from quafka_broker.shares.window import Window
 from tests.support.suites import examples
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
+SESSIONS = st.sampled_from([b"", b"one", b"two"])
 MOST_DELIVERIES = 3
 LOCK = 10.0
 ROOM = 12
@@ -47,7 +49,9 @@ class ShareWindow(RuleBasedStateMachine):
         self.window = Window(0)
         self.log = Log()
         self.unsettled: list[tuple[int, list[Change]]] = []  # number of events after it
-        self.held: dict[int, tuple[str, float]] = {}
+        self.begun: list[list[Change]] = []  # acknowledgements of which more may be refused
+        self.held: dict[int, tuple[Holder, float]] = {}
+        self.in_doubt: dict[int, tuple[Holder, float]] = {}  # by `begun` acknowledgements
         self.accepted: set[int] = set()  # answered
         self.ended: set[int] = set()  # answered otherwise: never delivered again
         self.deliveries: dict[int, int] = {}  # by the consumers' own count
@@ -73,7 +77,9 @@ class ShareWindow(RuleBasedStateMachine):
         self.window.move_start(offset)
         self.log_start = max(self.log_start, offset)
         self.ended |= set(range(offset))
-        self.held = {at: lock for at, lock in self.held.items() if at >= offset}
+        for held in (self.held, self.in_doubt):
+            for at in [at for at in held if at < offset]:
+                del held[at]
 
     # --- members ----------------------------------------------------------------------------
 
@@ -83,8 +89,14 @@ class ShareWindow(RuleBasedStateMachine):
         since = self.window.next_offset
         self.found = since, [span for span in self.spans if span.end > since]
 
-    @rule(member=MEMBERS, most=st.integers(1, 5), exact=st.booleans(), now=st.booleans())
-    def acquire(self, member: str, most: int, exact: bool, now: bool) -> None:
+    @rule(
+        member=MEMBERS,
+        session=SESSIONS,
+        most=st.integers(1, 5),
+        exact=st.booleans(),
+        now=st.booleans(),
+    )
+    def acquire(self, member: str, session: bytes, most: int, exact: bool, now: bool) -> None:
         self.expire()
         if now:
             self.read()
@@ -97,7 +109,7 @@ class ShareWindow(RuleBasedStateMachine):
             if each.deliveries >= MOST_DELIVERIES - 1
         }
         found = self.window.acquire(
-            member,
+            Holder(member, session),
             until,
             spans,
             most,
@@ -115,7 +127,8 @@ class ShareWindow(RuleBasedStateMachine):
         assert len(taken) == 1 or not often & set(taken)
         for at in taken:
             assert at not in self.hidden | self.held.keys() | self.accepted | self.ended
-            self.held[at] = member, until
+            assert at not in self.in_doubt
+            self.held[at] = Holder(member, session), until
             self.deliveries[at] = self.deliveries.get(at, 0) + 1
 
     @rule(
@@ -123,20 +136,24 @@ class ShareWindow(RuleBasedStateMachine):
         first=st.integers(0, 20),
         types=st.lists(st.sampled_from(TYPES), min_size=1, max_size=4),
         one=st.booleans(),
+        more=st.booleans(),
     )
-    def acknowledge(self, member: str, first: int, types: list[Acknowledge], one: bool) -> None:
+    def acknowledge(
+        self, member: str, first: int, types: list[Acknowledge], one: bool, more: bool
+    ) -> None:
+        """`more`: the request has further acknowledgements, which may be refused."""
         self.expire()
         end = first + len(types)
         if one:
             types = types[:1] * len(types)
         batch = Acknowledgement(first, end, types[:1] if one else types)
         held = all(
-            self.held.get(at, ("", 0))[0] == member
+            at in self.held and self.held[at][0].member == member
             for at in range(max(first, self.window.start), end)
         )
         before = self.window.dump(settled=True)
         try:
-            changes = self.window.acknowledge(member, [batch], self.now + LOCK, MOST_DELIVERIES)
+            changes = self.window.acknowledge(member, [batch], MOST_DELIVERIES)
         except RecordStateError:
             assert not held
             assert not self.window.start < self.window.end < end
@@ -148,33 +165,65 @@ class ShareWindow(RuleBasedStateMachine):
             return
         assert held or end <= self.window.start
         for at in range(first, end):
-            self.held.pop(at, None)
+            if at in self.held:
+                self.in_doubt[at] = self.held.pop(at)
         if changes:
-            self.log.events.append(changes)
-            self.unsettled.append((len(self.log.events), changes))
+            self.begun.append(changes)
+            if not more:
+                self._complete(changes)
 
-    @rule(member=MEMBERS)
-    def renew(self, member: str) -> None:
+    @rule()
+    def complete(self) -> None:
+        """All acknowledgements of a request are possible: they wait for the log."""
+        if self.begun:
+            self._complete(self.begun[0])
+
+    def _complete(self, changes: list[Change]) -> None:
+        self.begun.remove(changes)
+        for at in _offsets(changes):
+            self.in_doubt.pop(at, None)
+        self.log.events.append(changes)
+        self.unsettled.append((len(self.log.events), changes))
+
+    @rule()
+    def refuse_the_rest(self) -> None:
+        """A later acknowledgement of a request is refused: none has happened."""
+        if self.begun:
+            changes = self.begun.pop(0)
+            self.window.undo(changes)
+            for at in _offsets(changes):
+                if at in self.in_doubt:
+                    self.held[at] = self.in_doubt.pop(at)
+
+    @rule(member=MEMBERS, session=SESSIONS, undone=st.booleans())
+    def renew(self, member: str, session: bytes, undone: bool) -> None:
         self.expire()
-        mine = sorted(at for at, lock in self.held.items() if lock[0] == member)
+        mine = sorted(at for at, lock in self.held.items() if lock[0].member == member)
         for at in mine[:2]:
             batch = Acknowledgement(at, at + 1, [Acknowledge.RENEW])
-            assert not self.window.acknowledge(member, [batch], self.now + LOCK, MOST_DELIVERIES)
-            self.held[at] = member, self.now + LOCK
+            changes = self.window.acknowledge(member, [batch], MOST_DELIVERIES)
+            assert [each.state for each in changes] == [RecordState.ACQUIRED]
+            if undone:
+                self.window.undo(changes)
+            else:
+                self.window.renew(changes, Holder(member, session), self.now + LOCK)
+                self.held[at] = Holder(member, session), self.now + LOCK
 
-    @rule(member=MEMBERS)
-    def leave(self, member: str) -> None:
-        changes = self.window.release(member, MOST_DELIVERIES)
-        mine = {at for at, lock in self.held.items() if lock[0] == member}
-        assert {at for each in changes for at in range(each.first, each.end)} == mine
+    @rule(member=MEMBERS, session=SESSIONS)
+    def leave(self, member: str, session: bytes) -> None:
+        holder = Holder(member, session)
+        changes = self.window.release(holder, MOST_DELIVERIES)
+        mine = {at for at, lock in self.held.items() if lock[0] == holder}
+        assert set(_offsets(changes)) == mine
         self._given_back(changes)
 
-    @rule(member=MEMBERS, first=st.integers(0, 20), size=st.integers(1, 9))
-    def give_back(self, member: str, first: int, size: int) -> None:
-        changes = self.window.give_back(member, first, first + size, MOST_DELIVERIES)
-        for at in [at for each in changes for at in range(each.first, each.end)]:
+    @rule(member=MEMBERS, session=SESSIONS, first=st.integers(0, 20), size=st.integers(1, 9))
+    def give_back(self, member: str, session: bytes, first: int, size: int) -> None:
+        holder = Holder(member, session)
+        changes = self.window.give_back(holder, first, first + size, MOST_DELIVERIES)
+        for at in _offsets(changes):
             assert first <= at < first + size
-            assert self.held[at][0] == member
+            assert self.held[at][0] == holder
             self.deliveries[at] -= 1
         self._given_back(changes)
 
@@ -186,7 +235,7 @@ class ShareWindow(RuleBasedStateMachine):
     def expire(self) -> None:
         changes = self.window.expire(self.now, MOST_DELIVERIES)
         due = {at for at, lock in self.held.items() if lock[1] <= self.now}
-        assert {at for each in changes for at in range(each.first, each.end)} == due
+        assert set(_offsets(changes)) == due
         self._given_back(changes)
 
     def _given_back(self, changes: list[Change]) -> None:
@@ -248,6 +297,8 @@ class ShareWindow(RuleBasedStateMachine):
             self.log.durable = 1
         self.window = window
         self.held.clear()
+        self.in_doubt.clear()
+        self.begun.clear()
         self.unsettled.clear()
         self.ended |= set(range(self.log.start)) - self.accepted
 
@@ -261,13 +312,12 @@ class ShareWindow(RuleBasedStateMachine):
         assert all(each.first < each.end for each in ranges)
         assert not any(b.continues(a) for a, b in pairwise(ranges))
         assert (ranges[-1].end if ranges else self.window.start) == self.window.end
-        held = {at for each in ranges if each.member for at in range(each.first, each.end)}
-        assert held == set(self.held)
+        held = {
+            at: (each.holder, each.until)
+            for each in ranges if each.is_held for at in range(each.first, each.end)
+        }  # fmt: skip
+        assert held == self.held
         assert self.window.acquired == len(held)
-        assert all(
-            self.held[at][0] == each.member and self.held[at][1] == each.until
-            for each in ranges if each.member for at in range(each.first, each.end)
-        )  # fmt: skip
         free = [each.first for each in ranges if each.is_free]
         assert self.window.next_offset == (free[0] if free else self.window.end)
 
@@ -280,6 +330,10 @@ class ShareWindow(RuleBasedStateMachine):
             assert at in self.accepted | self.ended | self.hidden or poison or changed
 
 
+def _offsets(changes: list[Change]) -> list[int]:
+    return [at for each in changes for at in range(each.first, each.end)]
+
+
 TestShareWindow = ShareWindow.TestCase
 TestShareWindow.settings = examples(150, stateful_step_count=40)
 
@@ -289,7 +343,7 @@ def test_a_batch_that_ends_past_the_acquired_records_is_bad_whatever_is_in_it() 
     state.produce(gap=0, hidden=False, size=3)
     state.retention(step=3)
     state.produce(gap=2, hidden=False, size=6)
-    state.acquire(exact=True, member="a", most=1, now=True)
+    state.acquire(exact=True, member="a", session=b"", most=1, now=True)
     types = [Acknowledge.ACCEPT, Acknowledge.RELEASE]
-    state.acknowledge(first=10, member="a", one=False, types=types)
+    state.acknowledge(first=10, member="a", one=False, types=types, more=False)
     state.teardown()

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from quafka_broker.journals.internal_topics import SHARES
 from quafka_broker.ops import delete_records, shares
+from quafka_broker.shares import shares as shares_module
 from quafka_broker.shares.acquiring import Acquiring
-from quafka_broker.shares.states import Acknowledge, Span
+from quafka_broker.shares.states import Acknowledge, Acknowledgement, Span
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOps
@@ -46,7 +48,7 @@ CONFIGS = ShareConfigs(reset=EARLIEST)
 
 
 async def acquire(
-    state: BrokerState, member: str = "m", partition: int = 0, **options: int | ShareConfigs
+    state: BrokerState, member: str = "m", partition: int = 0, **options: Any
 ) -> AcquiredPartition:
     op = AcquireRecords(GROUP, member, [SharePlace("t", partition)], configs=CONFIGS)
     for name, value in options.items():
@@ -103,6 +105,115 @@ async def test_acknowledgements_that_do_not_fit_are_refused_as_a_whole() -> None
             assert await acknowledge(state, *batches) == error, batches
         assert await acknowledge(state, (0, 3, ACCEPT)) == 0
         assert await acknowledge(state, (3, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
+
+
+MANY = 1_000
+"""Acknowledgements that take several turns of the event loop."""
+
+
+@pytest.mark.parametrize("trouble", ["release", "cancel", "delete", "alter"])
+async def test_a_long_request_acknowledges_everything_or_nothing(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something happens between its slices."""
+    monkeypatch.setattr(shares_module, "_BATCHES_PER_SLICE", 5)
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await put(state, topic, *[b"1"] * 2 * MANY)
+        whole: dict[str, Any] = {
+            "max_records": 2 * MANY,
+            "configs": replace(CONFIGS, most_in_flight=2 * MANY),
+        }
+        assert ranges(await acquire(state, session=b"s", **whole)) == [(0, 2 * MANY - 1, 1)]
+        batches = [(at, at, REJECT if at % 4 else RENEW) for at in range(0, 2 * MANY, 2)]
+        asked = asyncio.create_task(acknowledge(state, *batches))
+        (share,) = state.shares.table
+        while not any(each.pending for each in share.window.ranges()):
+            await asyncio.sleep(0)
+        if trouble == "cancel":
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        else:
+            if trouble == "release":
+                last = ReleasePartition("t", 0, 2 * MANY - 2)
+                op = ReleaseRecords(GROUP, "m", [last], b"s")
+                assert (await shares.release(state, context(), op)).released == 2
+            elif trouble == "delete":
+                await shares.delete(state, context(), DeleteShareOffsets(GROUP, []))
+            else:
+                new = [NewShareOffset("t", 0, 0)]
+                await shares.alter(state, context(), AlterShareOffsets(GROUP, new))
+            assert await asked == ErrorCode.INVALID_RECORD_STATE
+        assert not state.shares.acknowledged
+        if trouble in ("release", "cancel"):
+            held = share.window.acquired
+            assert held == (2 * MANY if trouble == "cancel" else 2 * MANY - 2)
+            assert await acknowledge(state, *batches[:-1]) == 0
+            assert share.window.acquired == held - (MANY // 2 - 1), "the rejected ones"
+    async with running_state(disk) as state:
+        found = ranges(await acquire(state, **whole))
+        if trouble in ("delete", "alter"):
+            assert found == [(0, 2 * MANY - 1, 1)]
+        else:
+            assert sum(last - first + 1 for first, last, _ in found) == 2 * MANY - (MANY // 2 - 1)
+
+
+async def test_locks_that_end_during_a_refused_request_are_given_back() -> None:
+    configs = replace(CONFIGS, most_in_flight=2 * MANY, lock_ms=1_000)
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await put(state, topic, *[b"1"] * MANY)
+        await acquire(state, max_records=MANY, configs=configs)
+        (share,) = state.shares.table
+        changes = share.window.acknowledge("m", [Acknowledgement(0, 10, [ACCEPT])], 5)
+        await asyncio.sleep(60)
+        assert [(each.first, each.end) for each in share.window.ranges() if each.pending] == [
+            (0, 10)
+        ]
+        assert ranges(await acquire(state, "other", configs=configs)) == [(10, MANY - 1, 2)]
+        share.window.undo(changes)
+        assert ranges(await acquire(state, "other", configs=configs)) == [(0, 9, 2)]
+
+
+async def test_the_end_of_a_session_releases_only_what_was_acquired_in_it() -> None:
+    """A member moves to another gateway, and its old connection ends later."""
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await put(state, topic, *[b"1"] * 6)
+        assert ranges(await acquire(state, session=b"old", max_records=4, exact=True)) == [
+            (0, 3, 1)
+        ]
+        assert ranges(await acquire(state, session=b"new")) == [(4, 5, 1)]
+        renewed = AcknowledgePartition("t", 0, [AcknowledgedBatch(0, 0, bytes([RENEW]))])
+        op = AcknowledgeRecords(GROUP, "m", [renewed], CONFIGS, b"new")
+        assert (await shares.acknowledge(state, context(), op)).partitions == [0]
+        assert await acknowledge(state, (1, 1, ACCEPT)) == 0, "in whichever session"
+        await shares.release(
+            state,
+            context(),
+            ReleaseRecords(GROUP, "m", [ReleasePartition("t", 0, 0, 4)], b"other"),
+        )
+        ended = await shares.release(state, context(), ReleaseRecords(GROUP, "m", [], b"old"))
+        assert ended.released == 2
+        assert ranges(await acquire(state, "other")) == [(2, 3, 2)]
+        assert await acknowledge(state, (0, 0, ACCEPT), (4, 5, ACCEPT)) == 0
+
+
+async def test_the_end_of_a_session_abandons_only_its_own_ops() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        old, new = [
+            asyncio.create_task(acquire(state, session=session, max_wait_ms=20_000))
+            for session in (b"old", b"new")
+        ]
+        while len(state.parked_fetches) < 2:
+            await asyncio.sleep(0)
+        await shares.release(state, context(), ReleaseRecords(GROUP, "m", [], b"old"))
+        await put(state, topic, b"1")
+        assert ranges(await new) == [(0, 0, 1)]
+        assert ranges(await old) == []
 
 
 async def test_a_batch_that_the_log_start_cuts_is_read_from_there() -> None:

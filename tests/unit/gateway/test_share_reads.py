@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """ShareFetch reads the batches of acquired records; what it cannot read is given back."""
 
 from __future__ import annotations
@@ -6,19 +7,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.fetch.share_sessions import Place, ShareSession
 from quafka_gateway.handlers import share_fetch
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
 from quafka_mesh_ops.ops.shares import (
-    AcquiredPartition,
     AcquiredRange,
     BatchRange,
     ReleasePartition,
+    ReleaseRecords,
 )
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import rebase
 from tests.unit.broker.tools import batch_of
 
-PLACE = (bytes(16), 0)
+PLACE: Place = (bytes(16), 0)
 CORRUPT = FetchOpResp([], -1, ErrorCode.CORRUPT_MESSAGE)
 
 
@@ -39,15 +41,18 @@ async def read(*answers: FetchOpResp) -> tuple[Any, list[tuple[int, int]], list[
         asked.extend((part.fetch_offset, part.max_bytes) for part in op.partitions)
         return [next(left, CORRUPT)]
 
-    async def give_back(_group: str, _member: str, parts: list[ReleasePartition], _: None) -> None:
-        given_back.extend(parts)
+    async def release(op: ReleaseRecords, _: None) -> None:
+        assert (op.group, op.member_id, op.session) == ("g", "m", b"session")
+        given_back.extend(op.partitions)
 
     tenant = SimpleNamespace(
-        reader=SimpleNamespace(fetch=fetch), shares=SimpleNamespace(give_back=give_back)
+        reader=SimpleNamespace(fetch=fetch), shares=SimpleNamespace(release=release)
     )
     context = cast(RequestContext, SimpleNamespace(tenant=tenant))
-    taken = AcquiredPartition([AcquiredRange(0, 5, 1)], [BatchRange(0, 5, 3 * len(batch(0)))])
-    found = await share_fetch._read(("g", "m"), {PLACE: taken}, context, None)
+    found = {PLACE: share_fetch._Fetched(acquired=[AcquiredRange(0, 5, 1)])}
+    batches = [(PLACE, BatchRange(0, 5, 3 * len(batch(0))))]
+    session = ShareSession(("g", "m"), b"session", 1)
+    await share_fetch._read(session, found, batches, context, None)
     return found[PLACE], asked, given_back
 
 

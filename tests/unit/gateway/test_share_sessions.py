@@ -20,7 +20,7 @@ def begun(sessions: ShareSessions, *places: Place, connection: int = 1) -> Share
 
 
 def test_epochs_of_fetches_and_acknowledgements_count_together() -> None:
-    sessions = ShareSessions(10, 10)
+    sessions = ShareSessions(b"here", 10, 10)
     assert sessions.begin(KEY, 1, 1, fetches=True) is NOT_FOUND
     assert sessions.begin(KEY, FINAL, 1, fetches=False) is NOT_FOUND
     assert sessions.begin(KEY, INITIAL, 1, fetches=False) is WRONG_EPOCH
@@ -37,7 +37,7 @@ def test_epochs_of_fetches_and_acknowledgements_count_together() -> None:
 
 
 def test_partitions_are_added_and_forgotten() -> None:
-    sessions = ShareSessions(10, 2)
+    sessions = ShareSessions(b"here", 10, 2)
     session = begun(sessions, A)
     sessions.begin(KEY, 1, 1, [A, B], fetches=True)
     assert list(session.partitions) == [A, B]
@@ -49,15 +49,25 @@ def test_partitions_are_added_and_forgotten() -> None:
 
 
 def test_a_session_ends_with_the_connection_of_its_last_request() -> None:
-    sessions = ShareSessions(1, 10)
-    begun(sessions, A)
+    sessions = ShareSessions(b"here", 1, 10)
+    first = begun(sessions, A)
     assert sessions.begin(("group", "other"), INITIAL, 1, fetches=True) is FULL
     sessions.begin(KEY, 1, 2, fetches=True)
     assert sessions.connection_lost(1) == []
-    assert sessions.connection_lost(2) == [KEY]
+    assert sessions.connection_lost(2) == [first]
     assert (len(sessions), sessions.partitions) == (0, 0)
     begun(sessions, A)
-    begun(sessions, B, connection=3)
+    last = begun(sessions, B, connection=3)
     assert (len(sessions), sessions.partitions) == (1, 1)
     assert sessions.connection_lost(1) == []
-    assert sessions.clear() == [KEY]
+    assert sessions.clear() == [last]
+
+
+def test_a_session_has_an_id_of_its_own_until_it_ends() -> None:
+    sessions, others = ShareSessions(b"here", 2, 10), ShareSessions(b"there", 2, 10)
+    first = begun(sessions, A)
+    again = begun(sessions, B, connection=2)
+    assert first.id == again.id, "what was acquired before ends with the session that goes on"
+    sessions.connection_lost(2)
+    later = begun(sessions, A)
+    assert len({first.id, later.id, begun(others, A).id}) == 3
