@@ -16,7 +16,7 @@ from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_n
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.memory.shared import LEAST_BYTES, MOST_BYTES, SharedMemory
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpKind
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
 from quafka_mesh_ops.transport.connection import Connection
@@ -54,10 +54,14 @@ class Call(DirectFuture["Response | UnreadResponse"]):
         size: the bytes of the op, with the memory that it takes once decoded.
         deadline: the loop time at which the call fails.
         session: where it was sent; None before.
+        turn: see `Schedulable`.
+        cost: seconds that it has cost the broker, if the answer tells.
         queued: covers the wait before it is sent.
     """
 
     session: BrokerSession | None = None
+    turn: int = 0
+    cost: float = 0.0
     queued: Span = NO_SPAN
 
     def __init__(
@@ -68,7 +72,7 @@ class Call(DirectFuture["Response | UnreadResponse"]):
         org_id: int,
         body: list[Buffer],
         stream_index: int,
-        kind: CreditKind,
+        kind: OpKind,
         deadline: float,
         trace: TraceContext | None,
         loop: asyncio.AbstractEventLoop,

@@ -12,9 +12,9 @@ from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
 from quafka_mesh_ops.bulk.link import BulkLink
 from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit
 from quafka_mesh_ops.envelopes import Response, encode_body, encode_request
 from quafka_mesh_ops.errors import (
+    DisplacedError,
     OpFailedError,
     OpTooLargeError,
     OutcomeUnknownError,
@@ -25,8 +25,10 @@ from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.memory_link import MemoryLink
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpKind, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
+from quafka_mesh_ops.ops.records import ProduceOpsResp
+from quafka_mesh_ops.scheduler import BOUNDS, Scheduler
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -40,7 +42,9 @@ logger = logging.getLogger("quafka.mesh.client")
 
 R = TypeVar("R", bound=WireStruct)
 
-_RECORDS = CreditKind.RECORDS
+_RECORDS = OpKind.RECORDS
+_ASK_AGAIN = {OpKind.FETCHES: 6, OpKind.GROUP_WAITS: 14}
+"""NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS: the answers to calls that are given up."""
 
 
 class MeshClient:
@@ -81,10 +85,7 @@ class MeshClient:
         self._limited = LimitedLog(logger)
         self._last_id = 0
         self._encoding = [_LaneEncoding() for _ in range(LANES)]
-        self._credits = [
-            Credit(*bounds, shared=kind == _RECORDS)
-            for kind, bounds in enumerate(zip(MAX_OPS, BUDGETS, LARGEST, strict=True))
-        ]
+        self._schedulers = [Scheduler[Call](BOUNDS[kind]) for kind in OpKind]
         self._connector = BrokerConnector(
             host,
             port,
@@ -152,8 +153,8 @@ class MeshClient:
         self._fail_waiting("the mesh client was closed")
 
     def _fail_waiting(self, reason: str) -> None:
-        for credit in self._credits:
-            for call in credit.waiting.remove_all():
+        for scheduler in self._schedulers:
+            for call in scheduler.remove_all():
                 call.fail(PeerUnavailableError(reason))
 
     def counters(self) -> PeerCounters:
@@ -166,9 +167,9 @@ class MeshClient:
             connected=session is not None,
             refusal=connector.refusal,
             reconnects=max(0, connector.connections - 1),
-            ops=sum(len(credit.waiting) + credit.unanswered for credit in self._credits),
-            credit_used_bytes=sum(credit.used for credit in self._credits),
-            credit_bytes=sum(credit.budget for credit in self._credits),
+            ops=sum(each.waiting + each.unanswered for each in self._schedulers),
+            credit_used_bytes=sum(each.used for each in self._schedulers),
+            credit_bytes=sum(each.bounds.size for each in self._schedulers),
             backlog_bytes=0,
             bulk_over_tls=self._bulk is not None and self._bulk.connected,
             bulk_tls_bytes=self._bulk.received if self._bulk is not None else 0,
@@ -242,7 +243,7 @@ class MeshClient:
             raise PeerUnavailableError(self._connector.refusal)
         until = self._loop.time() + deadline
         if lane is None:
-            index, kind = 0, op.credit_kind
+            index, kind = 0, op.kind
             body = encode_body(op) if not is_long(op) else await _encoded(op)
         else:
             lane %= LANES
@@ -259,8 +260,12 @@ class MeshClient:
         try:
             answer = await call
             if isinstance(answer, Response):
-                return self._read(op, answer)
-            return await self._read_long(op, call, answer)
+                found = self._read(op, answer)
+            else:
+                found = await self._read_long(op, call, answer)
+            if isinstance(found, ProduceOpsResp):
+                call.cost = found.check_us / 1e6
+            return found
         finally:
             expiring.pop(call, None)
             self._finish(call)
@@ -269,23 +274,43 @@ class MeshClient:
 
     def _begin(self, call: Call) -> None:
         """Send a call, or queue it until it may be sent. Raises OpTooLargeError."""
-        credit = self._credits[call.kind]
-        credit.check(call)
+        scheduler = self._schedulers[call.kind]
+        scheduler.check(call)
         session = self._connector.session
-        if session is not None and credit.admits(call):
+        if session is None:
+            self._wait(scheduler, call)
+        elif scheduler.admits(call):
+            self._send(session, call)
+        elif displaced := scheduler.displaced_by(call):
+            for each in displaced:
+                self._give_up(scheduler, each)
             self._send(session, call)
         else:
-            credit.waiting.add(call)
-            call.queued = self._tracer.start(semconv.QUEUED, call.trace)
+            self._wait(scheduler, call)
+
+    def _wait(self, scheduler: Scheduler[Call], call: Call) -> None:
+        scheduler.wait(call)
+        call.queued = self._tracer.start(semconv.QUEUED, call.trace)
+
+    @staticmethod
+    def _give_up(scheduler: Scheduler[Call], call: Call) -> None:
+        """End a parked call, so that there is room for one of another org."""
+        assert call.session is not None
+        call.session.cancel(call)
+        scheduler.release(call)
+        call.session = None
+        call.fail(DisplacedError(_ASK_AGAIN[call.kind]))
 
     def _flush(self) -> None:
-        """Send the waiting calls that may be sent now, in their order."""
-        for credit in self._credits:
-            self._send_waiting(credit)
+        """Send the waiting calls that may be sent now."""
+        for scheduler in self._schedulers:
+            self._send_waiting(scheduler)
 
-    def _send_waiting(self, credit: Credit) -> None:
+    def _send_waiting(self, scheduler: Scheduler[Call]) -> None:
         session = self._connector.session
-        while session is not None and (call := credit.pop_next()) is not None:
+        if session is not None:
+            scheduler.round_trip = session.connection.quic.shortest_round_trip
+        while session is not None and (call := scheduler.pop_next()) is not None:
             self._send(session, call)
             session = self._connector.session
 
@@ -303,7 +328,7 @@ class MeshClient:
         call.body = []
         call.session = session
         call.queued.end()
-        self._credits[call.kind].reserve(call)
+        self._schedulers[call.kind].reserve(call)
         session.send(call, frame)
 
     def expired(self, call: Call) -> None:
@@ -316,15 +341,15 @@ class MeshClient:
 
     def _finish(self, call: Call) -> None:
         """Release a call that has ended: by an answer, an error or a cancellation."""
-        credit, session = self._credits[call.kind], call.session
+        scheduler, session = self._schedulers[call.kind], call.session
         call.queued.end()
         if session is None:
-            credit.waiting.remove(call)
+            scheduler.remove(call)
             return
         session.cancel(call)
-        credit.release(call)
-        if credit.waiting:
-            self._send_waiting(credit)
+        scheduler.release(call, call.cost)
+        if scheduler.waiting:
+            self._send_waiting(scheduler)
 
     # --- responses --------------------------------------------------------------------------
 

@@ -34,6 +34,13 @@ class OpTooLargeError(OpFailedError):
         self.args = (reason,)
 
 
+class DisplacedError(OpFailedError):
+    """The op was parked at the peer, and was given up for an op of another org.
+
+    `error_code` is a Kafka error after which clients ask again.
+    """
+
+
 class ProtocolError(MeshError):
     """The peer violated the protocol. Its connection is closed.
 

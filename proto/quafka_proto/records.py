@@ -129,6 +129,14 @@ def claims(batch: Buffer) -> tuple[int, int]:
     return attributes & COMPRESSION_MASK, count
 
 
+def packed_records(batch: Buffer) -> int:
+    """The number of records that a compressed batch claims; 0 for any other bytes."""
+    if len(batch) < BATCH_HEADER_SIZE or batch[_MAGIC_AT] != MAGIC:
+        return 0
+    codec, count = claims(batch)
+    return max(0, count) if codec else 0
+
+
 def is_transactional(batch: Buffer) -> bool:
     """Whether a batch belongs to a transaction. False for fewer bytes than a header.
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +36,13 @@ _BREATH = 50e-6
 Verdict = Admitted | BatchError
 Line = PartitionId | tuple[int, str]
 """The subject of a line of batches: a partition, or a transactional id and its org."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of CPU that the thread has spent on an op's batches."""
+
+    seconds: float = 0.0
 
 
 class _Job(NamedTuple):
@@ -74,16 +82,19 @@ class Admissions:
             return None
 
     def check_in_thread(
-        self, org: int, policy: TopicPolicy, records: Buffer, now_ms: int
+        self, org: int, policy: TopicPolicy, records: Buffer, now_ms: int, spent: Spent
     ) -> asyncio.Future[Verdict]:
-        """Check a batch in the thread, in the org's turn."""
+        """Check a batch in the thread, in the org's turn; adds what it costs to `spent`."""
 
         def run() -> Verdict:
             scratch = self._threads_scratch = self._threads_scratch or Scratch(_THREADS_SCRATCH)
+            began = clock.thread_time()
             try:
                 return admit(policy, records, now_ms, scratch, effort=Effort(pause=_breathe))
             except BatchError as e:
                 return _bare(e)
+            finally:
+                spent.seconds += clock.thread_time() - began
 
         done: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(org, deque()).append(_Job(run, done))

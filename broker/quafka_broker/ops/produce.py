@@ -12,7 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from quafka_broker.admission.checks import Admitted
-from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
+from quafka_broker.admission.queue import (
+    SHORT_BYTES,
+    SHORT_RECORDS,
+    Spent,
+    Verdict,
+    claimed_records,
+)
 from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch, SequenceError
@@ -70,7 +76,7 @@ async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> Prod
         return await _handle_traced(state, context, op)
     request = _Request(state, context.org_id, op, None)
     begun = request.begin_now() or await request.begin_in_order()
-    return ProduceOpsResp(await _finish(begun))
+    return ProduceOpsResp(await _finish(begun), request.check_us)
 
 
 async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
@@ -85,13 +91,13 @@ async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps)
             _describe(span, op, begun, answers)
             _trace_writes(context.tracer, commit.context, writes)
             _remember(state, span.context, begun)
-    return ProduceOpsResp(answers)
+    return ProduceOpsResp(answers, request.check_us)
 
 
 class _Request:
     """All partitions of an op on their way to the log."""
 
-    __slots__ = ("_now_ms", "_op", "_org", "_producer", "_state", "_verdicts", "_writes")
+    __slots__ = ("_now_ms", "_op", "_org", "_producer", "_spent", "_state", "_verdicts", "_writes")
 
     def __init__(
         self, state: BrokerState, org: int, op: ProduceOps, writes: list[WriteTimes] | None
@@ -102,11 +108,17 @@ class _Request:
         self._writes = writes
         self._verdicts: list[Verdict | ProduceOpResp | None] = []
         self._now_ms = clock.time_ns() // 1_000_000
+        self._spent: Spent | None = None
         self._producer: ProduceRequest | None = None
         if op.transactional_id:
             self._producer = ProduceRequest(
                 org, op.transactional_id, op.implicit, op.connection, op.home
             )
+
+    @property
+    def check_us(self) -> int:
+        """See ProduceOpsResp."""
+        return 0 if self._spent is None else round(self._spent.seconds * 1e6)
 
     def begin_now(self) -> list[_Begun] | None:
         """Check the batches of a short op, and append them to the log.
@@ -255,8 +267,11 @@ class _Request:
                 checked.cancel()
 
     def _check_later(self, part: ProduceOp, topic: Topic) -> asyncio.Future[Verdict]:
-        policy = self._state.configs.policy(topic)
-        return self._state.admissions.check_in_thread(self._org, policy, part.records, self._now_ms)
+        policy, spent = self._state.configs.policy(topic), self._spent or Spent()
+        self._spent = spent
+        return self._state.admissions.check_in_thread(
+            self._org, policy, part.records, self._now_ms, spent
+        )
 
     def _append(
         self, part: ProduceOp, topic: Topic | None, verdict: Verdict | ProduceOpResp | None

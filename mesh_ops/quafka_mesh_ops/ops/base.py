@@ -106,8 +106,8 @@ class OpCode(IntEnum):
     CREATE_SHARE_GROUP = 0x8E
 
 
-class CreditKind(IntEnum):
-    """The kinds of ops; a gateway bounds the unanswered ops of each kind (credit.py)."""
+class OpKind(IntEnum):
+    """The kinds of ops; a gateway bounds the unanswered ops of each kind (scheduler.py)."""
 
     SMALL_OPS = 0
     FETCHES = 1
@@ -153,6 +153,7 @@ class Op(WireStruct, Generic[R]):
         reads: the op changes nothing, so it can be sent again if its answer was lost.
         waits_for_news: an idle gateway has such an op in flight, too; no client waits for its
             answer, so it does not make the peers check on each other more often.
+        parks: the broker holds such an op until there is news, and does nothing for it meanwhile.
     """
 
     __slots__ = ()
@@ -160,6 +161,7 @@ class Op(WireStruct, Generic[R]):
     response: type[R]
     reads: ClassVar[bool] = False
     waits_for_news: ClassVar[bool] = False
+    parks: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -168,14 +170,19 @@ class Op(WireStruct, Generic[R]):
                 (cls.response,) = get_args(base)
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """The kind whose bounds this op counts for."""
-        return CreditKind.SMALL_OPS
+        return OpKind.SMALL_OPS
 
     @property
     def parts(self) -> int:
         """The number of items in the op that a broker serves one by one."""
         return 1
+
+    @property
+    def packed_records(self) -> int:
+        """The number of records that a broker has to unpack."""
+        return 0
 
     @overload
     @classmethod

@@ -80,6 +80,7 @@ class ClusterMap(Op[ClusterMapResp]):
     code = OpCode.CLUSTER_MAP
     reads = True
     waits_for_news = True
+    parks = True
     known: int = -1
     max_wait_ms: int = 0
 

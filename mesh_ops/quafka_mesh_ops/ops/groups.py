@@ -6,7 +6,7 @@ is empty if a member is not static (KIP-345).
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct, wire_struct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, OpKind, WireStruct, wire_struct
 
 # --- members ----------------------------------------------------------------------------------
 
@@ -68,9 +68,9 @@ class JoinGroup(Op[JoinGroupResp]):
     knows_skip_assignment: bool = False
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op."""
-        return CreditKind.GROUP_WAITS
+        return OpKind.GROUP_WAITS
 
 
 @wire_struct
@@ -106,9 +106,9 @@ class SyncGroup(Op[SyncGroupResp]):
     protocol: str | None = None
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op. The leader's assignments pass: the other members wait for them."""
-        return CreditKind.SMALL_OPS if self.assignments else CreditKind.GROUP_WAITS
+        return OpKind.SMALL_OPS if self.assignments else OpKind.GROUP_WAITS
 
 
 @wire_struct

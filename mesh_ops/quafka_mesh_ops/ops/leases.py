@@ -43,6 +43,7 @@ class HoldLease(Op[HoldLeaseResp]):
     """
 
     code = OpCode.HOLD_LEASE
+    parks = True
     holder: bytes
     incarnation: bytes = b""
     heard: int = -1

@@ -6,9 +6,10 @@ The codes 0x02 and 0x03 and the first fields of FetchOp and FetchOpResp are Rafk
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, OpCode, WireStruct, wire_struct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, OpKind, WireStruct, wire_struct
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.places import Place
+from quafka_proto.records import packed_records
 
 # --- Produce 0x02 -----------------------------------------------------------------------------
 
@@ -56,9 +57,13 @@ class ProduceOpResp(WireStruct):
 
 @wire_struct
 class ProduceOpsResp(WireStruct):
-    """One answer per ProduceOp, in the order of the request."""
+    """One answer per ProduceOp, in the order of the request.
+
+    `check_us`: what the checks of long batches have cost the broker.
+    """
 
     partitions: list[ProduceOpResp]
+    check_us: int = 0
 
 
 @wire_struct
@@ -81,14 +86,19 @@ class ProduceOps(Op[ProduceOpsResp]):
     home: str = ""
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op."""
-        return CreditKind.RECORDS
+        return OpKind.RECORDS
 
     @property
     def parts(self) -> int:
         """See Op."""
         return len(self.partitions)
+
+    @property
+    def packed_records(self) -> int:
+        """See Op."""
+        return sum(packed_records(each.records) for each in self.partitions)
 
 
 # --- Fetch 0x03 -------------------------------------------------------------------------------
@@ -202,9 +212,9 @@ class FetchOps(Op[FetchOpsResp]):
     objects: bool = False
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op."""
-        return CreditKind.FETCHES
+        return OpKind.FETCHES
 
 
 # --- InitProducerId 0x08 ----------------------------------------------------------------------

@@ -141,6 +141,7 @@ class WatchSecurity(Op[WatchSecurityResp]):
     code = OpCode.WATCH_SECURITY
     reads = True
     waits_for_news = True
+    parks = True
     incarnation: bytes
     version: int
     max_wait_ms: int

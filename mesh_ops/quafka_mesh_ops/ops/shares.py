@@ -10,7 +10,7 @@ that the member has acquired through another gateway meanwhile. Earlier gateways
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct, wire_struct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, OpKind, WireStruct, wire_struct
 
 EARLIEST, LATEST = -2, -1
 EVERY_PARTITION = -1
@@ -117,9 +117,9 @@ class AcquireRecords(Op[AcquireRecordsResp]):
     session: bytes = b""
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op."""
-        return CreditKind.FETCHES
+        return OpKind.FETCHES
 
 
 # --- Acknowledge 0x81 -------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class AcknowledgeRecords(Op[AcknowledgeRecordsResp]):
     session: bytes = b""
 
     @property
-    def credit_kind(self) -> CreditKind:
+    def kind(self) -> OpKind:
         """See Op."""
-        return CreditKind.RECORDS
+        return OpKind.RECORDS
 
     @property
     def parts(self) -> int:

@@ -142,6 +142,11 @@ class MeshQuic(QuicConnection):
         return self._loss.get_probe_timeout()
 
     @property
+    def shortest_round_trip(self) -> float:
+        """Seconds of the fastest round trip so far; 0 before the first one."""
+        return self._loss._rtt_min if self._loss._rtt_initialized else 0.0
+
+    @property
     def is_closed(self) -> bool:
         """Whether either side has closed: no more data will be sent or received."""
         return self._close_pending or self._state in _END_STATES

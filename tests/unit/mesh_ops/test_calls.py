@@ -11,12 +11,11 @@ import pytest
 
 from quafka_loop import clock
 from quafka_mesh_ops import broker_session, connector, op_runner
-from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops.records import (
     FetchOp,
@@ -29,6 +28,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.scheduler import BOUNDS, Bounds
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
 from tests.support.garbage import searched
@@ -257,7 +257,7 @@ async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
 
 
 async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500, 0))
+    monkeypatch.setitem(BOUNDS, OpKind.RECORDS, Bounds(2_048, 5_600, 5_600))
     most, running, seconds = 0, 0, 0.005
 
     async def produce(context: OpContext, op: WireStruct) -> WireStruct:
@@ -287,7 +287,7 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
 async def test_small_ops_pass_fetches_that_wait_for_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "BUDGETS", (1000, 700, 0, 0))
+    monkeypatch.setitem(BOUNDS, OpKind.FETCHES, Bounds(2_048, 2_600, 2_600))
     arrived: list[int] = []
     release = asyncio.Event()
 
@@ -303,7 +303,7 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
         async with asyncio.timeout(5):
             while not arrived:
                 await asyncio.sleep(0)
-        assert arrived == [9]  # a single op, however large
+        assert arrived == [9]
         release.set()
         await asyncio.gather(*calls)
         assert arrived == [9, 1, 2, 1]

@@ -9,8 +9,8 @@ import pytest
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.credit import BUDGETS
 from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_telemetry.tracing import Tracer
@@ -70,7 +70,8 @@ async def test_ops_and_credit_in_use_are_seen_on_both_sides() -> None:
             await asyncio.sleep(0.01)
         here, there = m.client.counters(), of_the_client(m)
         assert here.ops == 3
-        assert 0 < here.credit_used_bytes < here.credit_bytes == sum(BUDGETS)
+        whole = sum(each.size for each in BOUNDS.values())
+        assert 0 < here.credit_used_bytes < here.credit_bytes == whole
         assert 0 < there.credit_used_bytes < there.credit_bytes
         m.broker.release.set()
         await asyncio.gather(*parked)

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from quafka_loop import clock
-from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import Tag
 from quafka_mesh_ops.grants import Entry, Grant
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops.base import Buffer, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import Buffer, OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.ops.records import ProduceOps, ProduceOpsResp
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
@@ -91,7 +91,7 @@ async def test_a_caller_continues_in_the_call_that_reads_its_answer_and_may_call
 async def test_waiting_calls_are_sent_in_order_as_answers_release_their_credit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_OPS", (2, 2, 2, 2))
+    monkeypatch.setitem(BOUNDS, OpKind.RECORDS, BOUNDS[OpKind.RECORDS]._replace(ops=2))
     async with mesh() as m:
         names = [f"{n:04}" for n in range(2_000)]
         calls = [

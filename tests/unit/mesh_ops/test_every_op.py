@@ -14,16 +14,16 @@ import pytest
 
 from quafka_mesh_ops import broker_session, frames, gateway_session, payloads
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.credit import BUDGETS, LARGEST
 from quafka_mesh_ops.envelopes import encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import AnyOp, CreditKind, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.transport import liveness
 from tests.support.suites import more
 from tests.unit.mesh_ops.mesh import in_memory, mesh
@@ -185,9 +185,9 @@ async def test_the_real_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         await e.send(ProduceOps([ProduceOp("t", 0, bytes(100 << 20))]))
         with pytest.raises(OpTooLargeError):
             await e.call(ProduceOps([ProduceOp("t", 0, bytes(MAX_FRAME))]))
-        await e.send(_join_of(LARGEST[CreditKind.GROUP_WAITS] - 1_000))
+        await e.send(_join_of(BOUNDS[OpKind.GROUP_WAITS].largest - 1_000))
         with pytest.raises(OpTooLargeError):
-            await e.call(_join_of(LARGEST[CreditKind.GROUP_WAITS]))
+            await e.call(_join_of(BOUNDS[OpKind.GROUP_WAITS].largest))
         much = bytes(MAX_FRAME - 1_000)
         await e.fetch(least(FetchOps), FetchOpsResp([FetchOpResp([much], 1)]))
         with pytest.raises(OpFailedError):
@@ -199,7 +199,5 @@ def _join_of(size: int) -> JoinGroup:
 
 
 def test_a_broker_bears_with_the_largest_ops_of_all_kinds_at_once() -> None:
-    largest = [max(both) for both in zip(BUDGETS, LARGEST, strict=True)]
-    assert sum(largest) < gateway_session.MAX_REQUEST_BYTES
-    on_control = max(size for kind, size in enumerate(largest) if kind != CreditKind.RECORDS)
+    on_control = max(bounds.largest for kind, bounds in BOUNDS.items() if kind != OpKind.RECORDS)
     assert min(MAX_FRAME, on_control) + MAX_FRAME <= gateway_session.MAX_UNFINISHED

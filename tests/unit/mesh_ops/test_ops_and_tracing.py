@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.base import CreditKind, OpCode
+from quafka_mesh_ops.ops.base import OpCode, OpKind
 from quafka_mesh_ops.ops.codec import from_wire, to_wire
 from quafka_mesh_ops.ops.groups import Assignment, JoinGroup, SyncGroup
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
@@ -42,10 +42,10 @@ def test_only_ops_that_wait_or_carry_much_have_credit_of_their_own() -> None:
     leader = SyncGroup("g", 1, "m", "", [Assignment("m", b"")])
     follower = SyncGroup("g", 1, "m", "", [])
     join = JoinGroup("g", "m", "", "consumer", [], 10_000, 10_000)
-    assert [op.credit_kind for op in (ProduceOps([]), FetchOps([]), join, follower)] == [
-        CreditKind.RECORDS, CreditKind.FETCHES, CreditKind.GROUP_WAITS, CreditKind.GROUP_WAITS,
+    assert [op.kind for op in (ProduceOps([]), FetchOps([]), join, follower)] == [
+        OpKind.RECORDS, OpKind.FETCHES, OpKind.GROUP_WAITS, OpKind.GROUP_WAITS,
     ]  # fmt: skip
-    assert leader.credit_kind is Probe().credit_kind is CreditKind.SMALL_OPS
+    assert leader.kind is Probe().kind is OpKind.SMALL_OPS
 
 
 def test_fields_travel_in_the_order_of_their_declaration() -> None:

@@ -55,6 +55,7 @@ APPENDED: dict[type[WireStruct], dict[str, object]] = {
     FetchOpResp: {"places": None},
     AbortedTransaction: {"last_offset": -1},
     ProduceOpResp: {"prompt": False},
+    ProduceOpsResp: {"check_us": 0},
     ProduceOps: {"transactional_id": "", "implicit": False, "connection": b"", "home": ""},
     AddPartitions: {"elsewhere": None},
     Heartbeat: {"others": None},

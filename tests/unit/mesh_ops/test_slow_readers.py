@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from quafka_loop import clock
-from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.base import OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
 from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_mesh_ops.scheduler import BOUNDS, Bounds
 from quafka_proto.errors import ErrorCode
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
@@ -86,7 +86,7 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The bytes of sent ops are bounded; unsent ops belong to their callers."""
-    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB, MB))
+    monkeypatch.setitem(BOUNDS, OpKind.RECORDS, Bounds(2_048, 10 * MB, 8 * MB))
 
     async def never(context: OpContext, op: ProduceOps) -> WireStruct:
         await asyncio.Event().wait()
