@@ -62,8 +62,11 @@ class RepeatedPoll:
         return self._idle.wait(ended)
 
     def response(self, correlation_id: int, now: float) -> list[Buffer] | None:
-        """The response without records; None: another request has used the session meanwhile."""
+        """The response without records; None: the poll must be served as any other.
+
+        Another request has used the session meanwhile, or the client's rights have changed.
+        """
         session = self._idle.session
-        if session is not None and not session.is_next:
+        if not self._idle.is_allowed or (session is not None and not session.is_next):
             return None
         return self._idle.response(correlation_id, now)

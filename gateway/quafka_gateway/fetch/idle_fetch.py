@@ -94,13 +94,18 @@ class IdleFetch:
         """The position in the request's body of the epoch; None: the repetition is the same."""
         return None if self.session is None else epoch_position(self._version)
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the client's rights are still those of the fetch."""
+        return self._may_repeat is None or self._may_repeat()
+
     def wait(self, ended: Callable[[bool], object]) -> TailWait | None:
         """Wait as the client asked. None: the fetch must be served as any other.
 
         `ended` is called with True if `response` is the answer, with False if the fetch must be
         served as any other; within this call if the client waits for no time at all.
         """
-        if self._may_repeat is not None and not self._may_repeat():
+        if not self.is_allowed:
             return None
         poll = self._poll
         if poll is None or not poll.alive:

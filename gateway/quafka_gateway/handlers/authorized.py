@@ -10,7 +10,7 @@ AUTHORIZED_OPERATIONS_UNKNOWN.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.context import RequestContext
@@ -54,6 +54,24 @@ IDEMPOTENT_WRITE = right(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)
 _NAMES_PER_SLICE = 500
 _NO_ID = bytes(16)
 _NOBODY: frozenset[str] = frozenset()
+
+
+def rule_changes(context: RequestContext) -> Callable[[], bool]:
+    """Return a check of whether the client's rules have changed since this call or the last check.
+
+    What a handler decided before is void then: a right may be revoked while its op is parked.
+    """
+    access = context.access
+    if access is None:
+        return lambda: False
+    generation = access.generation
+
+    def changed() -> bool:
+        nonlocal generation
+        before, generation = generation, access.generation
+        return generation != before
+
+    return changed
 
 
 def may_on_cluster(right: Right, context: RequestContext) -> bool:

@@ -17,7 +17,14 @@ from uuid import uuid4
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.group_coordinator import coordinator_code
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_TOPIC, READ_GROUP, denied, visible
+from quafka_gateway.handlers.authorized import (
+    DENIED,
+    DESCRIBE_TOPIC,
+    READ_GROUP,
+    denied,
+    rule_changes,
+    visible,
+)
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.consumer_groups import (
@@ -47,6 +54,7 @@ async def handle(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     """Pass the heartbeat to the group's coordinator, with the topics that it asks for."""
+    changed = rule_changes(context)
     refusal = await _refusal(request, context)
     if refusal is not None:
         return refusal
@@ -82,6 +90,10 @@ async def handle(
                 answer = ConsumerHeartbeatResp(coordinator_code(e))
                 break
             answer = await coordinator.consumer_heartbeat(asked, span.context)
+    while changed():  # the heartbeat was held, or looked up topics
+        refusal = await _refusal(request, context)
+        if refusal is not None:
+            return refusal
     if answer.asks or answer.asks_pattern:
         answer = ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return await _response(answer)

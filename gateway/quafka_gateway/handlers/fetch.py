@@ -23,7 +23,13 @@ from quafka_gateway.fetch.idle_fetch import IdleFetch, SessionEpoch
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.fetch.session import Fetch
 from quafka_gateway.handlers import message_sets
-from quafka_gateway.handlers.authorized import CLUSTER_ACTION, READ_TOPIC, may_on_cluster, refusals
+from quafka_gateway.handlers.authorized import (
+    CLUSTER_ACTION,
+    READ_TOPIC,
+    may_on_cluster,
+    refusals,
+    rule_changes,
+)
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
@@ -124,7 +130,7 @@ async def _read_allowed(
 
     A fetch may be parked for a minute, and the right may be revoked meanwhile.
     """
-    generation = access.generation
+    changed = rule_changes(context)
     codes = await _refusals(op, access, context, span)
     if not any(codes):
         answers = await context.tenant.reader.fetch(op, span.context)
@@ -134,8 +140,7 @@ async def _read_allowed(
         read = context.tenant.reader.fetch
         found = iter(await read(good, span.context) if good.partitions else ())
         answers = [_refused(code) if code else next(found) for code in codes]
-    while generation != access.generation:
-        generation = access.generation
+    while changed():
         codes = await _refusals(op, access, context, span)
         if codes:
             pairs = zip(codes, answers, strict=True)

@@ -23,9 +23,10 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
         request.group_instance_id or "",
     )
     with context.child("gateway.kafka.heartbeat") as span:
-        return HeartbeatResponse(
-            error_code=await context.tenant.groups.of(op.group).heartbeat(op, span.context)
-        )
+        code = await context.tenant.groups.of(op.group).heartbeat(op, span.context)
+    if not context.may(READ_GROUP, request.group_id):  # revoked while it was held
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return HeartbeatResponse(error_code=code)
 
 
 API = Api(

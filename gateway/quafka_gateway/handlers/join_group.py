@@ -24,11 +24,7 @@ from quafka_telemetry.slices import listed
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join at the group's coordinator."""
     if not context.may(READ_GROUP, request.group_id):
-        return JoinGroupResponse(
-            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            generation_id=-1,
-            protocol_name=None if context.version >= 7 else "",
-        )
+        return _refused(context)
     op = JoinGroup(
         request.group_id,
         request.member_id,
@@ -44,6 +40,8 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
     )
     with context.child("gateway.kafka.join_group") as span:
         answer = await context.tenant.groups.of(op.group).join_group(op, span.context)
+    if not context.may(READ_GROUP, request.group_id):  # revoked while the op was parked
+        return _refused(context)
     protocol = answer.protocol
     return JoinGroupResponse(
         error_code=answer.error_code,
@@ -72,3 +70,11 @@ API = Api(
     access=(READ_GROUP,),
     order=Order(writes=State.GROUPS, long_poll=True),
 )
+
+
+def _refused(context: RequestContext) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        generation_id=-1,
+        protocol_name=None if context.version >= 7 else "",
+    )

@@ -60,6 +60,8 @@ async def handle(
 ) -> MetadataResponse | EncodedResponse:
     """Describe the requested topics and this gateway."""
     question = _question(request, context)
+    # Taken before the topics are chosen: a response of earlier rules is never found by later ones.
+    rules = None if context.access is None else context.access.generation
     with context.child("gateway.kafka.metadata") as span:
         found = await _describe(question, context, span.context)
     if not _is_long(found.topics):
@@ -78,7 +80,7 @@ async def handle(
         "Metadata", context.version, found.version, found.cluster_id,
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
-        None if context.access is None else context.access.generation,
+        rules,
     )  # fmt: skip
     return await context.tenant.response_cache.get(key, encode)
 

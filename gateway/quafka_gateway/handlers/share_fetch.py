@@ -3,7 +3,8 @@
 Long poll. The brokers of the partitions give the member a lock on records that no other member has,
 and the gateway reads the batches that hold them, as for any fetch. A batch may hold records that
 the member did not acquire: the response names those that it did, and clients skip the others. What
-cannot be read is given back at once.
+cannot be read, and what the client may no longer read when the response is made, is given back at
+once.
 
 A request may carry acknowledgements of earlier records, which need not wait for new ones. The
 partitions are those of the member's share session. The final request of a session (epoch -1)
@@ -26,7 +27,7 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import end_offset
 from quafka_gateway.fetch.share_sessions import FINAL, INITIAL, Key, Place, ShareSession
-from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
+from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, rule_changes
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_records import (
@@ -82,6 +83,7 @@ class _Fetched:
 
 async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
     """Acknowledge and acquire records."""
+    changed = rule_changes(context)
     key = member_of(request.group_id, request.member_id, context)
     if isinstance(key, ErrorCode):
         return ShareFetchResponse(error_code=key)
@@ -103,6 +105,10 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
                 _fetch(request, session, configs, found, context, span),
             )
             await end_session(session, request.share_session_epoch, context, span.context)
+            while changed():
+                await _withdraw(session, found, context, span.context)
+            if not context.may(READ_GROUP, key[0]):
+                return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             response = await _response(request, session, codes, found)
         except asyncio.CancelledError:  # the client is gone, its session may be on another one
             if any(each.acquired for each in found.values()):
@@ -255,6 +261,25 @@ async def _read_some(
             size = max(1, batch.size - sum(map(len, answer.records)))
             left.append((place, replace(batch, first=end, size=size)))
     return left
+
+
+async def _withdraw(
+    session: ShareSession,
+    found: dict[Place, _Fetched],
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> None:
+    """Give back what the client may no longer read, which gets the error instead."""
+    group = 0 if context.may(READ_GROUP, session.key[0]) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    refused = await refused_topics(found, context, trace)
+    gone: dict[Place, _Fetched] = {}
+    for place, its in found.items():
+        code = group or refused.get(place[0], 0)
+        if code and its.acquired:
+            gone[place] = its
+    if gone:
+        await context.tenant.shares.release(_release(session, gone), trace)
+        found.update((place, _Fetched(group or refused[place[0]])) for place in gone)
 
 
 def _release(session: ShareSession, found: Mapping[Place, _Fetched]) -> ReleaseRecords:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_TOPIC, READ_GROUP, denied
+from quafka_gateway.handlers.authorized import (
+    DENIED,
+    DESCRIBE_TOPIC,
+    READ_GROUP,
+    denied,
+    rule_changes,
+)
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeatResp
@@ -32,10 +38,10 @@ async def handle(
     request: ShareGroupHeartbeatRequest, context: RequestContext
 ) -> ShareGroupHeartbeatResponse:
     """Pass the heartbeat to the group's coordinator, with the topics that it asks for."""
-    if not context.may(READ_GROUP, request.group_id):
-        return _error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if await denied(request.subscribed_topic_names or (), DESCRIBE_TOPIC, context):
-        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    changed = rule_changes(context)
+    refusal = await _refusal(request, context)
+    if refusal is not None:
+        return refusal
     op = ShareHeartbeat(
         request.group_id, request.member_id, request.member_epoch, request.rack_id,
         request.subscribed_topic_names, context.client_id or "", context.client_host,
@@ -48,6 +54,10 @@ async def handle(
                 break
             known = await coordinator.look_up(answer.asks, span.context)
             answer = await coordinator.share_heartbeat(replace(op, known=known), span.context)
+    while changed():  # topics were looked up meanwhile
+        refusal = await _refusal(request, context)
+        if refusal is not None:
+            return refusal
     if answer.asks:
         answer = ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return await _response(answer)
@@ -61,6 +71,16 @@ API = Api(
     access=(READ_GROUP, DESCRIBE_TOPIC),
     order=Order(reads=State.TOPICS, writes=State.GROUPS),
 )
+
+
+async def _refusal(
+    request: ShareGroupHeartbeatRequest, context: RequestContext
+) -> ShareGroupHeartbeatResponse | None:
+    if not context.may(READ_GROUP, request.group_id):
+        return _error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if await denied(request.subscribed_topic_names or (), DESCRIBE_TOPIC, context):
+        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return None
 
 
 def _error(code: int) -> ShareGroupHeartbeatResponse:

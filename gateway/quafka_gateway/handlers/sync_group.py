@@ -31,6 +31,8 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
     )
     with context.child("gateway.kafka.sync_group") as span:
         answer = await context.tenant.groups.of(op.group).sync_group(op, span.context)
+    if not context.may(READ_GROUP, request.group_id):  # revoked while the op was parked
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return SyncGroupResponse(
         error_code=answer.error_code,
         protocol_type=answer.protocol_type,
