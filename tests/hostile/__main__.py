@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.hostile.account import KINDS, PRODUCE, Account, Latencies
 from tests.hostile.catalogue import Attack, load
 from tests.hostile.logins import behind_login, can_log_in
-from tests.hostile.runner import PROGRAMS, Row, play_all
+from tests.hostile.runner import HERE, PROGRAMS, Options, Row, play_all
 
 _HEAD = (
     "| item | attack | s | loop ms (by the clock), gateway | broker | errors | lost "
     "| slowest ack ms | gateway MiB before/peak/after | broker MiB | |"
 )
+_LATENCIES = "p50/p99/slowest ms of another org (errors) | " + " | ".join(KINDS)
 _BEFORE = (
     "| before a login | connections | KiB | CPU ms of the gateway, each | loop ms | MiB kept |"
 )
@@ -31,6 +33,13 @@ def main() -> int:
         "--mode", choices=("open", "login", "all"), default="all",
         help="attackers connect to an open listener, or log in first (and then do not)",
     )  # fmt: skip
+    parser.add_argument(
+        "--control", type=float, default=5.0, metavar="SECONDS",
+        help="how long the bystanders of each cluster are watched without an attack",
+    )  # fmt: skip
+    parser.add_argument(
+        "--another-gateway", action="store_true", help="a second bystander is at another gateway"
+    )
     parser.add_argument("--list", action="store_true", help="name the attacks and end")
     options = parser.parse_args()
     attacks = [
@@ -44,11 +53,13 @@ def main() -> int:
         print("\n".join(f"{one.item or '-':4} {one.name}" for one in attacks))
         return 0
     rows: list[Row] = []
+    playing = Options(options.code, options.control, options.another_gateway)
     if options.mode != "login":
-        rows += _played(attacks, options.code)
+        rows += _played(attacks, playing)
     if options.mode != "open":
-        rows += _played([behind_login(one) for one in attacks if can_log_in(one)], options.code)
+        rows += _played([behind_login(one) for one in attacks if can_log_in(one)], playing)
         _print_before(rows)
+    _print_latencies(rows)
     through = [row for row in rows if row.problems or row.slow_loops]
     for row in through:
         print(f"\n{_title(row)}:")
@@ -57,10 +68,10 @@ def main() -> int:
     return 1 if through else 0
 
 
-def _played(attacks: list[Attack], code: Path | None) -> Iterator[Row]:
+def _played(attacks: list[Attack], options: Options) -> Iterator[Row]:
     """Play them and print a table."""
     print(f"\n{_HEAD}\n|{'---|' * (_HEAD.count('|') - 1)}", flush=True)
-    for row in play_all(attacks, code):
+    for row in play_all(attacks, options):
         print(line(row), flush=True)
         yield row
 
@@ -76,6 +87,30 @@ def _print_before(rows: list[Row]) -> None:
                 f"{row.before.kept_mib:.1f}",
             ]  # fmt: skip
             print(f"| {' | '.join(map(str, cells))} |")
+
+
+def _print_latencies(rows: list[Row]) -> None:
+    """What the bystanders have seen of each kind of call, beside the same without an attack."""
+    print(f"\n| {_LATENCIES} |\n|{'---|' * (len(KINDS) + 1)}")
+    control: dict[str, Account] = {}
+    for row in rows:
+        for place, account in row.accounts.items():
+            where = "" if place == HERE else f", seen from {place}"
+            quiet = row.control.get(place)
+            if quiet is not None and quiet is not control.get(place):
+                control[place] = quiet
+                print(_latencies(f"without an attack{where}", quiet))
+            print(_latencies(f"{_title(row)}{where}", account), flush=True)
+
+
+def _latencies(title: str, account: Account) -> str:
+    cells = [_cell(account.kinds.get(kind, Latencies())) for kind in KINDS]
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+def _cell(seen: Latencies) -> str:
+    times = "/".join(f"{each * 1000:.0f}" for each in (seen.p50, seen.p99, seen.slowest))
+    return times if not seen.errors else f"{times} ({seen.errors})"
 
 
 def _title(row: Row) -> str:
@@ -98,7 +133,8 @@ def line(row: Row) -> str:
     account = row.account
     cells = [
         row.attack.item, _title(row), f"{row.seconds:.1f}", gateway, broker,
-        len(account.errors), len(account.lost), f"{account.slowest_ack * 1000:.0f}", *memory,
+        len(account.errors) + len(account.retried), len(account.lost),
+        f"{account.kinds.get(PRODUCE, Latencies()).slowest * 1000:.0f}", *memory,
         verdict,
     ]  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import itertools
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tests.hostile.another_gateway import AnotherGateway
 from tests.support.cluster import Cluster
 from tests.support.raw_client import RawClient
 
@@ -29,10 +30,16 @@ class Arena:
     _numbers = itertools.count(1)
 
     def __init__(
-        self, cluster: Cluster, folder: Path, address: tuple[str, int] | None = None
+        self,
+        cluster: Cluster,
+        folder: Path,
+        another_gateway: Callable[[], AnotherGateway],
+        address: tuple[str, int] | None = None,
     ) -> None:
         """`address`: for attackers; None: the gateway's."""
         self.cluster = cluster
+        self.another_gateway = another_gateway
+        """Starts a second gateway with the same listeners, for an attack that needs two."""
         self._address = address
         self.folder = folder
         """For the attacks' own files."""
@@ -40,6 +47,10 @@ class Arena:
         """The longest turn of each program's event loop that has been read, in seconds."""
         self.longest_by_clock = dict(self.longest)
         """The same with the time for which other work had the machine."""
+        self.waiting: Callable[[], list[str]] = list
+        """The calls of another org that wait; see `others_are_served`."""
+        self.restarts = 0
+        """How often the broker has been restarted."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -105,9 +116,19 @@ class Arena:
             longest[program] = max(longest[program], found[name])
         return found
 
+    def others_are_served(self) -> None:
+        """Fail unless each kind of call of another org is answered now, however slowly.
+
+        For attacks that hold something: what waits for them to end is found whatever the machine's
+        speed.
+        """
+        kinds = self.waiting()
+        assert not kinds, f"calls of another org wait: {', '.join(kinds)}"
+
     def restart_broker(self) -> None:
         """Stop the broker in order and start it on its data. Fails where it cannot start."""
         self.figures("broker")
+        self.restarts += 1
         code = self.cluster.broker.stop()
         assert code == 0, f"the broker ended with {code}"
         self.cluster.start_broker()

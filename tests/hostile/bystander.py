@@ -1,44 +1,35 @@
-"""A producer and a consumer at 100 records a second, in a process of their own.
+"""An org that notices nothing: a producer, a consumer and small calls, in a process of their own.
 
 `python -m tests.hostile.bystander BOOTSTRAP TOPIC SETTINGS`. The settings, a JSON object, are
-further ones of both clients. Each line on its standard input asks for an
-account: it waits until all records so far are acknowledged and consumed, and writes an `Account`
-as a JSON object. It ends with its standard input.
+further ones of librdkafka's clients. A line on its standard input is a question, and is answered by
+a JSON object: an `account` comes once all records so far are acknowledged and consumed, and all
+calls answered that were due; what is `waiting` are the kinds of calls of which none has been
+answered since the question. It ends with its standard input.
 
-Both are librdkafka, which retries what is retriable; so an error that it reports is one that an
-application would see. The producer is idempotent, the consumer a member of a group that commits.
+The producer and the consumer, at 100 records a second, are librdkafka, which retries what is
+retriable; so an error that it reports is one that an application would see. The producer is
+idempotent, the consumer a member of a group that commits. `small_ops.py` has the other calls.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tests.hostile.account import PRODUCE, RECORD, Account, Ledger
+from tests.hostile.small_ops import SmallOps
+
 PER_SECOND = 100
 _SETTLE_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class Account:
-    """What the bystander saw since the last account. Times in seconds."""
-
-    acked: int = 0
-    lost: list[int] = field(default_factory=list[int])
-    """Acknowledged and not consumed."""
-    doubled: list[int] = field(default_factory=list[int])
-    """At two offsets."""
-    errors: list[str] = field(default_factory=list[str])
-    slowest_ack: float = 0.0
-    """From `produce` to its delivery report."""
-    slowest_record: float = 0.0
-    """From `produce` to the consumer."""
+_WAIT_SECONDS = 30.0
 
 
 class Bystander:
@@ -64,13 +55,21 @@ class Bystander:
 
         What is not there within a minute is in the account as lost.
         """
+        return Account.of_json(self._ask("account"))
+
+    def waiting(self) -> list[str]:
+        """The kinds of calls of which none that begins now is answered, in half a minute."""
+        found: list[str] = json.loads(self._ask("waiting"))
+        return found
+
+    def _ask(self, what: str) -> str:
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
-        self._popen.stdin.write("account\n")
+        self._popen.stdin.write(f"{what}\n")
         line = self._popen.stdout.readline()
         if not line:
             raise AssertionError(f"the bystander has ended: {self._log.read_text()}")
-        return Account(**json.loads(line))
+        return line
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +87,7 @@ class Bystander:
 
 
 class _Traffic:
-    """The two clients, a thread each; the account is shared under a lock."""
+    """The two clients and the small calls, a thread each; the account is shared under a lock."""
 
     def __init__(self, bootstrap: str, topic: str, settings: str) -> None:
         self._bootstrap = bootstrap
@@ -96,6 +95,8 @@ class _Traffic:
         self._topic = topic
         self._lock = threading.Lock()
         self._account = Account()
+        self._ledger = Ledger()
+        self._small = SmallOps(bootstrap, topic, self._settings, self._ledger)
         self._unseen: dict[int, float] = {}
         """When each acknowledged record that was not consumed was sent."""
         self._offsets: dict[int, int] = {}
@@ -105,41 +106,53 @@ class _Traffic:
         self._sent = self._reported = 0
         self._over = False
         self._paused = False
-        self._threads = [threading.Thread(target=step) for step in (self._produce, self._consume)]
+        steps = (self._produce, self._consume, self._small.run)
+        self._threads = [threading.Thread(target=_or_exit, args=[step]) for step in steps]
 
     def run(self) -> None:
         """Until standard input ends."""
         for thread in self._threads:
             thread.start()
-        for _ in sys.stdin:
-            print(json.dumps(asdict(self._settled())), flush=True)
+        for line in sys.stdin:
+            asked = line.strip()
+            answer = json.dumps(self._waiting()) if asked == "waiting" else self._settled().json()
+            print(answer, flush=True)
         self._over = True
+        self._small.stop()
         for thread in self._threads:
             thread.join()
 
     def _settled(self) -> Account:
         """The account, when nothing is under way; the producer pauses meanwhile."""
-        until = time.monotonic() + _SETTLE_SECONDS
+        began = time.monotonic()
+        until = began + _SETTLE_SECONDS
         while not self._account.acked and time.monotonic() < until:
             time.sleep(0.01)
         self._paused = True
-        while self._under_way() and time.monotonic() < until:
+        while self._under_way(began) and time.monotonic() < until:
             time.sleep(0.01)
         with self._lock:
             account, self._account = self._account, Account()
             account.lost = sorted(self._unseen)
             self._unseen.clear()
+        self._ledger.close(account)
         self._paused = False
         return account
 
-    def _under_way(self) -> bool:
-        with self._lock:
-            return self._sent > self._reported or bool(self._unseen)
+    def _waiting(self) -> list[str]:
+        since = time.monotonic()
+        while (kinds := self._ledger.waiting(since)) and time.monotonic() < since + _WAIT_SECONDS:
+            time.sleep(0.01)
+        return kinds
 
-    def _error(self, what: object) -> None:
+    def _under_way(self, began: float) -> bool:
+        """Whether something is that was begun, or was due, by this time."""
         with self._lock:
-            if len(self._account.errors) < 20:
-                self._account.errors.append(str(what))
+            return (
+                self._sent > self._reported
+                or bool(self._unseen)
+                or not self._small.caught_up(began)
+            )
 
     def _produce(self) -> None:
         from confluent_kafka import Producer
@@ -172,13 +185,13 @@ class _Traffic:
             with self._lock:
                 self._reported += 1
                 if error is None:
-                    account = self._account
-                    account.acked += 1
-                    account.slowest_ack = max(account.slowest_ack, now - sent)
+                    self._account.acked += 1
                     if number not in self._seen:
                         self._unseen[number] = sent
-            if error is not None:
-                self._error(f"produce: {error}")
+            if error is None:
+                self._ledger.took(PRODUCE, now - sent)
+            else:
+                self._ledger.failed(PRODUCE, error)
 
         with self._lock:
             self._sent += 1
@@ -202,30 +215,41 @@ class _Traffic:
         )
         consumer.subscribe([self._topic])
         while not self._over:
-            for message in consumer.consume(100, 0.05):
-                error = message.error()
-                if error is None:
-                    self._consumed(message.offset() or 0, bytes(message.value() or b""))
-                elif not error.retriable():
-                    self._error(f"consume: {error}")
+            message = consumer.poll(0.05)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                self._consumed(message.offset() or 0, bytes(message.value() or b""))
+            elif not error.retriable():
+                self._ledger.failed(RECORD, error)
         consumer.close()
 
     def _consumed(self, offset: int, value: bytes) -> None:
         text, sent = value.split()
         number = int(text)
+        self._ledger.took(RECORD, time.monotonic() - float(sent))
         with self._lock:
-            account = self._account
-            account.slowest_record = max(account.slowest_record, time.monotonic() - float(sent))
             if self._seen.setdefault(number, offset) != offset:
-                account.doubled.append(number)
-            if self._offsets.setdefault(offset, number) != number:
-                account.errors.append(f"offset {offset} was {self._offsets[offset]}, now {number}")
+                self._account.doubled.append(number)
+            before = self._offsets.setdefault(offset, number)
             self._unseen.pop(number, None)
+        if before != number:
+            self._ledger.failed(RECORD, f"offset {offset} was {before}, now {number}")
 
     def _client_error(self, error: Any) -> None:
         """librdkafka's own: a lost connection is one, and is retried."""
         if error.fatal():
-            self._error(f"fatal: {error}")
+            self._ledger.failed("client", f"fatal: {error}")
+
+
+def _or_exit(step: Callable[[], None]) -> None:
+    """Run a thread's work. A bystander without one of its threads would notice too little."""
+    try:
+        step()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 if __name__ == "__main__":

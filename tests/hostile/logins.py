@@ -9,24 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from quafka_proto.schema.quafka import AlterOrgRequest, AlterOrgResponse
+from tests.hostile import beside
 from tests.hostile.catalogue import Attack
 from tests.hostile.relay import MECHANISM, Relay
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import create_topic
-from tests.support.raw_client import RawClient
 from tests.support.sasl_users import alter_users, upsertion
 
-_ATTACKERS, _BYSTANDERS = "attackers", "bystanders"
+_ATTACKERS = "attackers"
 _USER, _PASSWORD = "somebody", "secret"
 """In both orgs: the same name is two users."""
-_INSIDE = (("OPERATORS", ""), ("ATTACKERS", _ATTACKERS), ("BYSTANDERS", _BYSTANDERS))
-_CLIENTS = "CLIENTS"
-_LISTENERS = ",".join(f"{name}://127.0.0.1:0" for name in (*dict(_INSIDE), _CLIENTS))
-_PROTOCOLS = ",".join((*(f"{name}:PLAINTEXT" for name, _ in _INSIDE), f"{_CLIENTS}:SASL_SSL"))
+BYSTANDERS, CLIENTS = "BYSTANDERS", "CLIENTS"
+"""Listeners: the bystanders' without a login, and that with logins of both orgs."""
+_INSIDE = (("OPERATORS", ""), ("ATTACKERS", _ATTACKERS), (BYSTANDERS, beside.ORG))
+_LISTENERS = ",".join(f"{name}://127.0.0.1:0" for name in (*dict(_INSIDE), CLIENTS))
+_PROTOCOLS = ",".join((*(f"{name}:PLAINTEXT" for name, _ in _INSIDE), f"{CLIENTS}:SASL_SSL"))
 _SUPER_USERS = ["User:ANONYMOUS"]
-for _org in (_ATTACKERS, _BYSTANDERS):
+for _org in (_ATTACKERS, beside.ORG):
     _SUPER_USERS += [f"User:ANONYMOUS@{_org}", f"User:{_USER}@{_org}"]
 _GATEWAY = (
     *("--listener-security-protocol-map", _PROTOCOLS),
@@ -58,21 +57,16 @@ def behind_login(attack: Attack) -> Attack:
 
 def clients_address(cluster: Cluster) -> tuple[str, int]:
     """Of the listener with logins."""
-    return cluster.address_of(_CLIENTS)
+    return cluster.address_of(CLIENTS)
 
 
-def make_orgs(cluster: Cluster, topic: str) -> None:
-    """The two orgs with their users, and the bystander's topic."""
-    with RawClient(cluster.address) as operator:
-        for org in (_ATTACKERS, _BYSTANDERS):
-            request = AlterOrgRequest(org=org, create=True)
-            answer = operator.call(request, AlterOrgResponse, 0)
-            assert answer.error_code == 0, answer.error_message
+def make_orgs(cluster: Cluster) -> None:
+    """The two orgs with their users."""
+    for org in (_ATTACKERS, beside.ORG):
+        beside.make_org(cluster, org)
     for listener, org in _INSIDE:
         if org:
             alter_users(cluster.address_of(listener), upsertion(_USER, _PASSWORD))
-    with RawClient(cluster.address_of("BYSTANDERS")) as client:
-        create_topic(client, topic)
 
 
 def bystander_settings(folder: Path) -> dict[str, str]:
@@ -80,7 +74,7 @@ def bystander_settings(folder: Path) -> dict[str, str]:
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": MECHANISM,
-        "sasl.username": f"{_USER}@{_BYSTANDERS}",
+        "sasl.username": f"{_USER}@{beside.ORG}",
         "sasl.password": _PASSWORD,
         "ssl.ca.location": str(_authority(folder)),
     }

@@ -24,13 +24,8 @@ from unittest.mock import patch
 
 from quafka.client import scram
 from quafka.client.sasl import Credentials
-from quafka_proto.schema.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from tests.support.raw_group import Connection
+from tests.support.sasl_users import log_in
 
 MECHANISM = "SCRAM-SHA-256"
 KEPT_BYTES = 64 << 10
@@ -150,19 +145,8 @@ class _Relaying:
         there = await asyncio.open_connection(
             *self._there, ssl=self._tls, local_addr=(source, 0), limit=_CHUNK
         )
-        connection = Connection(*there)
-        shake = SaslHandshakeRequest(mechanism=self._credentials.mechanism)
-        assert not (await connection.call(shake, SaslHandshakeResponse, 1)).error_code
-        steps = self._credentials.login()
-        message = next(steps)
-        while True:
-            asked = SaslAuthenticateRequest(auth_bytes=message)
-            answer = await connection.call(asked, SaslAuthenticateResponse, 2)
-            assert not answer.error_code, answer.error_message
-            try:
-                message = steps.send(answer.auth_bytes)
-            except StopIteration:
-                return there
+        await log_in(Connection(*there), self._credentials)
+        return there
 
     def _keeper(self, begun: bytearray) -> Callable[[bytes], None]:
         def keep(data: bytes) -> None:

@@ -9,20 +9,26 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from quafka_mesh_ops.settings import join_address
 from quafka_telemetry import loop_turns
-from tests.hostile import logins
+from tests.hostile import beside, logins
+from tests.hostile.account import Account
+from tests.hostile.another_gateway import AnotherGateway, allowed_gateways
 from tests.hostile.arena import Arena
 from tests.hostile.before_login import Before, idle_cpu, send_again
-from tests.hostile.bystander import Account, Bystander
+from tests.hostile.bystander import Bystander
 from tests.hostile.catalogue import Attack
 from tests.hostile.relay import Recording, Relay
 from tests.support.cluster import Cluster, Process
+from tests.support.kafka_calls import create_topic
+from tests.support.raw_client import RawClient
 
 PROGRAMS = ("gateway", "broker")
 _HELD = (
@@ -38,6 +44,8 @@ _PACKAGES = ("proto", "mesh_ops", "broker", "gateway", "spark", "deploy")
 _HERE = Path(__file__).parent
 _MIB = 1 << 20
 _AT_ONCE = ("--group-initial-rebalance-delay-ms", "0")
+HERE, ELSEWHERE = "the same gateway", "another gateway"
+"""Where a bystander may be, seen from the attackers."""
 
 
 @dataclass(slots=True)
@@ -62,73 +70,117 @@ class Row:
     starved: float = 0.0
     """Seconds for which both programs together were ready to run and had no core."""
     memory: dict[str, Memory] = field(default_factory=dict[str, Memory])
-    account: Account = field(default_factory=Account)
+    accounts: dict[str, Account] = field(default_factory=dict[str, Account])
+    """Of each bystander, by where it is."""
+    control: dict[str, Account] = field(default_factory=dict[str, Account])
+    """The same without an attack, if the stage has such a phase."""
     before: Before | None = None
     """The same before a login, of an attack behind one."""
     problems: list[str] = field(default_factory=list[str])
     slow_loops: list[str] = field(default_factory=list[str])
     """Problems that a machine with too much to do may explain."""
 
+    @property
+    def account(self) -> Account:
+        """Of the bystander at the attackers' gateway."""
+        return self.accounts.get(HERE) or Account()
 
-class Stage:
-    """One cluster and its bystander; a context manager. Plays attacks that take the same arguments.
 
-    Args:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How attacks are played.
+
+    Attributes:
         code: a checkout whose programs are attacked; None: this one's.
+        control_seconds: how long each new stage is watched without an attack; 0: it is not.
+        elsewhere: a second bystander is at another gateway of the same broker.
     """
 
-    def __init__(self, attack: Attack, code: Path | None = None) -> None:
+    code: Path | None = None
+    control_seconds: float = 0.0
+    elsewhere: bool = False
+
+
+class Stage:
+    """One cluster and its bystanders; a context manager. Plays attacks that take the same
+    arguments."""
+
+    def __init__(self, attack: Attack, options: Options) -> None:
         self.arguments = (attack.broker, attack.gateway, attack.listeners)
-        self._prepare = attack.prepare
-        self._behind_login = attack.behind_login
+        self._attack = attack if attack.behind_login else beside.with_listener(attack)
         self._relay: Relay | None = None
         self._idle = 0.0
-        self._code = code
+        self._options = options
         self._open = ExitStack()
         self._arena: Arena | None = None
-        self._bystander: Bystander | None = None
+        self._bystanders: dict[str, Bystander] = {}
+        self._control: dict[str, Account] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             folder = Path(tempfile.mkdtemp(prefix="quafka-hostile-"))
             opening.callback(shutil.rmtree, folder, ignore_errors=True)
-            if self._prepare is not None:
-                self._prepare(folder)
+            attack, env = self._attack, _environment(self._options.code)
+            if attack.prepare is not None:
+                attack.prepare(folder)
             broker, gateway = (
-                tuple(each.format(folder=folder) for each in some) for some in self.arguments[:2]
+                tuple(each.format(folder=folder) for each in some)
+                for some in (attack.broker, attack.gateway)
             )
+            allowed = allowed_gateways(folder)
             cluster = Cluster(
-                folder,
-                _AT_ONCE + broker,
-                gateway,
-                env=_environment(self._code),
-                listeners=self.arguments[2],
+                folder, _AT_ONCE + allowed + broker, gateway, env=env, listeners=attack.listeners
             )
             opening.enter_context(_killed(cluster))
             cluster.start_broker()
             cluster.start_gateway()
-            log = folder / "bystander.log"
-            if self._behind_login:
-                bystander = self._prepare_logins(cluster, folder, log, opening)
+            another = partial(AnotherGateway, cluster, gateway, attack.listeners, env)
+            if attack.behind_login:
+                logins.make_orgs(cluster)
+                self._relay = opening.enter_context(logins.relay(cluster, folder))
             else:
-                self._arena = Arena(cluster, folder)
-                bystander = Bystander(cluster.bootstrap, self._arena.topic(), log)
-            self._bystander = opening.enter_context(bystander)
-            self._bystander.account()
-            if self._behind_login:
+                beside.make_org(cluster, beside.ORG)
+            address = None if self._relay is None else self._relay.address
+            self._arena = Arena(cluster, folder, another, address)
+            self._bring_bystanders(cluster, folder, opening)
+            if attack.behind_login:
                 self._idle = idle_cpu(cluster.gateway)
             self._open = opening.pop_all()
         return self
 
-    def _prepare_logins(
-        self, cluster: Cluster, folder: Path, log: Path, opening: ExitStack
-    ) -> Bystander:
-        topic = "bystander"
-        logins.make_orgs(cluster, topic)
-        self._relay = opening.enter_context(logins.relay(cluster, folder))
-        self._arena = Arena(cluster, folder, self._relay.address)
-        bootstrap = "{}:{}".format(*logins.clients_address(cluster))
-        return Bystander(bootstrap, topic, log, logins.bystander_settings(folder))
+    def _bring_bystanders(self, cluster: Cluster, folder: Path, opening: ExitStack) -> None:
+        """Start them, and watch them without an attack."""
+        login = self._attack.behind_login
+        inside, listener = (
+            (logins.BYSTANDERS, logins.CLIENTS) if login else (beside.LISTENER, beside.LISTENER)
+        )
+        addresses = {HERE: cluster.address_of(listener)}
+        if self._options.elsewhere:
+            gateway = opening.enter_context(self.arena.another_gateway())
+            addresses[ELSEWHERE] = gateway.address_of(listener)
+        settings = logins.bystander_settings(folder) if login else {}
+        for number, (place, address) in enumerate(addresses.items()):
+            topic = f"bystander-{number}"
+            with RawClient(cluster.address_of(inside)) as client:
+                create_topic(client, topic)
+            bystander = Bystander(join_address(*address), topic, folder / f"{topic}.log", settings)
+            self._bystanders[place] = opening.enter_context(bystander)
+        self.arena.waiting = self._waiting
+        self._accounts()
+        if self._options.control_seconds:
+            time.sleep(self._options.control_seconds)
+            self._control = self._accounts()
+
+    def _waiting(self) -> list[str]:
+        return [
+            f"{kind} at {place}"
+            for place, each in self._bystanders.items()
+            for kind in each.waiting()
+        ]
+
+    def _accounts(self) -> dict[str, Account]:
+        """Of all bystanders, since the last time."""
+        return {place: each.account() for place, each in self._bystanders.items()}
 
     def __exit__(self, *exc_info: object) -> None:
         self._open.close()
@@ -150,9 +202,9 @@ class Stage:
 
     def play(self, attack: Attack) -> Row:
         """Run an attack and judge it; never raises for what the product does."""
-        assert self._bystander is not None
-        row = Row(attack)
+        row = Row(attack, control=self._control)
         arena = self.arena
+        restarts = arena.restarts
         before = self._look(row)
         for name in PROGRAMS:
             arena.longest[name] = arena.longest_by_clock[name] = 0.0
@@ -168,28 +220,27 @@ class Stage:
             arena.alive()
             if self._relay is not None:
                 recorded = self._relay.recorded()
-            row.account = self._bystander.account()
+            row.accounts = self._accounts()
             self._look_again(row, before)
         except (AssertionError, OSError) as e:
             row.problems.append(_short(e))
         row.turns = dict(arena.longest)
         row.walls = dict(arena.longest_by_clock)
-        _judge(row)
+        _judge(row, restarted=arena.restarts > restarts)
         if self._relay is not None and not row.problems:
             self._send_again(row, recorded)
         return row
 
     def _send_again(self, row: Row, recorded: Recording) -> None:
         """The same before a login."""
-        assert self._bystander is not None
         there = logins.clients_address(self.arena.cluster)
         try:
             row.before = send_again(self.arena, recorded, there, self._idle)
-            account = self._bystander.account()
+            accounts = self._accounts()
         except (AssertionError, OSError) as e:
             row.problems.append(f"before a login: {_short(e)}")
             return
-        found = [*row.before.problems, *_missed(account)]
+        found = [*row.before.problems, *_missed(accounts)]
         row.problems += [f"before a login: {problem}" for problem in found]
 
     def _look(self, row: Row) -> dict[str, float]:
@@ -231,9 +282,9 @@ class Stage:
         yield "broker", self.arena.cluster.broker
 
 
-def play_all(attacks: list[Attack], code: Path | None = None) -> Iterator[Row]:
+def play_all(attacks: list[Attack], options: Options) -> Iterator[Row]:
     """Play attacks in order, on as few clusters as possible."""
-    stages = Stages(code)
+    stages = Stages(options)
     try:
         for attack in attacks:
             yield stages.play(attack)
@@ -244,8 +295,8 @@ def play_all(attacks: list[Attack], code: Path | None = None) -> Iterator[Row]:
 class Stages:
     """The stage of the last attack, kept for the next one where that can use it."""
 
-    def __init__(self, code: Path | None = None) -> None:
-        self._code = code
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._stage: Stage | None = None
 
     def play(self, attack: Attack) -> Row:
@@ -254,7 +305,7 @@ class Stages:
         arguments = (attack.broker, attack.gateway, attack.listeners)
         if stage is None or stage.arguments != arguments or not stage.usable:
             self.close()
-            stage = self._stage = Stage(attack, self._code).__enter__()
+            stage = self._stage = Stage(attack, self._options).__enter__()
         row = stage.play(attack)
         if row.problems:
             self.close()  # what this attack broke must not fail the next one
@@ -267,9 +318,9 @@ class Stages:
             self._stage = None
 
 
-def _judge(row: Row) -> None:
+def _judge(row: Row, *, restarted: bool) -> None:
     limit = row.attack.loop_seconds
-    row.problems += _missed(row.account)
+    row.problems += _missed(row.accounts, restarted=restarted)
     if limit is not None:
         row.slow_loops = [
             f"the {name}'s loop had a turn of {seconds * 1000:.0f} ms"
@@ -278,12 +329,16 @@ def _judge(row: Row) -> None:
         ]
 
 
-def _missed(account: Account) -> Iterator[str]:
-    if account.lost:
-        yield f"{len(account.lost)} records of the bystander are lost"
-    if account.doubled:
-        yield f"{len(account.doubled)} records of the bystander are there twice"
-    yield from (f"the bystander: {error}" for error in sorted(set(account.errors)))
+def _missed(accounts: Mapping[str, Account], *, restarted: bool = False) -> Iterator[str]:
+    """What bystanders have noticed. While a broker restarts, clients must try again."""
+    for place, account in accounts.items():
+        who = f"the bystander at {place}"
+        if account.lost:
+            yield f"{len(account.lost)} records of {who} are lost"
+        if account.doubled:
+            yield f"{len(account.doubled)} records of {who} are there twice"
+        errors = [*sorted(set(account.errors)), *([] if restarted else account.retried)]
+        yield from (f"{who}: {error}" for error in errors)
 
 
 def _environment(code: Path | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile.catalogue import Attack, load
 from tests.hostile.logins import behind_login
-from tests.hostile.runner import Stages
+from tests.hostile.runner import Options, Stages
 from tests.support.suites import more
 
 _PLAYS = 3
@@ -26,7 +26,7 @@ BEHIND_LOGIN = (
 
 @pytest.fixture(scope="module")
 def stages() -> Iterator[Stages]:
-    opened = Stages()
+    opened = Stages(Options())
     yield opened
     opened.close()
 

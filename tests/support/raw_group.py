@@ -89,20 +89,24 @@ class RawMember:
     """All members, where it leads."""
 
     async def join(self) -> int:
-        """Join; the error."""
+        """Join, as often as it takes; the error."""
         while True:
-            request = JoinGroupRequest(
-                group_id=self.group,
-                session_timeout_ms=self.session_ms,
-                rebalance_timeout_ms=60_000,
-                member_id=self.id,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
-            )
-            answer = await self.connection.call(request, JoinGroupResponse, 5)
-            self.id = answer.member_id or self.id
-            if answer.error_code not in (MEMBER_ID_REQUIRED, LOADING, NOT_THERE, MOVED):
-                break
+            error = await self.join_once()
+            if error not in (MEMBER_ID_REQUIRED, LOADING, NOT_THERE, MOVED):
+                return error
+
+    async def join_once(self) -> int:
+        """Send one request; the error. It may be MEMBER_ID_REQUIRED, with the id."""
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=60_000,
+            member_id=self.id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
+        )
+        answer = await self.connection.call(request, JoinGroupResponse, 5)
+        self.id = answer.member_id or self.id
         self.generation = answer.generation_id
         self.others = [member.member_id for member in answer.members]
         return answer.error_code
@@ -142,11 +146,15 @@ class RawMember:
         )
 
     async def leave(self) -> None:
+        assert await self.leave_once() == 0
+
+    async def leave_once(self) -> int:
+        """Leave; the error."""
         request = LeaveGroupRequest(
             group_id=self.group, members=[MemberIdentity(member_id=self.id)]
         )
         answer = await self.connection.call(request, LeaveGroupResponse, 3)
-        assert answer.members[0].error_code == 0
+        return answer.error_code or answer.members[0].error_code
 
     async def commit(self, topic: str, offsets: Sequence[int]) -> int:
         """Commit the offsets of partitions 0, 1, ...; the first error."""

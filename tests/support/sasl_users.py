@@ -6,6 +6,7 @@ import hashlib
 import time
 from typing import Any
 
+from quafka.client.sasl import Credentials
 from quafka_proto.schema.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -19,6 +20,7 @@ from quafka_proto.schema.scram import (
     ScramCredentialUpsertion,
 )
 from tests.support.raw_client import RawClient
+from tests.support.raw_group import Connection
 
 MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 
@@ -61,6 +63,22 @@ def log_in_plain(client: RawClient, name: str, password: str) -> Any:
     assert shaken.error_code == 0
     token = f"\0{name}\0{password}".encode()
     return client.call(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, 2)
+
+
+async def log_in(connection: Connection, credentials: Credentials) -> None:
+    """SaslHandshake and SaslAuthenticate by any mechanism."""
+    shake = SaslHandshakeRequest(mechanism=credentials.mechanism)
+    assert not (await connection.call(shake, SaslHandshakeResponse, 1)).error_code
+    steps = credentials.login()
+    message = next(steps)
+    while True:
+        asked = SaslAuthenticateRequest(auth_bytes=message)
+        answer = await connection.call(asked, SaslAuthenticateResponse, 2)
+        assert not answer.error_code, answer.error_message
+        try:
+            message = steps.send(answer.auth_bytes)
+        except StopIteration:
+            return
 
 
 def seconds_until_closed(client: RawClient) -> float:
