@@ -9,7 +9,9 @@ import google_crc32c
 
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Buffer
 from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import DELETE_HORIZON
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from quafka_proto.schema.produce import (
     PartitionProduceData,
@@ -22,7 +24,7 @@ from tests.hostile.catalogue import attack
 from tests.support.kafka_calls import fetch, produce, values
 from tests.support.raw_client import RawClient
 
-_LAST_DELTA, _COUNT, _CRC, _BODY = 23, 57, 17, 61
+_ATTRIBUTES, _LAST_DELTA, _COUNT, _CRC, _BODY = 21, 23, 57, 17, 61
 REFUSED = {
     ErrorCode.INVALID_RECORD,
     ErrorCode.CORRUPT_MESSAGE,
@@ -138,6 +140,19 @@ def many_bombs(arena: Arena) -> None:
     with arena.connect() as client:
         for _ in range(40):
             assert send(client, topic, made) in REFUSED | {0}
+
+
+@attack("a producer sets the delete horizon, as only a broker may", "33")
+def horizon(arena: Arena) -> None:
+    """Compaction would take the batch's first timestamp as the time when its tombstones may go."""
+    topic = arena.topic()
+    with arena.connect() as client:
+        error = send(client, topic, _with(_ATTRIBUTES, ">h", DELETE_HORIZON))
+        if not error:
+            stored = fetch(client, topic, 0, max_wait_ms=2_000).records
+            assert isinstance(stored, Buffer), "records are one buffer"
+            assert not stored[_ATTRIBUTES + 1] & DELETE_HORIZON
+        assert error in REFUSED | {0}
 
 
 @attack("one produce request has half a million batches", "7", part_of_tests=True)
