@@ -160,6 +160,11 @@ class RequestContext:
     throttled: float = 0.0
     mute: Callable[[float], None] | None = None
 
+    @property
+    def org_id(self) -> int:
+        """See LogSource."""
+        return self.session.tenant.org_id
+
     def log_fields(self) -> dict[str, str]:
         """See LogSource. `request_id` is the connection's number and the correlation id; `org` the
         client's."""

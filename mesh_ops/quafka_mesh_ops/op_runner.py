@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -25,6 +24,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.log_context import CURRENT
+from quafka_telemetry.org_queue import OrgQueue
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
     NO_SPAN,
@@ -57,7 +57,8 @@ class OpRunner:
     Attributes:
         peer: the node at the other end; set when the connection is ready.
         running: the ops that are being read or handled, by request id.
-        waiting: the fetches that wait until the peer has read earlier replies, by request id.
+        waiting: the fetches that wait until the peer has read earlier replies, by request id; orgs
+            take turns.
         request_bytes: the bytes of running ops, with the memory that they take once decoded.
     """
 
@@ -73,7 +74,8 @@ class OpRunner:
         self._limited = limited
         self._replies = Replies(connection)
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
-        self.waiting: OrderedDict[int, tuple[RunningOp, AnyOp]] = OrderedDict()
+        self.waiting: dict[int, tuple[RunningOp, AnyOp]] = {}
+        self._queue: OrgQueue[int] = OrgQueue()
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
 
@@ -129,6 +131,7 @@ class OpRunner:
         if op.code is _FETCH and self._must_wait():
             running.request.queued_at = clock.time_ns()
             self.waiting[running.request_id] = running, op
+            self._queue.add(running.org_id, running.request_id)
         else:
             self._start(running, op)
 
@@ -162,6 +165,7 @@ class OpRunner:
         done: Callable[[int], None],
         refuse: Callable[[str], None],
     ) -> None:
+        CURRENT.set(running)
         stream_id, request_id = running.stream_id, running.request_id
         op: AnyOp | None = None
         try:
@@ -215,12 +219,15 @@ class OpRunner:
         running = self.running.get(request_id)
         if running is not None:
             running.cancel()
-        self.waiting.pop(request_id, None)
+        waiting = self.waiting.pop(request_id, None)
+        if waiting is not None:
+            self._queue.remove(waiting[0].org_id, request_id)
         self._replies.drop(request_id)
 
     def cancel_all(self) -> None:
         """Cancel every op: the connection is lost."""
         self.waiting.clear()
+        self._queue.clear()
         self._deadlines.close()
         for running in self.running.values():
             running.cancel()
@@ -232,7 +239,7 @@ class OpRunner:
         self._replies.progress()
         self._turns.admit()
         while self.waiting and self._replies.backlog <= _REPLY_BACKLOG:
-            _, (running, op) = self.waiting.popitem(last=False)
+            running, op = self.waiting.pop(self._queue.pop())
             # The right may have been lost in the meantime.
             if not self.is_refused(running.stream_id, running.request):
                 self._start(running, op)

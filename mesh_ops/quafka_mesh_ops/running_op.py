@@ -43,7 +43,7 @@ class RunningOp(OpContext):
         size: int,
         peer: NodeId,
         tracer: Tracer,
-        admit: Callable[[int], Awaitable[None]],
+        admit: Callable[[int, int], Awaitable[None]],
     ) -> None:
         self.org_id = request.org_id
         self.trace = None
@@ -66,7 +66,7 @@ class RunningOp(OpContext):
     async def may_read(self) -> None:
         """See OpContext."""
         self.reads = True
-        await self._admit(self.request_id)
+        await self._admit(self.request_id, self.org_id)
 
     def expire(self) -> None:
         """See Expiring."""

@@ -1,4 +1,4 @@
-"""The request that a log line belongs to: set when a request starts, read when a line is written.
+"""The request that a task serves: set when it starts; read when a line is logged, and for turns.
 
 Every request is served in a task of its own, and a task has a context of its own, so nothing has
 to be reset. The fields are computed only for a line that is written.
@@ -15,6 +15,11 @@ from quafka_telemetry.tracing import TraceContext
 class LogSource(Protocol):
     """A request that is being served."""
 
+    @property
+    def org_id(self) -> int:
+        """The client's org."""
+        ...
+
     def log_fields(self) -> dict[str, str]:
         """Return `request_id`, and the fields of `trace_fields`."""
         ...
@@ -28,6 +33,12 @@ def trace_fields(trace: TraceContext | None) -> dict[str, str]:
     if trace is None:
         return {}
     return {"trace_id": trace.trace_hex, "span_id": trace.span_hex}
+
+
+def current_org() -> int:
+    """Return the org of the request that the current task serves; 0 outside of requests."""
+    source = CURRENT.get()
+    return 0 if source is None else source.org_id
 
 
 def log_fields() -> dict[str, str]:

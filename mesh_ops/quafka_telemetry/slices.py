@@ -1,18 +1,20 @@
 """Long work on the event loop, cut into slices.
 
 All long work of a loop takes turns: one slice runs in each turn of the loop, so other tasks wait
-for one slice at most, however much long work is pending.
+for one slice at most, however much long work is pending. Orgs take turns, too: the long work of an
+org has every second slice beside that of another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from quafka_loop import clock
+from quafka_telemetry.log_context import current_org
+from quafka_telemetry.org_queue import OrgQueue
 
 T = TypeVar("T")
 
@@ -27,12 +29,12 @@ class _Line:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrgQueue[asyncio.Future[None]] = OrgQueue()
         self._called = False
 
     async def turn(self) -> None:
         turn = self._loop.create_future()
-        self._waiting.append(turn)
+        self._waiting.add(current_org(), turn)
         self._call()
         await turn
 
@@ -44,7 +46,7 @@ class _Line:
     def _next(self) -> None:
         self._called = False
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn = self._waiting.pop()
             if not turn.done():
                 turn.set_result(None)
                 break

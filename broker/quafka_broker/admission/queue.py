@@ -8,7 +8,6 @@ even if an earlier one takes longer to check.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
 from quafka_proto.records import BATCH_HEADER_SIZE, claims
+from quafka_telemetry.org_queue import OrgQueue
 
 # The maximum that is checked on the event loop without a pause, about a millisecond's worth:
 # uncompressed bytes, records, compressed bytes (before and after decompression), and headers.
@@ -58,7 +58,7 @@ class Admissions:
         self._effort = Effort()
         self._threads_scratch: Scratch | None = None
         self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="check")
-        self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
+        self._waiting: OrgQueue[_Job] = OrgQueue()
         self._running: asyncio.Future[Verdict] | None = None
         self._last: dict[Line, asyncio.Future[None]] = {}
         self.in_thread = 0
@@ -97,17 +97,14 @@ class Admissions:
                 spent.seconds += clock.thread_time() - began
 
         done: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(org, deque()).append(_Job(run, done))
+        self._waiting.add(org, _Job(run, done))
         self.in_thread += 1
         self._next()
         return done
 
     def _next(self) -> None:
         while self._running is None and self._waiting:
-            org, jobs = self._waiting.popitem(last=False)
-            job = jobs.popleft()
-            if jobs:
-                self._waiting[org] = jobs  # after the other orgs
+            job = self._waiting.pop()
             if job.done.cancelled():
                 continue  # its caller is gone
             loop = asyncio.get_running_loop()
@@ -128,10 +125,8 @@ class Admissions:
 
     def close(self) -> None:
         """Cancel all waiting checks."""
-        for jobs in self._waiting.values():
-            for job in jobs:
-                job.done.cancel()
-        self._waiting.clear()
+        while self._waiting:
+            self._waiting.pop().done.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # --- order ------------------------------------------------------------------------------

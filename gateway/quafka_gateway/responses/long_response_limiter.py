@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from quafka_gateway.memory import ResponseMemory
+from quafka_telemetry.log_context import current_org
 from quafka_telemetry.turns import Turns
 
 _AT_A_TIME = 4
 
 
 class LongResponseLimiter:
-    """Admits the long responses of all connections, in the order of the calls."""
+    """Admits the long responses of all connections; orgs take turns."""
 
     def __init__(self, memory: ResponseMemory) -> None:
         self._turns = Turns(_AT_A_TIME, lambda: memory.excess > 0)
@@ -25,7 +26,7 @@ class LongResponseLimiter:
         """Wait for admission; leave the context when the response is made and counted."""
         number = next(self._numbers)
         try:
-            await self._turns.acquire(number)
+            await self._turns.acquire(number, current_org())
             yield
         finally:
             self._turns.release(number)

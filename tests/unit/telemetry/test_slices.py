@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from quafka_telemetry import slices
+from quafka_telemetry.log_context import CURRENT
 
 
 async def test_one_slice_runs_in_each_turn_of_the_loop() -> None:
@@ -27,6 +28,27 @@ async def test_one_slice_runs_in_each_turn_of_the_loop() -> None:
         assert len(done) <= seen + 2
         seen = len(done)
     assert len(done) == 60
+
+
+async def test_orgs_take_turns_however_much_long_work_each_has() -> None:
+    done: list[int] = []
+
+    class Request:
+        def __init__(self, org_id: int) -> None:
+            self.org_id = org_id
+
+        def log_fields(self) -> dict[str, str]:
+            raise AssertionError
+
+    async def work(org: int) -> None:
+        CURRENT.set(Request(org))
+        for _ in range(5):
+            await slices.turn()
+            done.append(org)
+
+    await asyncio.gather(*(work(org) for org in [1] * 20 + [2]))
+    assert done[:10].count(2) == 5
+    assert len(done) == 105
 
 
 async def test_who_goes_away_holds_nobody_up() -> None:

@@ -1,0 +1,48 @@
+"""What waits for a turn: in its order within an org, and orgs one after the other. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+class OrgQueue(Generic[T]):
+    """The items that wait, by org. An org with thousands delays another one's first by one."""
+
+    def __init__(self) -> None:
+        self._orgs: OrderedDict[int, dict[T, None]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._orgs)
+
+    def add(self, org: int, item: T) -> None:
+        """Add an item as the last one of its org."""
+        its = self._orgs.get(org)
+        if its is None:
+            its = self._orgs[org] = {}
+        its[item] = None
+
+    def pop(self) -> T:
+        """Remove and return the first item of the org whose turn it is. Raises KeyError: none."""
+        org, its = self._orgs.popitem(last=False)
+        item = next(iter(its))
+        del its[item]
+        if its:
+            self._orgs[org] = its
+        return item
+
+    def remove(self, org: int, item: T) -> None:
+        """Remove an item, if it waits."""
+        its = self._orgs.get(org)
+        if its is not None:
+            its.pop(item, None)
+            if not its:
+                del self._orgs[org]
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._orgs.clear()

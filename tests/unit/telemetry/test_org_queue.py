@@ -1,0 +1,34 @@
+"""A queue in which orgs take turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from quafka_telemetry.org_queue import OrgQueue
+
+
+def test_an_org_with_many_items_delays_another_ones_first_by_one() -> None:
+    queue: OrgQueue[str] = OrgQueue()
+    for number in range(5):
+        queue.add(1, f"a{number}")
+    queue.add(2, "b0")
+    queue.add(2, "b1")
+    assert [queue.pop() for _ in range(7)] == ["a0", "b0", "a1", "b1", "a2", "a3", "a4"]
+    assert not queue
+    with pytest.raises(KeyError):
+        queue.pop()
+
+
+def test_what_is_removed_leaves_nothing() -> None:
+    queue: OrgQueue[str] = OrgQueue()
+    queue.add(1, "a")
+    queue.add(1, "b")
+    queue.remove(1, "a")
+    queue.remove(1, "a")
+    queue.remove(3, "a")
+    assert queue
+    queue.remove(1, "b")
+    assert not queue
+    queue.add(1, "c")
+    queue.clear()
+    assert not queue
