@@ -135,7 +135,8 @@ class EdgeSettings(ListenerSettings):
     )  # fmt: skip
     queued_max_request_bytes: int = setting(
         512 << 20,
-        "request bytes buffered for all clients together; above it no client is read from",
+        "request bytes buffered for all clients together; above it only orgs within an equal share "
+        "are read from",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )

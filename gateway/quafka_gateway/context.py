@@ -161,9 +161,9 @@ class RequestContext:
     mute: Callable[[float], None] | None = None
 
     @property
-    def org_id(self) -> int:
+    def party(self) -> int:
         """See LogSource."""
-        return self.session.tenant.org_id
+        return self.session.tenant.party
 
     def log_fields(self) -> dict[str, str]:
         """See LogSource. `request_id` is the connection's number and the correlation id; `org` the

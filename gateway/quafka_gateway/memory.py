@@ -1,11 +1,12 @@
 """Bounds on the request and response bytes that all connections of a gateway hold. Pure.
 
 Requests. A whole request is answered sooner or later, whatever its client does. While the bytes of
-whole requests are above the limit, no connection is read from; while those of one address or one
-connection are above their share, that address or connection is not read from. An unfinished
-request may never become whole. When the bytes of unfinished requests are above the limit, the
-connection that has held the most bytes for the longest time is closed, not the connection whose
-bytes arrive next.
+whole requests are above the limit, the connections of each org with more than an equal share of it
+are not read from: an org within its share is not barred by others, who together hold up to the
+limit again. While those of one address or one connection are above their bound, that address or
+connection is not read from. An unfinished request may never become whole. When the bytes of
+unfinished requests are above the limit, the connection that has held the most bytes for the longest
+time is closed, of an org with more than its share, and not the connection whose bytes arrive next.
 
 Responses. No fetch waits for room: as room becomes scarce, responses become smaller, down to a
 floor that keeps every consumer served. A client that reads slowly holds one response and is not
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from quafka_telemetry.garbage import ignore
 
+_NO_ORG = 0
 _PATIENCE = 10.0
 """Seconds for which reading may be stopped for all before a stuck connection is closed."""
 _CONNECTION_SHARE = 8
@@ -30,7 +32,7 @@ _RESPONSE_SHARE = 8
 
 @dataclass(slots=True, eq=False)
 class _Sums:
-    """Request bytes held by all connections, or by the connections of one client address."""
+    """Request bytes held by all connections, or by those of one client address or org."""
 
     connections: int = 0
     whole: int = 0
@@ -42,23 +44,38 @@ class HeldRequests:
 
     Attributes:
         sums: those of the client's address.
+        org: those of the client's org; before a login those of all clients without one.
         whole: bytes of whole requests that are not answered yet.
         partial: bytes of the unfinished request.
     """
 
-    __slots__ = ("_close", "_memory", "_resume", "_since", "address", "partial", "sums", "whole")
+    __slots__ = (
+        "_close",
+        "_memory",
+        "_resume",
+        "_since",
+        "address",
+        "org",
+        "partial",
+        "party",
+        "sums",
+        "whole",
+    )  # fmt: skip
 
     def __init__(
         self,
         memory: RequestMemory,
         address: str,
         sums: _Sums,
+        org: _Sums,
         close: Callable[[str], None],
         resume: Callable[[], None],
     ) -> None:
         self._memory = memory
         self.address = address
         self.sums = sums
+        self.org = org
+        self.party = _NO_ORG
         self._close = close
         self._resume = resume
         self.whole = 0
@@ -70,13 +87,17 @@ class HeldRequests:
         """Whether the connection may not be read from."""
         return self._memory.bars(self)
 
+    def enter(self, party: int) -> None:
+        """Count what the connection holds, and will hold, for an org."""
+        self._memory.enter(self, party)
+
     def hold(self, size: int, now: float) -> None:
         """Count a whole request that has arrived."""
         if not self.whole:
             self._since = now
             self._memory.unanswered[self] = None
         self.whole += size
-        self._memory.hold(self.sums, size)
+        self._memory.hold(self, size)
 
     def release(self, size: int, now: float) -> None:
         """Uncount a whole request; resume every connection that this makes room for."""
@@ -105,7 +126,8 @@ class HeldRequests:
         self._memory.waiting.pop(self, None)
         self._memory.set_partial(self, 0)
         self.sums.connections -= 1
-        self._memory.forget_address(self)
+        self.org.connections -= 1
+        self._memory.forget(self)
 
     def weight(self, size: int, now: float) -> float:
         """Return bytes times seconds."""
@@ -131,6 +153,7 @@ class RequestMemory:
         self._per_connection = limit // _CONNECTION_SHARE
         self._all = _Sums()
         self._addresses: dict[str, _Sums] = {}
+        self._orgs: dict[int, _Sums] = {_NO_ORG: _Sums()}
         self._unfinished: dict[HeldRequests, None] = {}
         self._full_since: float | None = None
         self.unanswered: dict[HeldRequests, None] = {}
@@ -149,7 +172,7 @@ class RequestMemory:
 
     @property
     def full(self) -> bool:
-        """Whether no connection may be read from."""
+        """Whether orgs with more than their share may not be read from."""
         return self._all.whole > self._limit
 
     def open(
@@ -162,7 +185,8 @@ class RequestMemory:
         """
         sums = self._addresses.setdefault(address, _Sums())
         sums.connections += 1
-        return HeldRequests(self, address, sums, close, resume)
+        self._orgs[_NO_ORG].connections += 1
+        return HeldRequests(self, address, sums, self._orgs[_NO_ORG], close, resume)
 
     def relieve(self, now: float) -> None:
         """Close a connection if unanswered requests have stopped all reading for too long.
@@ -175,19 +199,37 @@ class RequestMemory:
             self._full_since = now
         elif now - self._full_since >= _PATIENCE:
             self._full_since = now
-            self._evict(self.unanswered, lambda held: held.weight(held.whole, now))
+            share = self._share
+            large = [held for held in self.unanswered if held.org.whole > share]
+            self._evict(large, lambda held: held.weight(held.whole, now))
 
     # --- for HeldRequests -------------------------------------------------------------------
 
+    @property
+    def _share(self) -> int:
+        """An equal share of the limit for each org that holds anything."""
+        orgs = sum(1 for each in self._orgs.values() if each.whole or each.partial)
+        return self._limit // max(1, orgs)
+
+    def enter(self, held: HeldRequests, party: int) -> None:
+        """Move what a connection holds to its org."""
+        sums = self._orgs.setdefault(party, _Sums())
+        for each, sign in ((held.org, -1), (sums, 1)):
+            each.connections += sign
+            each.whole += sign * held.whole
+            each.partial += sign * held.partial
+        held.org, held.party = sums, party
+
     def bars(self, held: HeldRequests) -> bool:
         """Whether this connection may not be read from."""
-        if self._all.whole > self._limit or held.whole > self._per_connection:
+        if held.whole > self._per_connection or held.sums.whole > self._per_address:
             return True
-        return held.sums.whole > self._per_address
+        return self._all.whole > self._limit and held.org.whole > self._share
 
-    def hold(self, sums: _Sums, size: int) -> None:
-        """Add bytes of whole requests of an address."""
-        sums.whole += size
+    def hold(self, held: HeldRequests, size: int) -> None:
+        """Add bytes of whole requests."""
+        held.sums.whole += size
+        held.org.whole += size
         total = self._all
         total.whole += size
         if total.whole + total.partial > self.peak:
@@ -200,6 +242,7 @@ class RequestMemory:
             return
         held.partial = size
         held.sums.partial += more
+        held.org.partial += more
         self._all.partial += more
         self.peak = max(self.peak, self.held)
         if size:
@@ -216,29 +259,41 @@ class RequestMemory:
             neighbours = [h for h in self._unfinished if h.sums is held.sums]
             self._shrink(held.sums, self._per_address, neighbours, now)
         if self._all.partial > self._limit:
-            self._shrink(self._all, self._limit, list(self._unfinished), now)
+            share = self._share
+            large = [each for each in self._unfinished if each.org.partial > share]
+            self._shrink(self._all, self._limit, large, now)
 
     def release(self, held: HeldRequests, size: int) -> None:
         """Remove bytes of whole requests; resume the waiting connections that have room now."""
-        sums = held.sums
-        was_full = self._all.whole > self._limit or sums.whole > self._per_address
+        sums, org = held.sums, held.org
+        was_full = self.full
+        was_large = was_full and org.whole > self._share
+        barred = was_full or sums.whole > self._per_address
         sums.whole -= size
+        org.whole -= size
         self._all.whole -= size
-        if not sums.connections:
-            self.forget_address(held)
-        if not self.waiting or self.full:
+        self.forget(held)
+        if not self.waiting:
             return
-        # All waiting connections are checked only if the release can matter to others.
-        ends = was_full and sums.whole <= self._per_address
-        for other in list(self.waiting) if ends else [held]:
-            if other in self.waiting and not self.bars(other):
-                del self.waiting[other]
-                other.resume()
+        # Other connections than its own are looked at only if the release can matter to them.
+        if self.full:
+            shrank = was_large and org.whole <= self._share
+            others = [each for each in self.waiting if shrank and each.org is org]
+        elif barred and sums.whole <= self._per_address:
+            others = list(self.waiting)
+        else:
+            others = []
+        for each in others or [held]:
+            if each in self.waiting and not self.bars(each):
+                del self.waiting[each]
+                each.resume()
 
-    def forget_address(self, held: HeldRequests) -> None:
-        """Forget the address of a lost connection if it has no other and holds nothing."""
+    def forget(self, held: HeldRequests) -> None:
+        """Forget the address and the org of a lost connection that hold nothing."""
         if not held.sums.connections and not held.sums.whole:
             self._addresses.pop(held.address, None)
+        if not held.org.connections and not held.org.whole and held.party != _NO_ORG:
+            self._orgs.pop(held.party, None)
 
     def _shrink(self, sums: _Sums, limit: int, held: list[HeldRequests], now: float) -> None:
         """Evict down to a little less than the limit, so that the next byte evicts none."""

@@ -16,8 +16,8 @@ class LogSource(Protocol):
     """A request that is being served."""
 
     @property
-    def org_id(self) -> int:
-        """The client's org."""
+    def party(self) -> int:
+        """The client's org, as a party that takes turns on the event loop."""
         ...
 
     def log_fields(self) -> dict[str, str]:
@@ -35,10 +35,10 @@ def trace_fields(trace: TraceContext | None) -> dict[str, str]:
     return {"trace_id": trace.trace_hex, "span_id": trace.span_hex}
 
 
-def current_org() -> int:
-    """Return the org of the request that the current task serves; 0 outside of requests."""
+def current_party() -> int:
+    """Return the party whose request the current task serves; 0 outside of requests."""
     source = CURRENT.get()
-    return 0 if source is None else source.org_id
+    return 0 if source is None else source.party
 
 
 def log_fields() -> dict[str, str]:

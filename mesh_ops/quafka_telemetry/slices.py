@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from quafka_loop import clock
-from quafka_telemetry.log_context import current_org
+from quafka_telemetry.log_context import current_party
 from quafka_telemetry.org_queue import OrgQueue
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class _Line:
 
     async def turn(self) -> None:
         turn = self._loop.create_future()
-        self._waiting.add(current_org(), turn)
+        self._waiting.add(current_party(), turn)
         self._call()
         await turn
 

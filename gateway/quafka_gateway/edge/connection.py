@@ -125,8 +125,10 @@ class KafkaConnection(asyncio.Protocol):
         self._tracing = ConnectionTracing(services, self._session, self._client)
         if self._listener.protocol.sasl:
             self._begin_authentication()
-        elif name:
-            services.audit.login(self._session, self._client.kafka_host)
+        else:
+            self._held.enter(tenant.party)
+            if name:
+                services.audit.login(self._session, self._client.kafka_host)
         self._pipeline = RequestPipeline(
             services,
             self._session,
@@ -277,6 +279,7 @@ class KafkaConnection(asyncio.Protocol):
             self._session.tenant = tenants.enter(account.org_id, self, account.org_name)
         except OrgRefusedError as e:
             return str(e)
+        self._held.enter(self._session.tenant.party)
         self._session.principal = Principal("User", account.name)
         self._count_opening(self._session.tenant)
         assert self._gate is not None, "it was made with the authentication"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from quafka_gateway.memory import ResponseMemory
-from quafka_telemetry.log_context import current_org
+from quafka_telemetry.log_context import current_party
 from quafka_telemetry.turns import Turns
 
 _AT_A_TIME = 4
@@ -26,7 +26,7 @@ class LongResponseLimiter:
         """Wait for admission; leave the context when the response is made and counted."""
         number = next(self._numbers)
         try:
-            await self._turns.acquire(number, current_org())
+            await self._turns.acquire(number, current_party())
             yield
         finally:
             self._turns.release(number)

@@ -52,7 +52,7 @@ def test_a_json_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 class Served:
     """A request in progress."""
 
-    org_id = 1
+    party = 1
 
     def log_fields(self) -> dict[str, str]:
         return {"request_id": "7-42", **trace_fields(TraceContext(0xAB, 0xC))}

@@ -13,10 +13,13 @@ class Clients:
         self.closed: list[str] = []
         self.resumed: list[str] = []
 
-    def connect(self, name: str, address: str = "192.0.2.1") -> HeldRequests:
-        return self.memory.open(
+    def connect(self, name: str, address: str = "192.0.2.1", org: int = 0) -> HeldRequests:
+        held = self.memory.open(
             address, lambda _: self.closed.append(name), lambda: self.resumed.append(name)
         )
+        if org:
+            held.enter(org)
+        return held
 
 
 def test_the_most_bytes_for_the_longest_time_make_room_and_not_the_next_bytes() -> None:
@@ -110,3 +113,48 @@ def test_an_address_is_forgotten_with_its_last_connection_and_its_last_request()
     third = clients.connect("third")
     third.hold(900, 4.0)
     assert not third.full
+
+
+def test_an_org_within_its_share_is_not_barred_by_others() -> None:
+    clients = Clients(8_000)
+    hostile = [clients.connect(f"hostile {n}", f"192.0.2.{n}", org=1) for n in range(10)]
+    for each in hostile:
+        each.hold(1_000, 0.0)
+    mine = clients.connect("mine", "198.51.100.1", org=2)
+    nobody = clients.connect("nobody", "198.51.100.2")
+    assert all(each.full for each in hostile)
+    assert [mine.full, nobody.full] == [False, False]
+    for each in hostile:
+        each.wait_for_room()
+    for _ in range(4):
+        mine.hold(900, 0.0)
+    assert mine.full, "as any connection with an eighth"
+    clients.memory.relieve(1.0)
+    clients.memory.relieve(12.0)
+    assert len(clients.closed) == 1
+    assert clients.closed[0].startswith("hostile")
+    for each in hostile[:6]:
+        each.release(1_000, 13.0)
+    assert len(clients.resumed) == 10, "the org is within its share"
+
+
+def test_unfinished_requests_of_an_org_within_its_share_are_kept() -> None:
+    clients = Clients(1_000)
+    mine = clients.connect("mine", "198.51.100.1", org=2)
+    mine.hold_partial(400, 0.0, is_new=True)
+    for number in range(20):
+        hostile = clients.connect(f"hostile {number}", f"192.0.2.{number}", org=1)
+        hostile.hold_partial(100, 1000.0, is_new=True)
+    assert clients.closed
+    assert "mine" not in clients.closed
+    assert clients.memory.held <= 1_000
+
+
+def test_an_org_is_forgotten_with_its_last_connection_and_its_last_request() -> None:
+    clients = Clients(1_000)
+    for org in range(1, 5):
+        held = clients.connect(f"of {org}", org=org)
+        held.hold(10, 0.0)
+        held.connection_lost()
+        held.release(10, 1.0)
+    assert vars(clients.memory)["_orgs"].keys() == {0}

@@ -34,8 +34,8 @@ async def test_orgs_take_turns_however_much_long_work_each_has() -> None:
     done: list[int] = []
 
     class Request:
-        def __init__(self, org_id: int) -> None:
-            self.org_id = org_id
+        def __init__(self, org: int) -> None:
+            self.party = org
 
         def log_fields(self) -> dict[str, str]:
             raise AssertionError
