@@ -269,6 +269,11 @@ class Broker:
         refused = limits.refused.total()
         return f"{limits.used} of {limits.most}" + (f", {refused} refused" if refused else "")
 
+    async def reload(self) -> None:
+        """Read the allow-list again. Other files are read when they are needed."""
+        if self._allowed is not None:
+            await self._allowed.check()
+
     async def close(self) -> None:
         """Answer the ops under way, sync the log, and release the data folder."""
         self._busy_with = "draining"

@@ -12,6 +12,7 @@ import signal
 import sys
 from typing import Any, Protocol
 
+from quafka.hang_up import on_hang_up
 from quafka_loop import clock, threads
 from quafka_telemetry.garbage import collect_when_idle
 from quafka_telemetry.heap import keep_freed_memory
@@ -51,6 +52,10 @@ class Program(Protocol):
         """Start; the program is ready on return. Raises StartupError."""
         ...
 
+    async def reload(self) -> None:
+        """Read again, now, what may change while the program runs: it may still be starting."""
+        ...
+
     async def close(self) -> None:
         """Drain and release everything."""
         ...
@@ -71,6 +76,7 @@ def run(
 ) -> int:
     """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
+    SIGHUP reloads what can be reloaded; if the program's terminal was closed, it stops the program.
     A second SIGINT ends the process without draining. A thread cannot be interrupted while a store
     or a disk keeps it waiting: the process ends without such threads. `keeps_state`: most of the
     program's objects live as long as the process (see quafka_telemetry.garbage), and threads may be
@@ -122,6 +128,9 @@ async def _run(
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
+    wanted = asyncio.Event()
+    on_hang_up(loop, wanted.set, stop.set)
+    reloading = loop.create_task(_reload(program, wanted))
     if lifeline_fd is not None:
         loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
     try:
@@ -144,6 +153,7 @@ async def _run(
     await stop.wait()
     log.debug("draining")
     garbage.cancel()
+    reloading.cancel()
     await _close(program)
     if push is not None:
         await push.close()
@@ -170,6 +180,21 @@ async def _started(program: Program, stop: asyncio.Event, patience: float) -> bo
         return False
     starting.result()
     return True
+
+
+async def _reload(program: Program, wanted: asyncio.Event) -> None:
+    """Reload the program whenever it is `wanted`. Never returns."""
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        log.info(
+            "SIGHUP: certificates, allow-lists and the keys of tokens are read again; other "
+            "settings take effect at the next start"
+        )
+        try:
+            await program.reload()
+        except Exception:  # a defect must not end later reloads
+            log.exception("the reload failed")
 
 
 async def _close(program: Program) -> None:

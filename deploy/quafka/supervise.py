@@ -13,6 +13,9 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from quafka.hang_up import on_hang_up
 
 _STOP_SECONDS = 20.0  # longer than a program takes to drain and to export its last spans
 _SLOW_START_SECONDS = 5.0
@@ -38,6 +41,7 @@ class Child:
         """
         self.name = name
         self.ready: dict[str, str] = {}
+        self._is_ready = False
         self._command = command
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
@@ -48,6 +52,7 @@ class Child:
 
         Without a time limit: a broker may verify a large log first.
         """
+        self._is_ready = False
         self._cut_lifeline()
         lifeline, self._lifeline = os.pipe()
         ready, ready_end = os.pipe()
@@ -69,7 +74,8 @@ class Child:
         line = await _read_line(ready)
         if line:
             self.ready = json.loads(line)
-        return bool(line)
+            self._is_ready = True
+        return self._is_ready
 
     async def wait(self) -> int:
         """Wait for the end; return the exit code, or minus the signal's number. Not started: 0."""
@@ -89,6 +95,11 @@ class Child:
         self._cut_lifeline()
         return in_time
 
+    def reload(self) -> None:
+        """Pass SIGHUP on. A child that is still starting will read everything anyway."""
+        if self._is_ready:
+            self._signal(signal.SIGHUP)
+
     def kill(self) -> None:
         """Kill the child if it still runs."""
         self._signal(signal.SIGKILL)
@@ -104,7 +115,7 @@ class Child:
 
 
 async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int:
-    """Run the children until SIGINT or SIGTERM. A second signal kills them.
+    """Run the children until SIGINT or SIGTERM. A second signal kills them. SIGHUP reloads them.
 
     Args:
         children: in starting order; each may need the ready reports of those before it.
@@ -117,6 +128,12 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     _on_signals(loop, stop.set)
+
+    def reload() -> None:
+        for child in children:
+            child.reload()
+
+    on_hang_up(loop, reload, stop.set)
     running = loop.create_task(_keep_running(children, greet))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -133,8 +150,9 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
 
 
 def say(text: str) -> None:
-    """Print a line to the terminal."""
-    print(text, flush=True)
+    """Print a line to the terminal, if it is still there."""
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 async def _stop(loop: asyncio.AbstractEventLoop, children: Sequence[Child]) -> bool:

@@ -262,6 +262,17 @@ class Gateway:
     def _peers(self) -> list[PeerCounters]:
         return self._clients.counters() if self._clients is not None else []
 
+    async def reload(self) -> None:
+        """Read certificates, the allow-list and the keys of tokens again."""
+        looks = (
+            [] if self._listeners is None else [tls.check() for tls in self._listeners.tls.values()]
+        )
+        if self._allowed is not None:
+            looks.append(self._allowed.check())
+        if self._sasl is not None:
+            looks.append(self._sasl.reload())
+        await asyncio.gather(*looks)
+
     async def close(self) -> None:
         """Answer the requests in progress, close every connection, then the mesh."""
         self._draining = True

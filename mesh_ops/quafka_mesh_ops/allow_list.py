@@ -84,6 +84,11 @@ class AllowList(Collection[NodeId]):
             self._task = asyncio.get_running_loop().create_task(self._follow(self._path))
             self._task.add_done_callback(_log_failure)
 
+    async def check(self) -> None:
+        """Read the file now, and apply it."""
+        if self._path is not None:
+            self._update(self._path, await _look_at(self._path))
+
     async def close(self) -> None:
         """Stop following the file."""
         if self._task is not None:
@@ -94,10 +99,7 @@ class AllowList(Collection[NodeId]):
         before: bytes | str = self._content
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            try:
-                found: bytes | str = await asyncio.to_thread(_read, path)
-            except (OSError, ValueError) as e:
-                found = _reason(e)
+            found = await _look_at(path)
             # An editor may be writing the file: content is valid once it was read twice.
             if found == before:
                 self._update(path, found)
@@ -200,6 +202,14 @@ def _lines(text: str) -> Iterator[tuple[str, Entry | None]]:
             yield line, parse_entry(words) if words else None
         except ValueError as e:
             raise ValueError(f"line {number}: {e}") from e
+
+
+async def _look_at(path: Path) -> bytes | str:
+    """The content of the file, or the reason (str) for its absence."""
+    try:
+        return await asyncio.to_thread(_read, path)
+    except (OSError, ValueError) as e:
+        return _reason(e)
 
 
 def _read(path: Path) -> bytes:

@@ -31,6 +31,7 @@ def main() -> int:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if options.how == "deaf" else lambda *_: None)
+    signal.signal(signal.SIGHUP, lambda *_: note("reloads"))
     note(f"starts {options.port} {os.getpid()} {os.getpid() == os.getsid(0)}")
     if options.how == "refuses":
         return 3
@@ -40,9 +41,11 @@ def main() -> int:
     selector = selectors.DefaultSelector()
     selector.register(woken, selectors.EVENT_READ, "is told to stop")
     selector.register(options.lifeline_fd, selectors.EVENT_READ, "is alone")
-    key, _ = selector.select()[0]
-    note(key.data)
-    return 0
+    while True:
+        key, _ = selector.select()[0]
+        if key.fd != woken or os.read(woken, 1)[0] != signal.SIGHUP:
+            note(key.data)
+            return 0
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +22,14 @@ SECONDS = 60.0
 class Running:
     """tiny.py with a pipe for its ready report, and a lifeline."""
 
-    def __init__(self, how: str = "good", *, gets_ready: bool = True) -> None:
+    def __init__(
+        self,
+        how: str = "good",
+        *,
+        gets_ready: bool = True,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """In a session of its own. `before` runs there before the program does."""
         ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
         self.process = subprocess.Popen(
@@ -29,6 +38,8 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=(ready_end, lifeline_end),
+            start_new_session=True,
+            preexec_fn=before,  # noqa: PLW1509 - pytest has no other threads here
         )
         os.close(ready_end)
         os.close(lifeline_end)
@@ -81,6 +92,73 @@ def test_a_signal_drains_and_exits_0(running: Running, number: int) -> None:
     assert json.loads(running.ready) == {"listen": "here:1"}
     running.signal(number)
     assert running.ended() == (0, "closing\nclosed\n", "")
+
+
+@pytest.mark.parametrize("running", [("good",), ("cannot-reload",)], indirect=True)
+def test_sighup_reloads(running: Running) -> None:
+    for _ in range(2):
+        running.signal(signal.SIGHUP)
+        running.until_printed("reloading")
+    running.signal(signal.SIGTERM)
+    code, out, err = running.ended()
+    assert (code, out) == (0, "closing\nclosed\n")
+    assert err.count("SIGHUP: certificates, allow-lists and the keys of tokens") == 2
+
+
+def test_sighup_does_not_end_a_start() -> None:
+    started = Running("recovers", gets_ready=False)
+    try:
+        started.until_printed("starting")
+        started.signal(signal.SIGHUP)
+        started.until_printed("reloading")
+        assert started.ready
+    finally:
+        started.clean_up()
+
+
+class Terminal:
+    """A terminal; `attach` makes it that of a new session."""
+
+    def __init__(self) -> None:
+        self._end, self._programs_end = os.openpty()
+
+    def attach(self) -> None:
+        fcntl.ioctl(self._programs_end, termios.TIOCSCTTY, 0)
+
+    def close(self) -> None:
+        os.close(self._programs_end)
+        os.close(self._end)
+
+
+def test_a_closed_terminal_drains_and_exits_0() -> None:
+    terminal = Terminal()
+    running = Running(before=terminal.attach)
+    try:
+        running.signal(signal.SIGHUP)
+        running.until_printed("reloading")
+        terminal.close()
+        code, out, _ = running.ended()
+    finally:
+        running.clean_up()
+    assert (code, out) == (0, "closing\nclosed\n")
+
+
+def test_nohup_outlives_its_terminal() -> None:
+    terminal = Terminal()
+
+    def before() -> None:
+        terminal.attach()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    running = Running(before=before)
+    try:
+        terminal.close()
+        running.until_printed("reloading")
+        running.signal(signal.SIGTERM)
+        code, out, _ = running.ended()
+    finally:
+        running.clean_up()
+    assert (code, out) == (0, "closing\nclosed\n")
 
 
 def test_the_lifelines_end_drains_and_exits_0(running: Running) -> None:

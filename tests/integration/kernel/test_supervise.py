@@ -111,6 +111,19 @@ async def test_sigterm_stops_as_ctrl_c_does(family: Family) -> None:
     assert family.lines()[-1] == "first is told to stop"
 
 
+async def test_sighup_is_passed_on_to_children_that_are_ready(family: Family) -> None:
+    family.add("first")
+    family.add("second", "slow")
+    task = family.start()
+    await family.until(lambda: len(family.pids("second")) == 1)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await family.until(lambda: "first reloads" in family.lines())
+    interrupt()
+    assert await ended(task) == 0
+    assert "second reloads" not in family.lines()
+    assert len(family.pids("first")) == 1
+
+
 async def test_ctrl_c_at_the_terminal_does_not_reach_the_children(family: Family) -> None:
     family.add("first")
     await family.started()

@@ -31,6 +31,11 @@ class Tiny:
         if self._how == "loop-error":
             asyncio.get_running_loop().call_soon(int, "cheese")
 
+    async def reload(self) -> None:
+        print("reloading", flush=True)
+        if self._how == "cannot-reload":
+            raise ValueError("no cheese")
+
     async def close(self) -> None:
         print("closing", flush=True)
         if self._how == "hangs":

@@ -73,6 +73,21 @@ async def test_settings_and_file_count_together(
     assert calls == [3, 2]
 
 
+async def test_a_check_applies_the_file_at_once(
+    followed: tuple[AllowList, Path, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    allowed, file, calls = followed
+    file.write_text(THREE)
+    await allowed.check()
+    assert set(allowed) == {ONE, THREE}
+    assert calls == [2]
+    file.write_text("damaged")
+    await allowed.check()
+    assert set(allowed) == {ONE, THREE}
+    assert "the last valid list stays in force" in caplog.text
+    await AllowList({ONE}).check()
+
+
 async def test_a_damaged_or_missing_file_keeps_the_last_good_list(
     followed: tuple[AllowList, Path, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -58,7 +58,7 @@ class KeySetSource:
             StartupError: a file cannot be used. A server that is away does not end the start.
         """
         loop = asyncio.get_running_loop()
-        ok = await self._refresh()
+        ok = await self.refresh()
         if not ok and self._url.startswith("file:"):
             raise StartupError(f"sasl.oauthbearer.jwks.endpoint.url: no keys in {self._url}")
         self._task = loop.create_task(self._keep(ok))
@@ -89,9 +89,10 @@ class KeySetSource:
                     await self._wanted.wait()
                     await asyncio.sleep(max(0.0, self._read_at + _LEAST_PAUSE - loop.time()))
             self._wanted.clear()
-            ok = await self._refresh()
+            ok = await self.refresh()
 
-    async def _refresh(self) -> bool:
+    async def refresh(self) -> bool:
+        """Read the keys now; False: the last ones hold, and the log has the reason."""
         try:
             self.keys = await asyncio.to_thread(read_keys, self._url)
         except KeySetError as e:

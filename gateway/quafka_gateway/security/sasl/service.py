@@ -84,6 +84,11 @@ class SaslService:
         if self._keys is not None:
             await self._keys.start()
 
+    async def reload(self) -> None:
+        """Read the keys of tokens again."""
+        if self._keys is not None:
+            await self._keys.refresh()
+
     async def close(self) -> None:
         """Check no more credentials."""
         self._workers.close()

@@ -197,6 +197,9 @@ async def test_a_file_of_keys_is_read_again(
         path.write_bytes(b"garbage")
         assert not await source.wait_newer(5.0)
         assert [each.kid for each in source.keys.keys] == ["next"]
+        path.write_bytes(Issuer("last").jwks)
+        assert await source.refresh()
+        assert [each.kid for each in source.keys.keys] == ["last"]
     finally:
         await source.close()
 
