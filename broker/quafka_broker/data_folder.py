@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from quafka_broker.wal.disk import sync_folder
+from quafka_loop import file_modes
 from quafka_telemetry.startup import StartupError
 
 
@@ -59,7 +60,7 @@ class DataFolder:
                 f"snapshot restore`, or remove {self.restoring}"
             )
         try:
-            self.wal.mkdir(exist_ok=True)
+            file_modes.make_folder(self.wal, exist_ok=True)
             # The log syncs its own folder; the entry of that folder must be durable, too.
             sync_folder(self._path)
         except OSError as e:
@@ -74,9 +75,9 @@ class DataFolder:
         """
         try:
             is_new = not self._path.exists()
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(
-                self._path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
+            file_modes.make_folders(self._path)
+            self._lock = file_modes.open_descriptor(
+                self._path / "broker.lock", os.O_RDWR | os.O_CREAT
             )
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             sync_folder(self._path)

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from quafka_loop import file_modes
 from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from quafka_objects.store import Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
 
@@ -155,7 +156,7 @@ class FolderStore(ObjectStore):
         """Create the folders above a path; returns those that were missing."""
         folder = (self.root / path).parent if path else self.root
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        file_modes.make_folders(folder)
         return missing
 
     def _sync_parents(self, path: str, made: Iterable[Path]) -> None:
@@ -170,10 +171,10 @@ class FolderStore(ObjectStore):
     def _write_part(self, path: str, data: Buffer | Iterable[Buffer]) -> Path:
         target = self.root / path
         part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
-        part.parent.mkdir(parents=True, exist_ok=True)
+        file_modes.make_folders(part.parent)
         chunks = [data] if isinstance(data, Buffer) else data
         try:
-            with part.open("xb") as file:
+            with file_modes.create_file(part) as file:
                 for chunk in chunks:
                     file.write(chunk)
                 file.flush()

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from quafka_loop import file_modes
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_telemetry.startup import StartupError
 
@@ -212,7 +213,7 @@ def _load(path: Path) -> Ed25519PrivateKey:
 
 def _create(path: Path) -> bool:
     """Write a new key; False: the file exists and was not changed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    file_modes.make_folders(path.parent)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )

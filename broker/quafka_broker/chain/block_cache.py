@@ -11,7 +11,7 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
-from quafka_loop import threads
+from quafka_loop import file_modes, threads
 
 BLOCK = 256 << 10
 """Bytes of a block; the last block of an object may be shorter."""
@@ -36,8 +36,7 @@ class BlockCache:
 
     def __init__(self, path: Path, capacity: int) -> None:
         """`capacity` in bytes. Raises OSError: the file cannot be made."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o640)
+        self._fd = file_modes.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         # Held while the file is changed, and taken first: if it became smaller during a write and
         # grew again, two blocks would have the same slot.
         self._change = threads.Lock()

@@ -20,7 +20,7 @@ from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.segment import Segment, index_name, log_name
-from quafka_loop import threads
+from quafka_loop import file_modes, threads
 from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import (
     ENTRIES,
@@ -92,10 +92,11 @@ def materialise(
 
 def probe(cache: Path) -> None:
     """Make the folder for all shards, and write to it. Blocks. Raises OSError: it is of no use."""
-    cache.mkdir(parents=True, exist_ok=True)
+    file_modes.make_folders(cache)
     name = cache / f".probe-{os.urandom(4).hex()}"
     try:
-        name.write_bytes(bytes(_PROBE_BYTES))
+        with file_modes.create_file(name) as file:
+            file.write(bytes(_PROBE_BYTES))
     finally:
         name.unlink(missing_ok=True)
 
@@ -107,7 +108,7 @@ def _own_folder(folder: Path, epoch: int) -> Path:
             if old.name.isdecimal() and int(old.name) <= epoch:
                 shutil.rmtree(old)
     own = folder / str(epoch)
-    own.mkdir(parents=True)
+    file_modes.make_folders(own, exist_ok=False)
     return own
 
 

@@ -14,6 +14,7 @@ from quafka_broker.shard import Shard
 from quafka_broker.store_metrics import LocalFigures
 from quafka_broker.stored_log import LogStore, StoredLog
 from quafka_broker.transactions.peers import Peers
+from quafka_loop import file_modes
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.chain_format import Owner
@@ -52,7 +53,7 @@ class Hosting:
         folder = self.config.folder
         if shard:
             folder = folder / "shards" / str(shard)
-            folder.mkdir(parents=True, exist_ok=True)
+            file_modes.make_folders(folder)
         return folder
 
 

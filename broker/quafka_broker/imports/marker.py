@@ -16,6 +16,7 @@ from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.group_offsets import KeptOffset
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import sync_folder
+from quafka_loop import file_modes
 
 _VERSION = 1
 
@@ -41,7 +42,7 @@ class Marker:
         self.offsets += offsets
         content = {"version": _VERSION, "topics": self._topics, "offsets": self.offsets}
         new = self._path.with_suffix(".new")
-        with new.open("w") as file:
+        with file_modes.rewrite_text(new) as file:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())

@@ -29,6 +29,7 @@ from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.runs import Room
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_loop import file_modes
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -211,7 +212,7 @@ class _CopyFile:
         for name, magic in (
             (log_name(self._number), LOG_MAGIC), (index_name(self._number), INDEX_MAGIC),
         ):  # fmt: skip
-            file = (self._folder / name).open("xb")
+            file = file_modes.create_file(self._folder / name)
             self._files.append(file)
             file.write(encode_file_header(magic, self._number, self._salt, REWRITTEN))
 
@@ -266,5 +267,6 @@ class _CopyFile:
 
 def _replace(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
-    part.write_text(text)
+    with file_modes.rewrite_text(part) as file:
+        file.write(text)
     part.replace(path)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quafka_broker.snapshots.destination import LOCK, Destination, Lock
+from quafka_loop import file_modes
 from quafka_objects.folder import FolderStore, sync_folder
 from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 
@@ -21,7 +22,7 @@ class FolderDestination(FolderStore, Destination):
 
     def link(self, source: Path, path: str) -> bool:
         target = self.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        file_modes.make_folders(target.parent)
         try:
             os.link(source, target)
         except FileExistsError:
@@ -49,7 +50,7 @@ class FolderDestination(FolderStore, Destination):
     def locked(self) -> Generator[Lock]:
         for made in self.make_parents():
             sync_folder(made.parent)
-        fd = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = file_modes.open_descriptor(self.root / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield _FileLock()

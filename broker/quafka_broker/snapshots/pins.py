@@ -36,7 +36,7 @@ from quafka_broker.snapshots.cut import PIN, WHOLE_LOG, Cut, decode_cut, encode_
 from quafka_broker.snapshots.zone_cache import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.segment import index_name, log_name
-from quafka_loop import clock
+from quafka_loop import clock, file_modes
 from quafka_mesh_ops.identity import NodeId
 
 log = logging.getLogger("quafka.broker.snapshots")
@@ -137,15 +137,15 @@ def _check_room(data: Path, prefix: str, limits: PinLimits) -> None:
 
 def _link_files(data: Path, name: str, cut: Cut) -> None:
     folder = folder_of(data, name)
-    folder.mkdir(parents=True)
+    file_modes.make_folders(folder, exist_ok=False)
     try:
         for segment in cut.segments:
             for file in (log_name(segment.number), index_name(segment.number)):
                 os.link(data / "wal" / file, folder / file)
             with suppress(FileNotFoundError):
                 os.link(data / ZONES / zones_name(segment), folder / zones_name(segment))
-        with (folder / PIN).open("x") as out:
-            out.write(encode_cut(cut))
+        with file_modes.create_file(folder / PIN) as out:
+            out.write(encode_cut(cut).encode())
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -29,6 +29,7 @@ from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.segment import Segment
+from quafka_loop import file_modes
 from quafka_objects.folder import FolderStore
 from quafka_objects.store import ObjectStore
 from quafka_proto.log_format import INDEX_ROW_SIZE
@@ -96,7 +97,7 @@ def restore(
     manifest, whole = _part_of(manifest.of_the_log(), org)
     with _new_data(data, _size(manifest)) as folder:
         step("begin")
-        folder.restoring.mkdir()
+        file_modes.make_folder(folder.restoring)
         sync_folder(data)
         faults: list[str] = []
         done = 0

@@ -22,6 +22,7 @@ from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_loop import file_modes
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
@@ -91,7 +92,7 @@ class RestoredFiles:
     def write_org(self, pieces: list[Piece], org: int) -> Piece | None:
         """Write one org's entries of a segment's raw pieces; None if the org has none."""
         raw = self._folder / RAW
-        raw.mkdir()
+        file_modes.make_folder(raw)
         segment = self._raw(raw, pieces)
         number, salt = segment.number, segment.salt
         with (raw / index_name(number)).open("rb") as index:
@@ -184,15 +185,10 @@ class RestoredFiles:
 @contextmanager
 def _new(path: Path) -> Generator[BinaryIO]:
     """A new file, whose content, but not its name, is durable at the end of the block."""
-    with open(path, "xb", opener=_as_the_log) as file:
+    with file_modes.create_file(path) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def _as_the_log(path: str, flags: int) -> int:
-    """Open a file that other users of the machine may not read, like those of a log."""
-    return os.open(path, flags, 0o640)
 
 
 def _local(number: int, salt: int, length: int, rows: int) -> Piece:

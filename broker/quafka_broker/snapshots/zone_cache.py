@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.segment import index_name
-from quafka_loop import clock, threads
+from quafka_loop import clock, file_modes, threads
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -57,7 +57,7 @@ def fill_zone_cache(
         OSError: a file could not be written or removed.
     """
     folder = data / ZONES
-    folder.mkdir(exist_ok=True)
+    file_modes.make_folder(folder, exist_ok=True)
     wanted = {zones_name(segment): segment for segment in segments if segment.sealed}
     there = {path.name for path in folder.iterdir()}
     for name in there - wanted.keys():
@@ -82,7 +82,7 @@ def _make(data: Path, path: Path, segment: SegmentCut, stopped: threads.Event) -
         builder.add(rows)
         clock.sleep((clock.thread_time() - begun) * _REST)
     part = path.with_name(path.name + _PART)
-    with part.open("wb") as file:
+    with file_modes.rewrite_file(part) as file:
         file.write(encode_zones(builder.zones()))
         file.flush()
         os.fsync(file.fileno())  # snapshots link to it

@@ -13,7 +13,7 @@ import resource
 from collections import OrderedDict
 from pathlib import Path
 
-from quafka_loop import threads
+from quafka_loop import file_modes, threads
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _MOST = 4_096
@@ -55,7 +55,7 @@ class Descriptor:
         self._unsynced = False
         self._nameless = False
         self._closed = False
-        self._fd = os.open(path, flags | _FLAGS, 0o640)
+        self._fd = file_modes.open_descriptor(path, flags | _FLAGS)
         status = os.fstat(self._fd)
         self._inode = status.st_dev, status.st_ino
         with pool.lock:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from quafka_broker.wal.descriptors import Descriptor, Descriptors
+from quafka_loop import file_modes
 
 Buffer = bytes | bytearray | memoryview
 
@@ -246,7 +247,7 @@ class RealDisk:
 
     def allocate(self, name: str, size: int) -> None:
         path = self._folder / name
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = file_modes.open_descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:
