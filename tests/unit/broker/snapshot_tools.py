@@ -112,7 +112,7 @@ class Busy:
     async def run(self) -> None:
         while not self.stop:
             await self.another_turn()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # of simulated time: work for the disk takes none
 
     async def another_turn(self) -> None:
         self._turns += 1
