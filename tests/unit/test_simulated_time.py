@@ -137,10 +137,11 @@ def _support_of(path: Path) -> Iterator[Path]:
                 yield found
 
 
-@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in modules()])
-def test_nothing_here_waits_for_the_machine(path: str) -> None:
-    if path not in EXEMPT:
-        assert problems((ROOT / path).read_text()) == []
+def test_nothing_here_waits_for_the_machine() -> None:
+    paths = [path for path in modules() if str(path.relative_to(ROOT)) not in EXEMPT]
+    assert len(paths) > 300
+    found = {str(path): problems(path.read_text()) for path in paths}
+    assert {path: what for path, what in found.items() if what} == {}
 
 
 @pytest.mark.parametrize(

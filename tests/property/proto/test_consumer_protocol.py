@@ -16,7 +16,7 @@ from quafka_proto.consumer_protocol import (
 )
 from quafka_proto.errors import Malformed
 
-_NAMES = st.text(st.characters(codec="utf-8"), max_size=20)
+_NAMES = st.text(max_size=20)
 _PARTITIONS = st.dictionaries(_NAMES, st.sets(st.integers(0, 1 << 20), max_size=5), max_size=4)
 
 
