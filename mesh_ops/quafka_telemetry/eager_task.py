@@ -114,7 +114,7 @@ class EagerTask(DirectFuture[T]):
         """Run the coroutine to its next wait, or to its end."""
         loop = self.get_loop()
         this: Any = self  # looks like a task to asyncio
-        self._waits_for = None
+        waited, self._waits_for = self._waits_for, None
         outer = asyncio.current_task(loop)
         if outer is not None:
             _leave_task(loop, outer)
@@ -124,6 +124,8 @@ class EagerTask(DirectFuture[T]):
         try:
             if self._must_cancel:
                 self._must_cancel = False
+                if waited is not None and waited.done() and not waited.cancelled():
+                    waited.exception()  # retrieved, as by a task: else asyncio reports it as lost
                 waits_for = self._context.run(self._coroutine.throw, asyncio.CancelledError())
             else:
                 waits_for = self._context.run(self._coroutine.send, None)

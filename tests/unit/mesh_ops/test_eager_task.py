@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextvars import ContextVar
 
 import pytest
@@ -114,6 +115,28 @@ async def test_a_cancelled_coroutine_may_go_on() -> None:
     task = EagerTask(work())
     task.cancel()
     assert await task == 5
+
+
+async def test_an_error_that_comes_with_a_cancellation_is_not_reported_as_lost() -> None:
+    """As for an `asyncio.Task`: the cancellation wins."""
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    parts: list[DirectFuture[int]] = [DirectFuture(), DirectFuture()]
+
+    async def work() -> None:
+        await asyncio.gather(*parts)
+
+    task = EagerTask(work())
+    parts[0].set_result(1)
+    parts[1].set_exception(ValueError("lost"))  # the gathering learns of it in the next turn
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    parts.clear()
+    del task
+    gc.collect()
+    assert reported == []
 
 
 async def test_timeouts_task_groups_and_locks_work_inside() -> None:
