@@ -603,8 +603,8 @@ class BrokerConfig(LogSettings):
         broker_addresses, "NODE_ID@host:port",
     )  # fmt: skip
     mesh_max_connections: int = setting(
-        connection_limits.MOST, "most connections of nodes; a gateway has one for each of its "
-        "processes and shards, another broker one for each shard",
+        connection_limits.MOST, "most connections of nodes; each process of a gateway has one, "
+        "and so has another broker",
         settings.whole(1, 1_000_000), "1 to 1000000",
     )  # fmt: skip
     mesh_max_connections_per_node: int = setting(

@@ -12,7 +12,14 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.envelopes import Response, encode_body, encode_request, length_of
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
-from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_number
+from quafka_mesh_ops.frames import (
+    LANES,
+    MAX_FRAME,
+    StreamFrames,
+    Tag,
+    decode_number,
+    encode_number,
+)
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.memory.shared import LEAST_BYTES, MOST_BYTES, SharedMemory
@@ -54,12 +61,14 @@ class Call(DirectFuture["Response | UnreadResponse"]):
         size: the bytes of the op, with the memory that it takes once decoded.
         deadline: the loop time at which the call fails.
         session: where it was sent; None before.
+        shard: the shard that it is for; None: that of the connection, or the broker itself.
         turn: see `Schedulable`.
         cost: seconds that it has cost the broker, if the answer tells.
         queued: covers the wait before it is sent.
     """
 
     session: BrokerSession | None = None
+    shard: int | None = None
     turn: int = 0
     cost: float = 0.0
     queued: Span = NO_SPAN
@@ -118,6 +127,11 @@ class SessionOwner(Protocol):
         """The session accepts no more ops."""
         ...
 
+    def shard_leaves(self, shard: int) -> None:
+        """The broker takes no more ops for one of the shards of the session, and answers those that
+        it has."""
+        ...
+
 
 Answered = Callable[[Call, Response, LongPayload | None], None]
 """Receives each response; with a LongPayload, its body is yet to be read."""
@@ -150,6 +164,8 @@ class BrokerSession:
         self.peer: NodeId = ""
         self._draining = False
         self._streams: list[int] = []
+        self._selected: dict[int, int] = {}
+        """The shard that the broker takes the ops on a stream for, if we have named one."""
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._wakeups = Wakeups()
         self._next_ping = self._loop.time()
@@ -166,6 +182,10 @@ class BrokerSession:
         self.pending[call.request_id] = call
         if call.size >= LEAST_BYTES:
             frame = self._placed(call, frame)
+        shard = call.shard
+        if shard is not None and self._selected.get(call.stream_index) != shard:
+            self._selected[call.stream_index] = shard
+            frame = [encode_number(Tag.SHARD, shard), *frame]
         self.connection.write(self._streams[call.stream_index], frame)
 
     def _placed(self, call: Call, frame: list[Buffer]) -> list[Buffer]:
@@ -186,6 +206,12 @@ class BrokerSession:
             self.connection.write(self._streams[call.stream_index], [frame])
         if self._draining:
             self._close_if_drained()
+
+    def abandon(self, shard: int) -> None:
+        """Fail the unanswered ops for a shard that is elsewhere: their outcome is unknown."""
+        for call in list(self.pending.values()):
+            if call.shard == shard:
+                call.fail(OutcomeUnknownError("the shard has moved"))
 
     @property
     def is_draining(self) -> bool:
@@ -269,6 +295,8 @@ class BrokerSession:
         elif tag is Tag.PONG:
             self._ponged = True
             self._ready_if_open()
+        elif tag is Tag.SHARD_GOAWAY:
+            self._owner.shard_leaves(decode_number(payload))
         elif tag is Tag.GOAWAY:
             self._draining = True
             self._owner.session_gone(self)

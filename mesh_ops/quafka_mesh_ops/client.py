@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
 from quafka_mesh_ops.bulk.link import BulkLink
-from quafka_mesh_ops.connector import BrokerConnector
+from quafka_mesh_ops.connector import BrokerConnector, Follower
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.envelopes import Response, encode_body, encode_request
 from quafka_mesh_ops.errors import (
@@ -20,6 +20,7 @@ from quafka_mesh_ops.errors import (
     OutcomeUnknownError,
     PeerUnavailableError,
     ProtocolError,
+    ShardLeftError,
 )
 from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.identity import Identity, NodeId
@@ -98,6 +99,7 @@ class MeshClient:
             refused=self._fail_waiting,
             shard=shard,
         )
+        self._shards = 0
         self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
         self._memory = MemoryLink(self._connector, self.call) if memory else None
 
@@ -157,6 +159,40 @@ class MeshClient:
             for call in scheduler.remove_all():
                 call.fail(PeerUnavailableError(reason))
 
+    # --- several shards ---------------------------------------------------------------------
+
+    @property
+    def followers(self) -> dict[Follower, None]:
+        """The followers of the connection, in their order."""
+        return self._connector.followers
+
+    async def next_session(self) -> BrokerSession:
+        """Wait for a session that accepts ops, if there is none, and return it."""
+        return await self._connector.next_session()
+
+    def count_shards(self, more: int) -> None:
+        """Count the shards that are open: each may have as many ops as a connection of its own, but
+        all share the bytes."""
+        self._shards += more
+        for scheduler, bounds in zip(self._schedulers, BOUNDS.values(), strict=True):
+            scheduler.bounds = bounds._replace(ops=bounds.ops * max(1, self._shards))
+
+    def recall(self, shard: int | None) -> None:
+        """Fail the calls for a shard that are not sent yet: ShardLeftError."""
+        for scheduler in self._schedulers:
+            for call in scheduler.remove_all():
+                if call.shard == shard:
+                    call.fail(ShardLeftError("the shard has left the broker"))
+                else:
+                    scheduler.wait(call)
+
+    def abandon(self, shard: int) -> None:
+        """Fail the unanswered calls for a shard, which has another broker: OutcomeUnknownError."""
+        if self._connector.session is not None:
+            self._connector.session.abandon(shard)
+
+    # --- calls ------------------------------------------------------------------------------
+
     def counters(self) -> PeerCounters:
         """Return the current figures of the broker and the connection to it."""
         connector = self._connector
@@ -198,6 +234,7 @@ class MeshClient:
         deadline: float,
         trace: TraceContext | None = None,
         lane: int | None = None,
+        shard: int | None = None,
     ) -> Coroutine[Any, Any, R]:
         """Send an op and return its answer.
 
@@ -205,36 +242,49 @@ class MeshClient:
         its kind and for the answer. The number of unanswered ops is bounded; ops that wait are sent
         in the order of their calls within an org, and orgs in turn. Ops with the same `lane` reach
         their handlers in the order of the calls. If the awaiting task is cancelled, so is the
-        broker's handler.
+        broker's handler. `shard`: one of several shards that an OpenShard has opened.
 
         An eager task that awaits the answer continues in the call that processes it.
 
         Raises:
             PeerUnavailableError: it was not sent within the deadline, or the broker accepts no more
                 connections.
+            ShardLeftError: it was not sent, and its shard was recalled.
             OutcomeUnknownError: it was sent, but the connection was lost or the deadline passed.
             OpFailedError: the broker answered an error.
             OpTooLargeError: the op was not sent and never can be.
             TypeError, ValueError, OverflowError: the op cannot be encoded.
         """
         if trace is None:
-            return self._call(op, org_id, deadline, None, lane)
-        return self._call_traced(op, org_id, deadline, trace, lane)
+            return self._call(op, org_id, deadline, None, lane, shard)
+        return self._call_traced(op, org_id, deadline, trace, lane, shard)
 
     async def _call_traced(
-        self, op: Op[R], org_id: int, deadline: float, trace: TraceContext, lane: int | None
+        self,
+        op: Op[R],
+        org_id: int,
+        deadline: float,
+        trace: TraceContext,
+        lane: int | None,
+        shard: int | None,
     ) -> R:
         with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
             if span.context is not None:
                 span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id})
             try:
-                return await self._call(op, org_id, deadline, span.context, lane)
+                return await self._call(op, org_id, deadline, span.context, lane, shard)
             except OpFailedError as e:
                 fail_with(span, [e.error_code])
                 raise
 
     async def _call(
-        self, op: Op[R], org_id: int, deadline: float, trace: TraceContext | None, lane: int | None
+        self,
+        op: Op[R],
+        org_id: int,
+        deadline: float,
+        trace: TraceContext | None,
+        lane: int | None,
+        shard: int | None,
     ) -> R:
         deadlines = self._deadlines
         if deadlines is None:
@@ -255,6 +305,7 @@ class MeshClient:
                 body = encode_body(op)
         self._last_id += 1
         call = Call(self, self._last_id, op, org_id, body, index, kind, until, trace, self._loop)
+        call.shard = shard
         self._begin(call)
         expiring = deadlines.watch(until, call)
         try:

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -24,6 +25,22 @@ _FULL_DELAYS = 0.5, 15.0
 """Likewise if the broker accepts no more connections: a refusal costs it a handshake."""
 _LAST_ANSWERS_SECONDS = 0.25
 """How long a drained broker's last answers may take once its shard has a new owner."""
+
+
+class Follower(Protocol):
+    """Follows the connection to a broker."""
+
+    def broker_gone(self) -> None:
+        """No more ops may be sent."""
+        ...
+
+    def broker_refuses(self, reason: str) -> None:
+        """The broker accepts no further connection."""
+        ...
+
+    def shard_leaves(self, shard: int) -> None:
+        """See SessionOwner."""
+        ...
 
 
 class BrokerConnector:
@@ -70,6 +87,7 @@ class BrokerConnector:
         self._answered = answered
         self._ready = ready
         self._refused = refused
+        self.followers: dict[Follower, None] = {}
         self._live: BrokerSession | None = None
         """The open session, even before it accepts ops and while it drains."""
         self._connected = asyncio.Event()
@@ -158,6 +176,13 @@ class BrokerConnector:
             self.said_goodbye = session.is_draining
             self._disconnected_at = asyncio.get_running_loop().time()
             self._connected.clear()
+            for follower in list(self.followers):
+                follower.broker_gone()
+
+    def shard_leaves(self, shard: int) -> None:
+        """See SessionOwner."""
+        for follower in list(self.followers):
+            follower.shard_leaves(shard)
 
     # --- connecting -------------------------------------------------------------------------
 
@@ -198,6 +223,8 @@ class BrokerConnector:
         self.refusal = reason if full else ""
         if full:
             self._refused(reason)
+            for follower in list(self.followers):
+                follower.broker_refuses(reason)
         return full
 
     async def _connect_once(self) -> tuple[bool, str]:

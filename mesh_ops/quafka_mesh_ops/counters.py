@@ -38,18 +38,18 @@ class PeerCounters:
     peer: NodeId
     address: str
     connected: bool
-    refusal: str
-    reconnects: int
-    ops: int
-    credit_used_bytes: int
-    credit_bytes: int
-    backlog_bytes: int
-    bulk_over_tls: bool
-    bulk_tls_bytes: int
-    memory_shared: bool
-    memory_bytes: int
-    refused_ops: int
-    transport: TransportCounters | None
+    refusal: str = ""
+    reconnects: int = 0
+    ops: int = 0
+    credit_used_bytes: int = 0
+    credit_bytes: int = 0
+    backlog_bytes: int = 0
+    bulk_over_tls: bool = False
+    bulk_tls_bytes: int = 0
+    memory_shared: bool = False
+    memory_bytes: int = 0
+    refused_ops: int = 0
+    transport: TransportCounters | None = None
 
 
 def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:

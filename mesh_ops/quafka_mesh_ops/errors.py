@@ -11,6 +11,10 @@ class PeerUnavailableError(MeshError):
     """The op was never sent: it was not executed, and a retry is safe."""
 
 
+class ShardLeftError(PeerUnavailableError):
+    """The op was not sent: its shard has left the broker."""
+
+
 class OutcomeUnknownError(MeshError):
     """The op was sent, but its answer will not arrive (peer lost, deadline): it may have run."""
 

@@ -16,10 +16,13 @@ A stream carries frames, one after the other:
 | CANCEL | `request_id`; follows its OP on the same stream |
 | GOAWAY | empty: the sender takes no more ops on this connection |
 | PLACED | `[position, length]`: an OP frame, header included, in the sender's shared memory |
+| SHARD | a shard's number: the OP frames that follow on this stream are for it |
+| SHARD_GOAWAY | a shard's number: the sender takes no more ops for it |
 
 The arrays of OP and RESPONSE (`envelopes.py`) only ever grow at the end: a reader ignores values
 that it does not know. A new tag or a changed meaning needs a new ALPN name (`quafka-mesh/1` now),
-unless an op has shown that the peer knows it: PLACED follows OPEN_MEMORY (`memory/`).
+unless an op has shown that the peer knows it: PLACED follows OPEN_MEMORY (`memory/`), SHARD and
+SHARD_GOAWAY follow an OPEN_SHARD for one of several shards.
 Maps and extension types are refused.
 """
 
@@ -57,6 +60,8 @@ class Tag(IntEnum):
     CANCEL = 0x05
     GOAWAY = 0x06
     PLACED = 0x07
+    SHARD = 0x08
+    SHARD_GOAWAY = 0x09
 
 
 _TAGS = {int(tag): tag for tag in Tag}
@@ -78,13 +83,13 @@ def frame_header(tag: Tag, length: int) -> bytes:
 
 
 def encode_number(tag: Tag, number: int) -> bytes:
-    """Encode a PING, PONG or CANCEL frame."""
+    """Encode a frame whose payload is an integer."""
     payload = cast(bytes, msgpack.packb(number))
     return frame_header(tag, len(payload)) + payload
 
 
 def decode_number(payload: Buffer) -> int:
-    """Decode the payload of a PING, PONG or CANCEL frame. Raises ProtocolError."""
+    """Decode the payload of a frame that is an integer. Raises ProtocolError."""
     number = unpack(payload)
     if type(number) is not int:
         raise ProtocolError("the payload is not an integer")

@@ -38,7 +38,7 @@ from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.memory import OpenMemory
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.running_op import RunningOp
-from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedShards
+from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedOp, ServedShards
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
@@ -52,12 +52,14 @@ logger = logging.getLogger("quafka.mesh.server")
 MAX_IN_FLIGHT = 32_768
 MAX_UNFINISHED = 2 * MAX_FRAME
 MAX_REQUEST_BYTES = 448 << 20
-"""Per connection: ops received and unanswered; bytes of incomplete frames (one on the control
-stream, one on a lane); bytes of both, with the memory that the ops take once decoded. A gateway
-stays below them, whatever its clients send (credit.py); above them its connection is closed."""
+"""Per connection: ops received and unanswered, for each of its shards; bytes of incomplete frames
+(one on the control stream, one on a lane); bytes of both, with the memory that the ops take once
+decoded. A gateway stays below them, whatever its clients send (scheduler.py); above them its
+connection is closed."""
 
 # Reading a member from its class costs more than a comparison.
 _OP, _PLACED = Tag.OP, Tag.PLACED
+_NO_OPS: Served = {}
 _MAX_DEADLINE_MS = 3_600_000
 _ARRIVAL_SECONDS = 2.0  # less than a gateway waits for the end of a handshake
 NOT_LEADER_OR_FOLLOWER = 6
@@ -102,8 +104,13 @@ class GatewaySession:
             **server.shards.everywhere,
         }
         self.shard: int | None = None
-        """The shard that the connection is for; None before its first op on one."""
-        self._served: Served = {}
+        """The only shard of the connection, or its first one; None before an op on one."""
+        self.several = False
+        """Whether the connection may be for several shards."""
+        self._open: dict[int | None, Served] = {}
+        """The ops of each shard that the connection is for."""
+        self._selected: dict[int, int] = {}
+        """The shard that the ops on a stream are for, if the peer has named one."""
         self._blocked: dict[int, deque[Frame]] = {}
         """Frames of the lanes on which a long op is being read, by stream."""
         self._blocked_bytes = 0
@@ -126,13 +133,33 @@ class GatewaySession:
         if 0 in self._streams:
             self.connection.write(0, [encode_goaway()])
 
+    # --- one of several shards --------------------------------------------------------------
+
+    def has_among_others(self, shard: int) -> bool:
+        """Whether the connection is for this shard, and may be for others."""
+        return self.several and shard in self._open
+
+    def say_goodbye_for(self, shard: int) -> None:
+        """Ask the peer to send no more ops for a shard."""
+        self.connection.write(0, [encode_number(Tag.SHARD_GOAWAY, shard)])
+
+    def is_busy_with(self, shard: int) -> bool:
+        """Whether an op for this shard is unanswered."""
+        return self._ops.is_busy_with(shard)
+
+    def end_shard(self, shard: int) -> list[RunningOp]:
+        """Accept no more ops for a shard; returns those that are being ended."""
+        self._open.pop(shard, None)
+        return self._ops.end_shard(shard)
+
+    # ----------------------------------------------------------------------------------------
+
     def counters(self) -> PeerCounters:
         """Return the current figures of the gateway."""
         return PeerCounters(
             peer=self._peer,
             address=join_address(*self._address[:2]),
             connected=self.connection.is_ready,
-            refusal="",  # a refused gateway has no session
             reconnects=self._server.connections[self._peer] - 1,
             ops=len(self._ops),
             credit_used_bytes=self._received_bytes,
@@ -231,6 +258,8 @@ class GatewaySession:
             self._op(stream_id, payload)
         elif tag is Tag.CANCEL:
             self._ops.cancel(decode_number(payload))
+        elif tag is Tag.SHARD and self.several:
+            self._selected[stream_id] = decode_number(payload)
         elif tag is Tag.PING:
             self.connection.write(stream_id, [encode_number(Tag.PONG, decode_number(payload))])
         else:
@@ -241,21 +270,20 @@ class GatewaySession:
         ops, request_id = self._ops, request.request_id
         if request_id in ops.running or request_id in ops.waiting:
             raise ProtocolError("a request id that is in use")
-        if len(ops.running) + len(ops.waiting) >= MAX_IN_FLIGHT:
+        if len(ops.running) + len(ops.waiting) >= MAX_IN_FLIGHT * max(1, len(self._open)):
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
         if ops.is_refused(stream_id, request):
             return
-        served = self._served.get(request.op_code) or self._everywhere.get(request.op_code)
-        if served is None and self.shard is None and self._begin_shard(DEFAULT_SHARD):
-            served = self._served.get(request.op_code)
+        shard, served = self._find(stream_id, request.op_code)
         if served is None:
-            absent = self.shard is None and request.op_code in OPS
+            absent = shard not in self._open and request.op_code in OPS
             code = NOT_LEADER_OR_FOLLOWER if absent else UNSUPPORTED_VERSION
             ops.answer_error(stream_id, request_id, code)
             return
         op_type, handler = served
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
         running = ops.receive(stream_id, request, op_type, handler, deadline, len(payload))
+        running.shard = shard
         if long is not None:
             if stream_id:  # a lane: the frames after this one must wait
                 self._blocked[stream_id] = deque()
@@ -272,21 +300,37 @@ class GatewaySession:
             raise ProtocolError(_too_many_bytes())
         ops.begin(running, op)
 
+    def _find(self, stream_id: int, code: int) -> tuple[int | None, ServedOp | None]:
+        """The shard that an op is for, and the op's type and handler."""
+        shard = self._selected.get(stream_id, self.shard)
+        served = self._open.get(shard, _NO_OPS).get(code)
+        if served is not None:
+            return shard, served
+        served = self._everywhere.get(code)
+        if served is not None:
+            return None, served
+        if self.shard is None and self._begin_shard(DEFAULT_SHARD):
+            return DEFAULT_SHARD, self._open[DEFAULT_SHARD].get(code)
+        return shard, None
+
     def _begin_shard(self, number: int) -> bool:
         """Serve the ops on a shard; False: it is not here."""
         served = self._server.shards.find(number)
         if served is None:
             return False
-        self.shard, self._served = number, served
+        self._open[number] = served
+        if self.shard is None:
+            self.shard = number
         return True
 
     async def _open_shard(self, _context: OpContext, op: OpenShard) -> OpenShardResp:
         await self._server.shards.arrival(op.shard, _ARRIVAL_SECONDS)
-        if self.shard is not None:
+        if self.shard is not None and not (op.several and self.several):
             raise OpFailedError(INVALID_REQUEST)
         if not self._begin_shard(op.shard):
             raise OpFailedError(NOT_LEADER_OR_FOLLOWER)
-        return OpenShardResp()
+        self.several = op.several
+        return OpenShardResp(op.several)
 
     def _unblock(self, stream_id: int) -> None:
         """Act on the frames of a lane that waited for a long op."""

@@ -17,7 +17,7 @@ from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire_in_steps, is_long, weight
-from quafka_mesh_ops.running_op import RunningOp
+from quafka_mesh_ops.running_op import REQUEST_TIMED_OUT, RunningOp
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
@@ -223,6 +223,22 @@ class OpRunner:
         if waiting is not None:
             self._queue.remove(waiting[0].org_id, request_id)
         self._replies.drop(request_id)
+
+    def is_busy_with(self, shard: int) -> bool:
+        """Whether an op for this shard is unanswered."""
+        waiting = (running for running, _ in self.waiting.values())
+        return any(running.shard == shard for running in (*self.running.values(), *waiting))
+
+    def end_shard(self, shard: int) -> list[RunningOp]:
+        """End the ops for a shard that leaves: their outcome is unknown. Returns those that ran."""
+        for running, _ in list(self.waiting.values()):
+            if running.shard == shard:
+                del self.waiting[running.request_id]
+                self.answer_error(running.stream_id, running.request_id, REQUEST_TIMED_OUT)
+        left = [running for running in self.running.values() if running.shard == shard]
+        for running in left:
+            running.stop(REQUEST_TIMED_OUT)
+        return left
 
     def cancel_all(self) -> None:
         """Cancel every op: the connection is lost."""

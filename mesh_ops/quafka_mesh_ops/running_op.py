@@ -22,6 +22,7 @@ class RunningOp(OpContext):
 
     Attributes:
         stream_id: the stream that the op arrived on.
+        shard: the shard that it is for; None: it concerns the broker.
         size: the bytes of its payload; once it is decoded, with the memory that it takes.
         task: reads the op or runs its handler; None before.
         expiring: the bucket that it is in until its handler ends; None for one that did not wait.
@@ -30,8 +31,8 @@ class RunningOp(OpContext):
             given up the op.
     """
 
-    __slots__ = ("_admit", "expiring", "handler", "op_type", "reads", "request", "size", "stopped",
-                 "stream_id", "task")  # fmt: skip
+    __slots__ = ("_admit", "expiring", "handler", "op_type", "reads", "request", "shard", "size",
+                 "stopped", "stream_id", "task")  # fmt: skip
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class RunningOp(OpContext):
         self.request_id = request.request_id
         self.ack_parent = None
         self.stream_id = stream_id
+        self.shard: int | None = None
         self.request = request
         self.op_type = op_type
         self.handler = handler

@@ -9,8 +9,11 @@ from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.ops.table import OPS
 
-Served = Mapping[int, tuple[type[AnyOp], Handler]]
-"""The type and the handler of each op, by its code."""
+ServedOp = tuple[type[AnyOp], Handler]
+"""The type and the handler of an op."""
+
+Served = Mapping[int, ServedOp]
+"""Each op by its code."""
 
 DEFAULT_SHARD = 0
 """The shard of connections that name none."""

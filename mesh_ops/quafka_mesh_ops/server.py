@@ -134,10 +134,32 @@ class MeshServer:
 
     async def drain_shard(self, number: int, drain: float) -> None:
         """Refuse new connections for a shard, let its ops end for up to `drain` seconds, then
-        close its connections."""
+        close its connections, unless they are for other shards, too."""
         self.shards.remove(number)
         until = asyncio.get_running_loop().time() + drain
-        await self._drain(lambda session: session.shard == number, until, "the shard has moved")
+
+        def is_its_own(session: GatewaySession) -> bool:
+            return session.shard == number and not session.several
+
+        await asyncio.gather(
+            self._drain(is_its_own, until, "the shard has moved"), self._drain_shared(number, until)
+        )
+
+    async def _drain_shared(self, shard: int, until: float) -> None:
+        """Let the ops for a shard end where a connection is for other shards, too."""
+        loop = asyncio.get_running_loop()
+        silences: dict[GatewaySession, Silence] = {}
+        for session in self.sessions:
+            if session.has_among_others(shard):
+                session.say_goodbye_for(shard)
+                silences[session] = Silence(_DRAIN_LOOK, loop.time())
+        while any(s.is_busy_with(shard) and not _is_silent(s, silences) for s in silences):
+            if loop.time() >= until:
+                break
+            await asyncio.sleep(_DRAIN_POLL)
+        left = [op for session in silences for op in session.end_shard(shard)]
+        tasks = [op.task for op in left if op.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drain(
         self, which: Callable[[GatewaySession], bool], until: float, reason: str

@@ -1,4 +1,4 @@
-"""A gateway whose broker accepts fewer mesh connections than it needs."""
+"""The limit of mesh connections at a broker: many shards need one, and a refusal is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from quafka_mesh_ops.shards import Hashed, shard_of
 from quafka_proto.errors import ErrorCode
-from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quafka_proto.schema.produce import ProduceResponse
 from tests.support.command import Command
 from tests.support.kafka_calls import VERSION, metadata, produce_request
@@ -19,47 +18,48 @@ from tests.support.store_cluster import StoreCluster
 
 pytestmark = pytest.mark.long
 
-SHARDS, MOST = 6, 4
-RETRIABLE = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
+SHARDS = 12
+LIMIT = ("--mesh-max-connections-per-node", "1")
 
 
-def name_at(what: Hashed, shard: int) -> str:
+def topic_at(shard: int) -> str:
     names = (f"name-{number}" for number in range(1_000))
-    return next(name for name in names if shard_of(what, 1, name, SHARDS) == shard)
+    return next(name for name in names if shard_of(Hashed.TOPIC, 1, name, SHARDS) == shard)
 
 
-def test_shards_that_cannot_be_reached_answer_at_once_and_are_reported(tmp_path: Path) -> None:
-    limit = ("--mesh-max-connections-per-node", str(MOST))
-    with StoreCluster(tmp_path, brokers=("a",), shards=SHARDS, broker_args=limit) as cluster:
-        with RawClient(cluster.address()) as client:
-            codes: list[int] = []
-            for shard in range(SHARDS):
-                topic = name_at(Hashed.TOPIC, shard)
-                began = time.monotonic()
-                metadata(client, topic)
-                answer = client.call(
-                    produce_request(topic, b"v"), ProduceResponse, VERSION["produce"]
-                )
-                assert time.monotonic() - began < 5  # a call to a silent broker takes 10 s
-                codes.append(answer.responses[0].partition_responses[0].error_code)
-                group = FindCoordinatorRequest(
-                    key=name_at(Hashed.GROUP, shard), coordinator_keys=[]
-                )
-                found = client.call(group, FindCoordinatorResponse, 1)
-                assert found.error_code in (0, *RETRIABLE)
-        assert 1 <= codes.count(0) <= MOST, codes
-        assert set(codes) - {0} <= RETRIABLE
-        ran = Command(cluster.bootstrap())("doctor --format json", code=None)
-        said = [each for each in ran.json["findings"] if each["status"] == "fail"]
-        assert any("mesh.max.connections.per.node" in each["message"] for each in said), said
+def answers(cluster: StoreCluster, gateway: str) -> set[int]:
+    """The error codes of a produce to each shard."""
+    codes: set[int] = set()
+    with RawClient(cluster.address(gateway)) as client:
+        for shard in range(SHARDS):
+            began = time.monotonic()
+            topic = topic_at(shard)
+            metadata(client, topic)
+            request = produce_request(topic, b"v")
+            produced = client.call(request, ProduceResponse, VERSION["produce"])
+            codes.add(produced.responses[0].partition_responses[0].error_code)
+            assert time.monotonic() - began < 5  # a call to a silent broker takes 10 s
+    return codes
+
+
+def test_all_shards_share_a_connection_and_a_gateway_that_gets_none_says_so(tmp_path: Path) -> None:
+    with StoreCluster(
+        tmp_path, brokers=("a",), gateways=("g",), shards=SHARDS, broker_args=LIMIT
+    ) as cluster:
+        assert answers(cluster, "g") == {0}
         figures = get(cluster.page("a"), "/metrics")[2]
-        assert f"quafka_mesh_connections {MOST}" in figures
-        assert 'quafka_mesh_refused_connections_total{limit="total"} 0' in figures
+        assert "quafka_mesh_connections 1" in figures
+        assert 'quafka_mesh_refused_connections_total{limit="node"} 0' in figures
+
+        # A process of the same node, as one of its `workers`.
+        cluster.add_gateway("h")
+        assert answers(cluster, "h") == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        ran = Command(cluster.bootstrap("h"))("doctor --format json", code=None)
+        said = [each["message"] for each in ran.json["findings"] if each["status"] == "fail"]
+        assert any("mesh.max.connections.per.node" in message for message in said), said
         assert "refused node" in cluster.brokers["a"].log.read_text()
-        page = get(cluster.gateways["g"].ready["operations"], "/mesh")[2]
-        assert f"this node has {MOST}" in page
+        figures = get(cluster.page("a"), "/metrics")[2]
+        assert 'quafka_mesh_refused_connections_total{limit="node"} 0' not in figures
+        page = get(cluster.gateways["h"].ready["operations"], "/mesh")[2]
+        assert "this node has 1" in page
+        assert answers(cluster, "g") == {0}

@@ -82,6 +82,10 @@ class StoreCluster:
         )
         return self.gateways[name]
 
+    def add_gateway(self, name: str) -> Process:
+        self._listen[name] = f"127.0.0.1:{lasting_port()}"
+        return self.start_gateway(name)
+
     def _process(
         self, program: str, name: str, flags: dict[str, str], more: tuple[str, ...]
     ) -> Process:

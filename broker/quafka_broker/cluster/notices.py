@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 
 from quafka_broker.cluster.peers import OtherBrokers
-from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError
 from quafka_mesh_ops.ops.cluster import LookAtShards
+from quafka_mesh_ops.shard_client import OpClient
 
 log = logging.getLogger("quafka.broker.cluster")
 
@@ -57,7 +57,7 @@ class Notices:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _dial(self, address: str) -> MeshClient | None:
+    def _dial(self, address: str) -> OpClient | None:
         try:
             return self._brokers.dial(address)
         except ValueError:
@@ -77,7 +77,7 @@ class Notices:
 class Notice:
     """One notice; see `Notices.connected`."""
 
-    def __init__(self, notices: Notices, client: MeshClient | None) -> None:
+    def __init__(self, notices: Notices, client: OpClient | None) -> None:
         self._notices = notices
         self._client = client
 
@@ -87,7 +87,7 @@ class Notice:
             self._notices.start(_send(self._client, LookAtShards(offered)))
 
 
-async def _send(client: MeshClient, op: LookAtShards) -> None:
+async def _send(client: OpClient, op: LookAtShards) -> None:
     try:
         await client.call(op, org_id=1, deadline=SECONDS)
     except MeshError as e:

@@ -21,6 +21,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.base import Op, OpCode, R
 from quafka_mesh_ops.ops.cluster import ShardOwner
 from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.shard_client import ClientPool, OpClient, ShardClient
 from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_telemetry.tracing import Tracer
 
@@ -56,7 +57,8 @@ class OtherBrokers:
         self._datagram_size = datagram_size
         self._batched = batched
         self._owners: Sequence[ShardOwner] = ()
-        self._clients: dict[int, MeshClient] = {}
+        self._clients: dict[int, ShardClient] = {}
+        self._pool = ClientPool(self._client)
 
     @property
     def node_id(self) -> str:
@@ -68,11 +70,14 @@ class OtherBrokers:
         """The tracer of this process."""
         return self._tracer
 
-    def dial(self, address: str, shard: int | None = None) -> MeshClient:
-        """Make a client that is not started. Raises ValueError: not an address."""
-        place = split_address(address) if address else _NOWHERE
+    def dial(self, address: str) -> OpClient:
+        """A client for the broker at an address, which the caller starts and closes. It shares
+        the connection of the broker's shards. Raises ValueError: not an address."""
+        return ShardClient(self._pool, *split_address(address), None)
+
+    def _client(self, host: str, port: int, shard: int | None) -> MeshClient:
         return MeshClient(
-            *place, self._identity, self._allowed, self._tracer,
+            host, port, self._identity, self._allowed, self._tracer,
             datagram_size=self._datagram_size, batched=self._batched, shard=shard,
         )  # fmt: skip
 
@@ -91,22 +96,22 @@ class OtherBrokers:
         except ValueError:
             return _NOWHERE
 
-    async def client_of(self, shard: int) -> MeshClient:
+    async def client_of(self, shard: int) -> OpClient:
         """The client for a shard, made by the first call."""
         client = self._clients.get(shard)
         if client is None:
-            client = self._clients[shard] = self.dial("", shard)
-            client.move(*self._place(shard))
+            client = self._clients[shard] = ShardClient(self._pool, *self._place(shard), shard)
             await client.start()
         return client
 
     def counters(self) -> list[PeerCounters]:
         """The current state of the connections."""
-        return [client.counters() for client in self._clients.values()]
+        return self._pool.counters()
 
     async def close(self) -> None:
         """Close the connections. Calls in flight fail."""
         await asyncio.gather(*(client.close() for client in self._clients.values()))
+        await self._pool.close()
 
 
 class ShardPeers:

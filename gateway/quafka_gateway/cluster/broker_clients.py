@@ -1,4 +1,4 @@
-"""The mesh clients of a gateway: one per broker, shared by all tenants."""
+"""The mesh clients of a gateway: one per broker or shard, shared by all tenants."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.shard_client import ClientPool, OpClient, ShardClient
 from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.fair_turns import FairTurns
@@ -18,7 +19,10 @@ _NOWHERE = "", 0
 
 
 class BrokerClients:
-    """Makes a client for each broker that a tenant is routed to."""
+    """Makes a client for each broker or shard that a tenant is routed to.
+
+    The clients of shards share a connection to each broker.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,10 @@ class BrokerClients:
         self._batched = batched
         self._bulk = bulk
         self._memory = memory
-        self._clients: dict[str, MeshClient] = {}
+        self._clients: dict[str, OpClient] = {}
+        self._brokers: list[MeshClient] = []
+        """Those of brokers without shards."""
+        self._pool = ClientPool(self._client)
         self._addresses: dict[int, tuple[str, int]] = {}
         self._started = False
 
@@ -49,23 +56,26 @@ class BrokerClients:
         """Whether any broker is connected."""
         return any(client.connected for client in self._clients.values())
 
-    def client_of(self, broker: str) -> MeshClient:
+    def client_of(self, broker: str) -> OpClient:
         """The client for the broker at an address, or for a named shard, wherever it is."""
         client = self._clients.get(broker)
         if client is None:
             shard = shard_number(broker)
             if shard is None:
-                client = self.dial(broker)
+                client = self._client(*split_address(broker), None)
+                self._brokers.append(client)
             else:
-                client = self._client(*self._addresses.get(shard, _NOWHERE), shard)
+                place = self._addresses.get(shard, _NOWHERE)
+                client = ShardClient(self._pool, *place, shard)
             self._clients[broker] = client
             if self._started:  # the org's first client has connected; its ops follow in this turn
                 EagerTask(client.start(), asyncio.get_running_loop())
         return client
 
-    def dial(self, address: str) -> MeshClient:
-        """A client for the broker at an address, which the caller starts and closes."""
-        return self._client(*split_address(address), None)
+    def dial(self, address: str) -> OpClient:
+        """A client for the broker at an address, which the caller starts and closes. It shares
+        the connection of the broker's shards."""
+        return ShardClient(self._pool, *split_address(address), None)
 
     def _client(self, host: str, port: int, shard: int | None) -> MeshClient:
         return MeshClient(
@@ -103,12 +113,14 @@ class BrokerClients:
         """Close the connections. Calls in flight fail."""
         for client in self._clients.values():
             await client.close()
+        await self._pool.close()
 
     def counters(self) -> list[PeerCounters]:
         """The current state of each broker and of the connection to it."""
-        return [client.counters() for client in self._clients.values()]
+        return [*(client.counters() for client in self._brokers), *self._pool.counters()]
 
     def enforce(self) -> None:
         """Close the connections to brokers that are not allowed any more."""
-        for client in self._clients.values():
+        for client in self._brokers:
             client.enforce()
+        self._pool.enforce()

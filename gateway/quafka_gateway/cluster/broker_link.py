@@ -14,7 +14,6 @@ from typing import Any
 from quafka_gateway.cluster.joint_heartbeats import JointHeartbeats
 from quafka_gateway.cluster.joint_produces import JointProduces
 from quafka_gateway.cluster.topic_lister import TopicLister
-from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import Op, R
@@ -31,6 +30,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
+from quafka_mesh_ops.shard_client import OpClient
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
@@ -83,7 +83,7 @@ class BrokerLink:
 
     def __init__(
         self,
-        client: MeshClient,
+        client: OpClient,
         org_id: int,
         shard: str = "",
         turns: FairTurns | None = None,

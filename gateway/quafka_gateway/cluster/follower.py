@@ -14,9 +14,9 @@ from contextlib import suppress
 from random import uniform
 
 from quafka_gateway.cluster.shard_places import ShardPlaces
-from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ClusterMap, ClusterMapResp, ShardOwner
+from quafka_mesh_ops.shard_client import OpClient
 from quafka_objects.address import open_store
 from quafka_objects.cluster import ClusterState, read_state
 from quafka_objects.errors import StoreAddressError
@@ -45,7 +45,7 @@ class ClusterFollower:
     def __init__(
         self,
         brokers: Sequence[str],
-        dial: Callable[[str], MeshClient],
+        dial: Callable[[str], OpClient],
         changed: Callable[[ShardPlaces, Sequence[int]], None],
         meter: StoreMeter,
     ) -> None:

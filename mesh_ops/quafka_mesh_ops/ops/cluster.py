@@ -1,8 +1,9 @@
 """Ops on the shards of a cluster and their owners, 0x34 to 0x36.
 
 A *shard* is one log and all state derived from it; a broker on a local folder has only shard 0. A
-connection is for one shard: `OpenShard` is its first op. A connection without one is for shard 0,
-as all connections of earlier gateways are. The other two ops are the same at every broker.
+connection is for the shards that its `OpenShard` ops name. A connection without one is for shard 0.
+The connections of earlier gateways are for one shard each. The other two ops are the same at every
+broker.
 """
 
 from __future__ import annotations
@@ -12,18 +13,26 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 @wire_struct
 class OpenShardResp(WireStruct):
-    """The shard is here; ops on this connection are for it."""
+    """The shard is here, and ops for it may be sent on this connection.
+
+    `several`: the connection may be for further shards; SHARD frames name the shard of an op. A
+    broker that does not know of this has no such field, and takes all ops as for this shard.
+    """
+
+    several: bool = False
 
 
 @wire_struct
 class OpenShard(Op[OpenShardResp]):
-    """Name the shard that a connection is for; NOT_LEADER_OR_FOLLOWER: it is not here.
+    """Name a shard that a connection is for; NOT_LEADER_OR_FOLLOWER: it is not here.
 
-    The mesh itself answers it. It may be sent once, before all other ops on the shard.
+    The mesh itself answers it, before all ops on the shard. `several`: the connection may be for
+    further shards; otherwise it is the only one, and another is refused with INVALID_REQUEST.
     """
 
     code = OpCode.OPEN_SHARD
     shard: int
+    several: bool = False
 
 
 @wire_struct

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from quafka_mesh_ops.identity import NodeId
 
-MOST, MOST_OF_NODE = 4_096, 2_048
+MOST, MOST_OF_NODE = 1_024, 512
 """The defaults."""
 
 TOO_MANY = "too many connections"

@@ -299,7 +299,8 @@ async def test_a_gateway_that_does_not_read_holds_up_its_own_fetches_only() -> N
             return FetchOpsResp([FetchOpResp([bytes(p.max_bytes)], 1) for p in op.partitions])
 
         (session,) = m.server.sessions
-        session._served = {**session._served, OpCode.FETCH: (FetchOps, count)}
+        assert session._begin_shard(0)
+        session._open[0] = {**session._open[0], OpCode.FETCH: (FetchOps, count)}
         proxy.flowing.clear()
         calls = [asyncio.ensure_future(fetch(m, 10 * MIB)) for _ in range(20)]
         await asyncio.sleep(0.3)
