@@ -292,6 +292,23 @@ async def test_a_client_without_an_address_fails_its_ops_at_their_deadlines(site
         await ask(client)
 
 
+async def test_a_shard_without_a_place_is_used_until_it_leaves(site: Site) -> None:
+    old, old_port, (here,) = await site.broker(1)
+    _, new_port, (there,) = await site.broker(1)
+    client = await site.client(old_port, 1)
+    await ask(client)
+    client.move("", 0)
+    assert await ask(client) == here.name
+    await old.drain_shard(1, 1)
+    held = asyncio.create_task(ask(client))
+    await asyncio.sleep(1)
+    assert not held.done()
+    assert not old.sessions  # nobody uses the connection
+    assert client.counters().connected is False
+    client.move("127.0.0.1", new_port)
+    assert await held == there.name
+
+
 async def test_a_connection_that_nobody_uses_is_closed(site: Site) -> None:
     old, old_port, _ = await site.broker(1, 2)
     _, new_port, _ = await site.broker(1, 2)
