@@ -26,6 +26,8 @@ from quafka_mesh_ops.memory.shared import LEAST_BYTES, MOST_BYTES, SharedMemory
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpKind
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
+from quafka_mesh_ops.ops.pieces import OpenPieces
+from quafka_mesh_ops.pieces import StreamTurns
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.eager_task import DirectFuture
@@ -40,8 +42,8 @@ SILENT_SECONDS = 2.0
 _TICK = 0.1
 _RESPONSE = Tag.RESPONSE  # reading a member from its class costs more than a comparison
 _HANDSHAKE_TIMEOUT = 3.0
-_OPEN_SHARD_ID = 0  # the ids of calls begin at 1
-_OPEN_SHARD_MS = 3_000
+_OPEN_SHARD_ID, _OPEN_PIECES_ID = 0, -1  # the ids of calls begin at 1
+_ASK_MS = 3_000
 _ANY_ORG = 1  # the op concerns the connection
 
 
@@ -166,6 +168,8 @@ class BrokerSession:
         self._streams: list[int] = []
         self._selected: dict[int, int] = {}
         """The shard that the broker takes the ops on a stream for, if we have named one."""
+        self._turns: list[StreamTurns[Call]] = []
+        """By stream; empty: the broker takes no pieces of frames."""
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._wakeups = Wakeups()
         self._next_ping = self._loop.time()
@@ -177,9 +181,17 @@ class BrokerSession:
         self._pings = 0
         self._tick_timer = self._loop.call_later(_TICK, self._tick)
 
-    def send(self, call: Call, frame: list[Buffer]) -> None:
-        """Send an op; its response ends the call."""
+    def send(self, call: Call, frame: list[Buffer], *, in_turn: bool = False) -> None:
+        """Send an op; its response ends the call. `in_turn`: orgs take turns on its stream."""
         self.pending[call.request_id] = call
+        if self._turns:
+            turns = self._turns[call.stream_index]
+            if in_turn or turns.waits:
+                turns.add(call, frame)
+                return
+        self._write(call, frame)
+
+    def _write(self, call: Call, frame: list[Buffer]) -> None:
         if call.size >= LEAST_BYTES:
             frame = self._placed(call, frame)
         shard = call.shard
@@ -201,9 +213,12 @@ class BrokerSession:
 
     def cancel(self, call: Call) -> None:
         """Cancel an op at the broker, unless it has been answered."""
-        if self.pending.pop(call.request_id, None) is not None:
+        index = call.stream_index
+        if self.pending.pop(call.request_id, None) is not None and not (
+            self._turns and self._turns[index].cancel(call)
+        ):
             frame = encode_number(Tag.CANCEL, call.request_id)
-            self.connection.write(self._streams[call.stream_index], [frame])
+            self.connection.write(self._streams[index], [frame])
         if self._draining:
             self._close_if_drained()
 
@@ -241,11 +256,27 @@ class BrokerSession:
         self._streams = [self.connection.open_stream() for _ in range(1 + LANES)]
         self._ping()
         if self._shard is not None:
-            op = OpenShard(self._shard)
-            frame = encode_request(
-                _OPEN_SHARD_ID, op.code, _ANY_ORG, "", "", _OPEN_SHARD_MS, encode_body(op)
-            )
-            self.connection.write(self._streams[0], frame)
+            self._ask(_OPEN_SHARD_ID, OpenShard(self._shard))
+        self._ask(_OPEN_PIECES_ID, OpenPieces())
+
+    def _ask(self, request_id: int, op: AnyOp) -> None:
+        """Send an op that concerns the connection."""
+        frame = encode_request(request_id, op.code, _ANY_ORG, "", "", _ASK_MS, encode_body(op))
+        self.connection.write(self._streams[0], frame)
+
+    def _pieces_answered(self, response: Response) -> None:
+        if response.error_code:
+            return  # an earlier version
+        connection = self.connection
+        self._turns = [
+            StreamTurns(self._write, partial(connection.unsent, stream)) for stream in self._streams
+        ]
+        connection.when_progress(self._progress)
+
+    def _progress(self) -> None:
+        for turns in self._turns:
+            if turns.waits:
+                turns.progress()
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
         """Act on every frame that is complete."""
@@ -288,6 +319,9 @@ class BrokerSession:
                 self.memory.answered(response.request_id)
             if response.request_id == _OPEN_SHARD_ID:
                 self._shard_answered(response)
+                return
+            if response.request_id == _OPEN_PIECES_ID:
+                self._pieces_answered(response)
                 return
             call = self.pending.pop(response.request_id, None)
             if call is not None:  # else it was cancelled while the response was under way

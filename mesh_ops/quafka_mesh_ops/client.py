@@ -380,7 +380,7 @@ class MeshClient:
         call.session = session
         call.queued.end()
         self._schedulers[call.kind].reserve(call)
-        session.send(call, frame)
+        session.send(call, frame, in_turn=self._turns.shared)
 
     def expired(self, call: Call) -> None:
         """See CallOwner."""

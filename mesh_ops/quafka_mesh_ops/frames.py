@@ -16,18 +16,21 @@ A stream carries frames, one after the other:
 | CANCEL | `request_id`; follows its OP on the same stream |
 | GOAWAY | empty: the sender takes no more ops on this connection |
 | PLACED | `[position, length]`: an OP frame, header included, in the sender's shared memory |
+| PIECE | 8 bytes `request_id`, one byte `Piece`, then a piece of an OP frame with its header |
 | SHARD | a shard's number: the OP frames that follow on this stream are for it |
 | SHARD_GOAWAY | a shard's number: the sender takes no more ops for it |
 
 The arrays of OP and RESPONSE (`envelopes.py`) only ever grow at the end: a reader ignores values
 that it does not know. A new tag or a changed meaning needs a new ALPN name (`quafka-mesh/1` now),
 unless an op has shown that the peer knows it: PLACED follows OPEN_MEMORY (`memory/`), SHARD and
-SHARD_GOAWAY follow an OPEN_SHARD for one of several shards.
+SHARD_GOAWAY follow an OPEN_SHARD for one of several shards, PIECE follows OPEN_PIECES
+(`pieces.py`).
 Maps and extension types are refused.
 """
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 from typing import cast
 
@@ -48,6 +51,7 @@ MAX_STREAMS = 64
 the limit of 128 open streams of each type.)"""
 
 _LEB128_MAX_BYTES = 5
+_PIECE_HEAD = struct.Struct(">QB")
 
 
 class Tag(IntEnum):
@@ -62,6 +66,17 @@ class Tag(IntEnum):
     PLACED = 0x07
     SHARD = 0x08
     SHARD_GOAWAY = 0x09
+    PIECE = 0x0A
+
+
+class Piece(IntEnum):
+    """What follows a piece of an OP frame."""
+
+    MORE = 0
+    LAST = 1
+    """Nothing: the frame is whole."""
+    ABANDONED = 2
+    """Nothing: the op was cancelled before its frame was whole."""
 
 
 _TAGS = {int(tag): tag for tag in Tag}
@@ -114,6 +129,22 @@ def decode_placed(payload: Buffer) -> tuple[int, int]:
             return position, length
         case _:
             raise ProtocolError("the payload is not a position and a length")
+
+
+def encode_piece(request_id: int, piece: Piece, data: list[Buffer]) -> list[Buffer]:
+    """Encode a PIECE frame; `data` is passed by reference."""
+    header = frame_header(Tag.PIECE, _PIECE_HEAD.size + sum(map(len, data)))
+    return [header + _PIECE_HEAD.pack(request_id, piece), *data]
+
+
+def decode_piece(payload: Buffer) -> tuple[int, Piece, memoryview]:
+    """Decode a PIECE frame: the request id, what follows, and the data. Raises ProtocolError."""
+    if len(payload) < _PIECE_HEAD.size:
+        raise ProtocolError("the payload is not a piece of a frame")
+    request_id, piece = _PIECE_HEAD.unpack_from(payload)
+    if piece > Piece.ABANDONED:
+        raise ProtocolError(f"a piece of kind {piece}")
+    return request_id, Piece(piece), memoryview(payload)[_PIECE_HEAD.size :]
 
 
 class FrameReader:

@@ -7,6 +7,8 @@ import logging
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -17,7 +19,6 @@ from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
     MAX_FRAME,
-    Frame,
     StreamFrames,
     Tag,
     decode_number,
@@ -36,7 +37,9 @@ from quafka_mesh_ops.ops.bulk import OpenBulk
 from quafka_mesh_ops.ops.cluster import OpenShard, OpenShardResp
 from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.memory import OpenMemory
+from quafka_mesh_ops.ops.pieces import OpenPieces, OpenPiecesResp
 from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.pieces import Pieces
 from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedOp, ServedShards
 from quafka_mesh_ops.settings import join_address
@@ -85,6 +88,14 @@ class ServerParts:
     memory: bool
 
 
+class _Blocked(NamedTuple):
+    """An op that waits for an earlier one of its org. `selected`: the shard that it is for."""
+
+    request_id: int
+    selected: int | None
+    payload: Buffer
+
+
 class GatewaySession:
     """One gateway's connection."""
 
@@ -97,9 +108,11 @@ class GatewaySession:
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
         self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
         self._memory = MemoryOffer(server.memory)
+        self._pieces = Pieces(MAX_REQUEST_BYTES)
         self._everywhere: Served = {
             OpCode.OPEN_BULK: (OpenBulk, self._bulk.open),
             OpCode.OPEN_MEMORY: (OpenMemory, self._memory.open),
+            OpCode.OPEN_PIECES: (OpenPieces, _take_pieces),
             OpCode.OPEN_SHARD: (OpenShard, self._open_shard),
             **server.shards.everywhere,
         }
@@ -111,8 +124,8 @@ class GatewaySession:
         """The ops of each shard that the connection is for."""
         self._selected: dict[int, int] = {}
         """The shard that the ops on a stream are for, if the peer has named one."""
-        self._blocked: dict[int, deque[Frame]] = {}
-        """Frames of the lanes on which a long op is being read, by stream."""
+        self._blocked: dict[tuple[int, int], deque[_Blocked]] = {}
+        """The ops behind a long op of their org that is being read, by lane and org."""
         self._blocked_bytes = 0
         self._streams: set[int] = set()
         self._liveness: Liveness | None = None
@@ -207,14 +220,9 @@ class GatewaySession:
                     tag, payload = self._memory.read(payload)
                     placed += len(payload)
                     self._check_placed(placed)
-                blocked = self._blocked.get(stream_id)
                 if self.connection.is_over:  # an op before this one has closed it
                     return
-                if blocked is None:
-                    self._act(stream_id, tag, payload)
-                else:
-                    blocked.append((tag, payload))
-                    self._blocked_bytes += len(payload)
+                self._act(stream_id, tag, payload)
         except ProtocolError as e:
             self._refuse(str(e))
             return
@@ -251,13 +259,18 @@ class GatewaySession:
 
     @property
     def _received_bytes(self) -> int:
-        return self._ops.request_bytes + self._blocked_bytes + self._frames.unfinished
+        unfinished = self._frames.unfinished + self._pieces.unfinished
+        return self._ops.request_bytes + self._blocked_bytes + unfinished
 
     def _act(self, stream_id: int, tag: Tag, payload: Buffer) -> None:
         if tag is _OP:
-            self._op(stream_id, payload)
+            self._op(stream_id, payload, self._selected.get(stream_id))
+        elif tag is Tag.PIECE:
+            frame = self._pieces.feed(stream_id, payload)
+            if frame is not None:
+                self._op(stream_id, frame[1], self._selected.get(stream_id))
         elif tag is Tag.CANCEL:
-            self._ops.cancel(decode_number(payload))
+            self._cancel(decode_number(payload))
         elif tag is Tag.SHARD and self.several:
             self._selected[stream_id] = decode_number(payload)
         elif tag is Tag.PING:
@@ -265,16 +278,22 @@ class GatewaySession:
         else:
             raise ProtocolError(f"a {tag.name} frame from a client")
 
-    def _op(self, stream_id: int, payload: Buffer) -> None:
+    def _op(self, stream_id: int, payload: Buffer, selected: int | None) -> None:
+        """Begin an op. `selected`: the shard that the peer has named for it."""
         request, long = request_of(payload)
         ops, request_id = self._ops, request.request_id
+        blocked = self._blocked.get((stream_id, request.org_id)) if self._blocked else None
+        if blocked is not None:
+            blocked.append(_Blocked(request_id, selected, payload))
+            self._blocked_bytes += len(payload)
+            return
         if request_id in ops.running or request_id in ops.waiting:
             raise ProtocolError("a request id that is in use")
         if len(ops.running) + len(ops.waiting) >= MAX_IN_FLIGHT * max(1, len(self._open)):
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
         if ops.is_refused(stream_id, request):
             return
-        shard, served = self._find(stream_id, request.op_code)
+        shard, served = self._find(selected, request.op_code)
         if served is None:
             absent = shard not in self._open and request.op_code in OPS
             code = NOT_LEADER_OR_FOLLOWER if absent else UNSUPPORTED_VERSION
@@ -285,9 +304,9 @@ class GatewaySession:
         running = ops.receive(stream_id, request, op_type, handler, deadline, len(payload))
         running.shard = shard
         if long is not None:
-            if stream_id:  # a lane: the frames after this one must wait
-                self._blocked[stream_id] = deque()
-            ops.read_long(running, long, self._unblock, self._refuse)
+            if stream_id:  # a lane: the org's ops after this one must wait
+                self._blocked[stream_id, request.org_id] = deque()
+            ops.read_long(running, long, partial(self._unblock, request.org_id), self._refuse)
             return
         try:
             op = from_wire(op_type, request.body)
@@ -300,9 +319,9 @@ class GatewaySession:
             raise ProtocolError(_too_many_bytes())
         ops.begin(running, op)
 
-    def _find(self, stream_id: int, code: int) -> tuple[int | None, ServedOp | None]:
+    def _find(self, selected: int | None, code: int) -> tuple[int | None, ServedOp | None]:
         """The shard that an op is for, and the op's type and handler."""
-        shard = self._selected.get(stream_id, self.shard)
+        shard = self.shard if selected is None else selected
         served = self._open.get(shard, _NO_OPS).get(code)
         if served is not None:
             return shard, served
@@ -332,16 +351,26 @@ class GatewaySession:
         self.several = op.several
         return OpenShardResp(op.several)
 
-    def _unblock(self, stream_id: int) -> None:
-        """Act on the frames of a lane that waited for a long op."""
-        blocked = self._blocked.pop(stream_id, None)
+    def _cancel(self, request_id: int) -> None:
+        for blocked in self._blocked.values():
+            for each in blocked:
+                if each.request_id == request_id:
+                    blocked.remove(each)
+                    self._blocked_bytes -= len(each.payload)
+                    return
+        self._ops.cancel(request_id)
+
+    def _unblock(self, org: int, stream_id: int) -> None:
+        """Act on the ops of an org that waited on a lane for a long op."""
+        key = stream_id, org
+        blocked = self._blocked.pop(key, None)
         try:
             while blocked and not self.connection.is_over:
-                tag, payload = blocked.popleft()
+                _, selected, payload = blocked.popleft()
                 self._blocked_bytes -= len(payload)
-                self._act(stream_id, tag, payload)
-                if stream_id in self._blocked:  # this op is long as well
-                    self._blocked[stream_id] = blocked
+                self._op(stream_id, payload, selected)
+                if key in self._blocked:  # this op is long as well
+                    self._blocked[key] = blocked
                     break
         except ProtocolError as e:
             self._refuse(str(e))
@@ -351,6 +380,10 @@ class GatewaySession:
             reason, "closed node %s at %s: %s", self._peer[:16], self._address[0], reason
         )
         self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
+
+
+async def _take_pieces(_context: OpContext, _op: OpenPieces) -> OpenPiecesResp:
+    return OpenPiecesResp()
 
 
 def _too_many_bytes() -> str:

@@ -42,6 +42,11 @@ class OpContext:
         earlier answers. Without a connection, as here, there is nothing to wait for.
         """
 
+    @property
+    def party(self) -> int:
+        """See LogSource."""
+        return self.org_id
+
     def log_fields(self) -> dict[str, str]:
         """See LogSource."""
         request_id = f"{self.peer[:8]}-{self.request_id}"

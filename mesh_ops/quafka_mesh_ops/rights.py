@@ -125,6 +125,12 @@ NEEDS: dict[int, Need] = {
 """The need of each op. A test compares the table with the ops."""
 
 FOR_EVERY_NODE = frozenset(
-    {OpCode.OPEN_BULK, OpCode.OPEN_MEMORY, OpCode.OPEN_SHARD, OpCode.CLUSTER_MAP}
+    {
+        OpCode.OPEN_BULK,
+        OpCode.OPEN_MEMORY,
+        OpCode.OPEN_PIECES,
+        OpCode.OPEN_SHARD,
+        OpCode.CLUSTER_MAP,
+    }
 )
 """Ops without a need: they concern the connections of an allowed node, and no org."""

@@ -65,11 +65,6 @@ class RunningOp(OpContext):
         self.stopped: int | None = None
         self._admit = admit
 
-    @property
-    def party(self) -> int:
-        """See LogSource."""
-        return self.org_id
-
     async def may_read(self) -> None:
         """See OpContext."""
         self.reads = True

@@ -15,6 +15,7 @@ from quafka_mesh_ops.ops import (
     leases,
     memory,
     offsets,
+    pieces,
     places,
     probe,
     records,
@@ -29,7 +30,7 @@ from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
     records, offsets, topics, leases, groups, consumer_groups, group_offsets, group_configs, admin,
-    lag, probe, places, bulk, memory, cluster, snapshots, transactions, branches, security,
+    lag, probe, places, bulk, memory, pieces, cluster, snapshots, transactions, branches, security,
     share_groups, shares,
 )  # fmt: skip
 

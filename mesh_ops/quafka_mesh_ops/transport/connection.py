@@ -165,6 +165,11 @@ class Connection:
         """Whether all data written to the stream has been sent once."""
         return stream_id not in self._waiting and not self._quic.unsent(stream_id)
 
+    def unsent(self, stream_id: int) -> int:
+        """The bytes written to the stream that have not been sent once."""
+        waiting = sum(map(len, self._waiting.get(stream_id, ())))
+        return waiting + self._quic.unsent(stream_id)
+
     def is_delivered(self, stream_id: int) -> bool:
         """Whether the peer has acknowledged all data written to the stream."""
         return stream_id not in self._waiting and self._quic.is_delivered(stream_id)

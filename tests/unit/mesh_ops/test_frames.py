@@ -45,7 +45,7 @@ def test_frame_lengths_on_the_wire() -> None:
     ("data", "message"),
     [
         (b"\x00\x00", "unknown frame tag 0x00"),
-        (b"\x0a\x00", "unknown frame tag 0x0a"),
+        (b"\x0b\x00", "unknown frame tag 0x0b"),
         (b"\x47\x45\x54 / HTTP", "unknown frame tag 0x47"),
         (b"\x01\xff\xff\xff\xff\x7f", "more than 1000 bytes"),
         (b"\x01\xe9\x07", "more than 1000 bytes"),

@@ -1,0 +1,162 @@
+"""Large OP frames in pieces, so that small ones of other orgs pass them on the same stream.
+
+A gateway of several orgs writes a stream only as far as the network takes it, a piece of each org
+in turn. The frames of an org keep their order, and so do those of each Kafka connection. The broker
+joins the pieces and continues as if the whole frame had arrived.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import (
+    MAX_FRAME,
+    Frame,
+    FrameReader,
+    Piece,
+    Tag,
+    decode_piece,
+    encode_piece,
+)
+from quafka_mesh_ops.ops.base import Buffer
+
+PIECE_BYTES = 64 << 10
+"""Less than a millisecond of either end."""
+_LEAST_BYTES = 4 << 10
+"""A piece with another one after it has this much: each costs some memory besides its bytes."""
+AHEAD_BYTES = 128 << 10
+"""Unsent bytes of a stream above which frames wait."""
+
+
+class SentOp(Protocol):
+    """As much of a call as its way to a stream needs."""
+
+    request_id: int
+    org_id: int
+
+
+C = TypeVar("C", bound=SentOp)
+
+
+class _Waiting(Generic[C]):
+    """A frame of which something is not written yet."""
+
+    __slots__ = ("begun", "call", "frame")
+
+    def __init__(self, call: C, frame: list[Buffer]) -> None:
+        self.call = call
+        self.frame = deque(frame)
+        self.begun = False
+
+    def next_piece(self) -> list[Buffer]:
+        """Remove a piece, and return the frame that carries it."""
+        self.begun = True
+        data: list[Buffer] = []
+        room = PIECE_BYTES
+        while self.frame and room:
+            part = memoryview(self.frame.popleft())
+            if len(part) > room:
+                self.frame.appendleft(part[room:])
+                part = part[:room]
+            data.append(part)
+            room -= len(part)
+        return encode_piece(self.call.request_id, Piece.MORE if self.frame else Piece.LAST, data)
+
+
+class StreamTurns(Generic[C]):
+    """The OP frames of one stream that wait to be written: orgs take turns."""
+
+    def __init__(self, write: Callable[[C, list[Buffer]], None], unsent: Callable[[], int]) -> None:
+        """`write`: an op's frame, or one with a piece of it. `unsent`: how many bytes of the stream
+        have not been sent."""
+        self._write = write
+        self._unsent = unsent
+        self._orgs: OrderedDict[int, deque[_Waiting[C]]] = OrderedDict()
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._orgs)
+
+    def add(self, call: C, frame: list[Buffer]) -> None:
+        """Write the frame of an op after the earlier ones of its org."""
+        self._orgs.setdefault(call.org_id, deque()).append(_Waiting(call, frame))
+        self.progress()
+
+    def progress(self) -> None:
+        """Write as much as the stream takes."""
+        while self._orgs and self._unsent() < AHEAD_BYTES:
+            org, line = next(iter(self._orgs.items()))
+            first = line[0]
+            if first.begun or sum(map(len, first.frame)) > PIECE_BYTES:
+                self._write(first.call, first.next_piece())
+            else:
+                self._write(first.call, list(first.frame))
+                first.frame.clear()
+            if not first.frame:
+                line.popleft()
+            self._orgs.move_to_end(org)
+            if not line:
+                del self._orgs[org]
+
+    def cancel(self, call: C) -> bool:
+        """Drop what waits of an op; False: nothing does."""
+        line = self._orgs.get(call.org_id, ())
+        found = next((each for each in line if each.call is call), None)
+        if found is None:
+            return False
+        line = self._orgs[call.org_id]
+        line.remove(found)
+        if not line:
+            del self._orgs[call.org_id]
+        if found.begun:
+            self._write(call, encode_piece(call.request_id, Piece.ABANDONED, []))
+        return True
+
+
+class Pieces:
+    """Joins the pieces of one connection's frames.
+
+    Attributes:
+        unfinished: bytes of frames that are not whole.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: of all unfinished frames together."""
+        self.unfinished = 0
+        self._limit = limit
+        self._parts: dict[tuple[int, int], list[Buffer]] = {}
+        """By stream and request id."""
+        self._sizes: dict[tuple[int, int], int] = {}
+
+    def feed(self, stream_id: int, payload: Buffer) -> Frame | None:
+        """Take a PIECE frame; returns the OP frame that it completes.
+
+        Raises:
+            ProtocolError: it is no piece, the frame is none of an op, or there are too many bytes.
+        """
+        request_id, piece, data = decode_piece(payload)
+        if piece is Piece.MORE and len(data) < _LEAST_BYTES:
+            raise ProtocolError(f"a piece of {len(data)} bytes")
+        key = stream_id, request_id
+        size = self._sizes.pop(key, 0)
+        self.unfinished -= size
+        if piece is Piece.ABANDONED:
+            self._parts.pop(key, None)
+            return None
+        parts = self._parts.setdefault(key, [])
+        parts.append(data)
+        if piece is Piece.MORE:
+            size += len(data)
+            self._sizes[key] = size
+            self.unfinished += size
+            if self.unfinished > self._limit:
+                raise ProtocolError(f"more than {self._limit} bytes of unfinished frames")
+            return None
+        frames = FrameReader(MAX_FRAME).feed(b"".join(self._parts.pop(key)))
+        if len(frames) != 1 or frames[0][0] is not Tag.OP:
+            raise ProtocolError("pieces that are not the frame of an op")
+        return frames[0]
