@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -26,9 +26,20 @@ class OrgQueue(Generic[T]):
             its = self._orgs[org] = {}
         its[item] = None
 
-    def pop(self) -> T:
-        """Remove and return the first item of the org whose turn it is. Raises KeyError: none."""
-        org, its = self._orgs.popitem(last=False)
+    @property
+    def orgs(self) -> Iterable[int]:
+        """The orgs of which anything waits, in the order of their turns."""
+        return self._orgs
+
+    def pop(self, org: int | None = None) -> T:
+        """Remove and return the first item of this org; None: of the one whose turn it is.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if org is None:
+            org = next(iter(self._orgs), -1)
+        its = self._orgs.pop(org)
         item = next(iter(its))
         del its[item]
         if its:
