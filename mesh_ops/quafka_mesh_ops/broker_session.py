@@ -27,7 +27,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpKind
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
 from quafka_mesh_ops.ops.pieces import OpenPieces
-from quafka_mesh_ops.pieces import StreamTurns
+from quafka_mesh_ops.pieces import PIECE_BYTES, StreamTurns
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.eager_task import DirectFuture
@@ -189,13 +189,33 @@ class BrokerSession:
             if in_turn or turns.waits:
                 turns.add(call, frame)
                 return
-        self._write(call, frame)
+        self.write_op(call, frame)
 
-    def _write(self, call: Call, frame: list[Buffer]) -> None:
+    # --- Streams ----------------------------------------------------------------------------
+
+    @property
+    def largest_whole(self) -> int:
+        """See Streams."""
+        return PIECE_BYTES if self.memory is None else MOST_BYTES
+
+    def unsent(self, index: int) -> int:
+        """See Streams."""
+        return self.connection.unsent(self._streams[index])
+
+    def write_piece(self, call: Call, frame: list[Buffer], *, is_last: bool) -> None:
+        """See Streams."""
+        self._write(call, frame, is_op=is_last)
+
+    def write_op(self, call: Call, frame: list[Buffer]) -> None:
+        """See Streams. A large frame stays in shared memory, if there is any."""
         if call.size >= LEAST_BYTES:
             frame = self._placed(call, frame)
+        self._write(call, frame, is_op=True)
+
+    def _write(self, call: Call, frame: list[Buffer], *, is_op: bool) -> None:
+        """Write a frame; `is_op`: the broker then acts on the op."""
         shard = call.shard
-        if shard is not None and self._selected.get(call.stream_index) != shard:
+        if is_op and shard is not None and self._selected.get(call.stream_index) != shard:
             self._selected[call.stream_index] = shard
             frame = [encode_number(Tag.SHARD, shard), *frame]
         self.connection.write(self._streams[call.stream_index], frame)
@@ -267,11 +287,8 @@ class BrokerSession:
     def _pieces_answered(self, response: Response) -> None:
         if response.error_code:
             return  # an earlier version
-        connection = self.connection
-        self._turns = [
-            StreamTurns(self._write, partial(connection.unsent, stream)) for stream in self._streams
-        ]
-        connection.when_progress(self._progress)
+        self._turns = [StreamTurns(self, index) for index in range(len(self._streams))]
+        self.connection.when_progress(self._progress)
 
     def _progress(self) -> None:
         for turns in self._turns:

@@ -8,7 +8,6 @@ joins the pieces and continues as if the whole frame had arrived.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from quafka_mesh_ops.errors import ProtocolError
@@ -39,6 +38,7 @@ class SentOp(Protocol):
 
 
 C = TypeVar("C", bound=SentOp)
+C_contra = TypeVar("C_contra", bound=SentOp, contravariant=True)
 
 
 class _Waiting(Generic[C]):
@@ -66,14 +66,33 @@ class _Waiting(Generic[C]):
         return encode_piece(self.call.request_id, Piece.MORE if self.frame else Piece.LAST, data)
 
 
+class Streams(Protocol[C_contra]):
+    """The streams of a connection, as `StreamTurns` needs them."""
+
+    def write_op(self, call: C_contra, frame: list[Buffer]) -> None:
+        """Write the whole frame of an op."""
+        ...
+
+    def write_piece(self, call: C_contra, frame: list[Buffer], *, is_last: bool) -> None:
+        """Write a frame that carries a piece of an op's."""
+        ...
+
+    def unsent(self, index: int) -> int:
+        """How many bytes of a stream have not been sent."""
+        ...
+
+    @property
+    def largest_whole(self) -> int:
+        """Bytes of a frame above which it is written in pieces."""
+        ...
+
+
 class StreamTurns(Generic[C]):
     """The OP frames of one stream that wait to be written: orgs take turns."""
 
-    def __init__(self, write: Callable[[C, list[Buffer]], None], unsent: Callable[[], int]) -> None:
-        """`write`: an op's frame, or one with a piece of it. `unsent`: how many bytes of the stream
-        have not been sent."""
-        self._write = write
-        self._unsent = unsent
+    def __init__(self, streams: Streams[C], index: int) -> None:
+        self._streams = streams
+        self._index = index
         self._orgs: OrderedDict[int, deque[_Waiting[C]]] = OrderedDict()
 
     @property
@@ -88,13 +107,15 @@ class StreamTurns(Generic[C]):
 
     def progress(self) -> None:
         """Write as much as the stream takes."""
-        while self._orgs and self._unsent() < AHEAD_BYTES:
+        streams = self._streams
+        while self._orgs and streams.unsent(self._index) < AHEAD_BYTES:
             org, line = next(iter(self._orgs.items()))
             first = line[0]
-            if first.begun or sum(map(len, first.frame)) > PIECE_BYTES:
-                self._write(first.call, first.next_piece())
+            if first.begun or sum(map(len, first.frame)) > streams.largest_whole:
+                piece = first.next_piece()
+                streams.write_piece(first.call, piece, is_last=not first.frame)
             else:
-                self._write(first.call, list(first.frame))
+                streams.write_op(first.call, list(first.frame))
                 first.frame.clear()
             if not first.frame:
                 line.popleft()
@@ -113,7 +134,8 @@ class StreamTurns(Generic[C]):
         if not line:
             del self._orgs[call.org_id]
         if found.begun:
-            self._write(call, encode_piece(call.request_id, Piece.ABANDONED, []))
+            frame = encode_piece(call.request_id, Piece.ABANDONED, [])
+            self._streams.write_piece(call, frame, is_last=False)
         return True
 
 

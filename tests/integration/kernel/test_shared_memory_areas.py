@@ -74,6 +74,21 @@ async def test_ops_beyond_the_memory_travel_in_packets() -> None:
         assert not areas(m.client)
 
 
+async def test_ops_of_several_orgs_lie_there_and_longer_ones_travel_in_pieces() -> None:
+    async with mesh(memory=True) as m:
+        await in_memory(m)
+        m.client._turns.shared = True
+        sizes = [3_000_000, 100, 100_000, 30_000, 5_000_000, 1_000_000] * 3
+        calls = [
+            m.client.call(produce_of(bytes(size)), org_id=1 + number % 4, deadline=30, lane=0)
+            for number, size in enumerate(sizes)
+        ]
+        answers = await asyncio.gather(*calls)
+        assert [each.partitions[0].base_offset for each in answers] == sizes
+        assert not areas(m.client)
+        assert m.client._connector.connections == 1
+
+
 async def test_a_cancelled_op_gives_its_area_back() -> None:
     async with mesh(memory=True) as m:
         await in_memory(m)

@@ -30,21 +30,32 @@ class Sent:
 
 
 class Stream:
-    """A stream that takes as much as `room` says, and what was written to it."""
+    """A stream that sends when it is told to, and what was written to it."""
+
+    largest_whole = PIECE_BYTES
 
     def __init__(self) -> None:
-        self.unsent = 0
         self.written: list[bytes] = []
-        self.turns = StreamTurns[Sent](self._write, lambda: self.unsent)
+        self.turns = StreamTurns[Sent](self, 0)
+        self._unsent = 0
 
-    def _write(self, _: Sent, frame: list[Any]) -> None:
+    def unsent(self, index: int) -> int:
+        assert index == 0
+        return self._unsent
+
+    def write_op(self, call: Sent, frame: list[Any]) -> None:
         self.written.append(b"".join(frame))
-        self.unsent += len(self.written[-1])
+        self._unsent += len(self.written[-1])
+
+    def write_piece(self, call: Sent, frame: list[Any], *, is_last: bool) -> None:
+        self.write_op(call, frame)
+        _, piece, _ = decode_piece(FrameReader().feed(self.written[-1])[0][1])
+        assert is_last == (piece is Piece.LAST)
 
     def drain(self) -> list[bytes]:
         """Let all leave; returns what was written."""
         while self.turns.waits:
-            self.unsent = 0
+            self._unsent = 0
             self.turns.progress()
         return self.written
 
