@@ -94,6 +94,8 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka and its tests' needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "compiling the tests, which each worker would do otherwise ..."
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev

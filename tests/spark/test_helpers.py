@@ -10,7 +10,6 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, convert_to_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import Row
 
@@ -147,6 +146,8 @@ def test_parquet_has_what_the_snapshot_has(spark: SparkSession, dest: Path, expo
 
 
 def test_iceberg_adopts_the_files(exported: Path, tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog  # takes a second, which each worker would spend
+
     catalog = SqlCatalog(
         "test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/iceberg"
     )
