@@ -40,6 +40,7 @@ def _read_above_the_high_watermark() -> None:
 
     def visible(self: Chain, *what: Any) -> asyncio.Future[None]:
         exists[self] = append(self, *what)
+        exists[self].add_done_callback(lambda done: done.cancelled() or done.exception())
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -60,6 +61,7 @@ def _read_above_the_high_watermark() -> None:
                     continue
                 if failed:
                     done.set_exception(InDoubtError("the object may not exist"))
+                    done.exception()  # nobody may wait for it any more
                 else:
                     done.set_result(offsets)
 
