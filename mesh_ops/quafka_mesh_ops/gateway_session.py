@@ -248,6 +248,7 @@ class GatewaySession:
         if self._liveness is not None:
             self._liveness.stop()
         self._blocked.clear()
+        self._pieces.clear()
         self._ops.cancel_all()
         self._bulk.close()
         self._memory.close()

@@ -154,6 +154,12 @@ class Pieces:
         """By stream and request id."""
         self._sizes: dict[tuple[int, int], int] = {}
 
+    def clear(self) -> None:
+        """Drop all pieces: the connection is over."""
+        self._parts.clear()
+        self._sizes.clear()
+        self.unfinished = 0
+
     def feed(self, stream_id: int, payload: Buffer) -> Frame | None:
         """Take a PIECE frame; returns the OP frame that it completes.
 

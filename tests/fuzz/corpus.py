@@ -7,7 +7,7 @@ import struct
 from functools import cache
 
 from quafka_mesh_ops.envelopes import encode_body, encode_request, encode_response
-from quafka_mesh_ops.frames import Tag, encode_goaway, encode_number
+from quafka_mesh_ops.frames import Piece, Tag, encode_goaway, encode_number, encode_piece
 from quafka_mesh_ops.ops.base import AnyOp, OpCode, WireStruct
 from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
@@ -244,7 +244,14 @@ def _requests() -> list[bytes]:
 def _mesh_streams() -> list[bytes]:
     answers = [b"".join(encode_response(5, 0, encode_body(answer))) for _, answer in ANSWERS]
     frames = [*_requests(), *answers, encode_number(Tag.PING, 1 << 40), encode_goaway()]
+    frames += [encode_number(Tag.SHARD, 3), _in_pieces(frames[0])]
     return [bytes([size]) + frame for size in (6, 255) for frame in [*frames, b"".join(frames)]]
+
+
+def _in_pieces(frame: bytes) -> bytes:
+    parts = [(Piece.LAST, frame)]
+    parts += [(Piece.MORE, bytes(4096)), (Piece.ABANDONED, b"")]
+    return b"".join(b"".join(encode_piece(9, piece, [data])) for piece, data in parts)
 
 
 def _mesh_envelopes() -> list[bytes]:

@@ -24,6 +24,7 @@ from quafka_mesh_ops.frames import StreamFrames, Tag, decode_number
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.pieces import Pieces
 from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
@@ -178,16 +179,21 @@ def mesh_stream(data: bytes) -> bool:
     There are some 256 pieces at most: each has a cost of its own, which is none of its bytes'.
     Nothing on a stream says which op an answer is for: its length chooses one here.
     """
-    frames = StreamFrames(LIMIT, LIMIT)
+    frames, pieces = StreamFrames(LIMIT, LIMIT), Pieces(LIMIT)
     size = max(1 + (data or b"\0")[0], len(data) // 256)
     try:
         for at in range(1, len(data), size):
             for tag, payload in frames.feed(0, data[at : at + size], False):
                 if tag in (Tag.OP, Tag.RESPONSE):
                     _mesh_envelope(tag, payload, _CODES[len(payload) % len(_CODES)])
+                elif tag is Tag.PIECE:
+                    joined = pieces.feed(0, payload)
+                    if joined is not None:
+                        _mesh_envelope(*joined, 0)
                 elif tag is not Tag.GOAWAY:
                     decode_number(payload)
             assert frames.unfinished <= LIMIT
+            assert pieces.unfinished <= LIMIT
     except REFUSED:
         return False
     return True

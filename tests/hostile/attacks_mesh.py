@@ -16,8 +16,11 @@ from aioquic.quic.connection import QuicConnection
 from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.frames import Piece, encode_piece
+from quafka_mesh_ops.gateway_session import MAX_REQUEST_BYTES
 from quafka_mesh_ops.ops.cluster import ClusterMap, LookAtShards, OpenShard
 from quafka_mesh_ops.ops.snapshots import PinSnapshot, UnpinSnapshot
+from quafka_mesh_ops.pieces import PIECE_BYTES
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
@@ -27,6 +30,7 @@ _PARKED = 32
 """Questions for the map that a broker parks for one node."""
 _PER_SECOND = 1_800
 _SECONDS = 2.0
+_ATTACK_SECONDS = 60.0
 _CONNECTS = 10.0
 """Seconds; on a machine with nothing else to do it takes a tenth of one."""
 
@@ -163,3 +167,48 @@ async def _cluster_map(arena: Arena) -> None:
                 await client.call(op, org_id=1, deadline=30)
     finally:
         await client.close()
+
+
+@attack("a node begins large ops in pieces and finishes none", "33", of_clients=False)
+def pieces(arena: Arena) -> None:
+    """It loses its connection at the limit of a connection, and the broker has the memory back."""
+    run(_pieces(arena))
+
+
+async def _pieces(arena: Arena) -> None:
+    client = MeshClient(*arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer())
+    await client.start()
+    try:
+        assert await client.wait_connected(_CONNECTS)
+        session = client._connector.session
+        assert session is not None
+        for number in range(MAX_REQUEST_BYTES // PIECE_BYTES + 1):
+            piece = encode_piece(number, Piece.MORE, [bytes(PIECE_BYTES)])
+            session.connection.write(0, piece)
+        async with asyncio.timeout(_ATTACK_SECONDS):
+            reason = await asyncio.shield(session.over)
+        assert "unfinished" in reason, reason
+    finally:
+        await client.close()
+
+
+@attack("a node makes connections until no more are admitted", "33", of_clients=False,
+        broker=("--mesh-max-connections-per-node", "40"))  # fmt: skip
+def connections(arena: Arena) -> None:
+    """It gets as many as one node may have; the gateway, of the same node, keeps its own."""
+    run(_connections(arena))
+
+
+async def _connections(arena: Arena) -> None:
+    clients = [
+        MeshClient(*arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer())
+        for _ in range(80)
+    ]
+    try:
+        for each in clients:
+            await each.start()
+        admitted = [await each.wait_connected(1.0) for each in clients]
+        assert 30 <= sum(admitted) <= 40
+        assert all(each.counters().refusal for each in clients if not each.connected)
+    finally:
+        await asyncio.gather(*(each.close() for each in clients))
