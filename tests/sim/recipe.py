@@ -13,6 +13,8 @@ SHORT_SEEDS = 1_000
 
 _MOVES_S = 12.0
 """By then each broker of a store has its share of the shards."""
+OUSTED_S = 8.0
+"""A request of the store is given up after five seconds, and a lease is renewed each 1.5."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def recipe_of(seed: int) -> Recipe:
         quiet_seconds=32.0,
         ends_early=is_short or random.random() < 0.7,
         broker=_broker(random, in_store),
-        bounds={"moves_s": _MOVES_S} if in_store else {},
+        bounds={"moves_s": _MOVES_S, "ousted_s": OUSTED_S} if in_store else {},
     )
 
 

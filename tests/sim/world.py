@@ -26,7 +26,7 @@ from tests.sim.machines import (
     Machine,
     ServerMachine,
 )
-from tests.sim.recipe import Recipe, recipe_of
+from tests.sim.recipe import OUSTED_S, Recipe, recipe_of
 from tests.sim.site import STORE_URL, Site
 from tests.sim.trouble import Trouble
 from tests.sim.workload import LOGIN_PORT, Workload
@@ -214,9 +214,12 @@ class World:
             client.start()
         hub.sleep(recipe.calm_seconds)
         self.trouble.play(self.schedule)
+        over = self.site.now
         self._await_progress()
         self.history.note("world", "quiet", phase="end")
         self._stop_clients()
+        if recipe.in_store:
+            hub.sleep(max(0.0, over + OUSTED_S - self.site.now))
         self._play("final", final_reads)
         self.history.note("world", "quiet", phase="end")
         return self._result()

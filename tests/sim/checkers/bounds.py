@@ -25,6 +25,10 @@ class Bounds:
     """For this long after the start brokers that share a store divide its shards: "starting three
     seconds after it registers" (docs/object-store.md). A move ends the locks of a share group's
     records, as a restart does (docs/share-groups.md)."""
+    ousted_s: float = 0.0
+    """For this long after a broker was cut off from the store, or paused, it may answer reads of a
+    shard that another one owns: until it has the answer to a renewal of its lease
+    (docs/configuration.md, "Which writes a read sees")."""
     progress_s: float = 30.0
     """In a quiet period no client waits longer for its next success."""
     durable: bool = True

@@ -87,7 +87,7 @@ def _fetches(run: Run, all_ends: dict[Place, _Ends]) -> Iterator[Violation]:
             if (end := call.answer("next")) is not None and end < due:
                 yield _stale(place, call, f"the live log ends at {end}", due, shown)
         high = call.answer("high_watermark")
-        if reader != "consumer" or high is None:
+        if reader != "consumer" or high is None or run.may_be_ousted(call.end_t):
             continue
         for due, shown in _due(ends, call, run.bounds.freshness_s):
             if high < due:
@@ -107,6 +107,8 @@ def _due(ends: _Ends, call: Call, freshness_s: float) -> Iterator[tuple[int, int
 def _list_offsets(run: Run, all_ends: dict[Place, _Ends]) -> Iterator[Violation]:
     """ListOffsets sees each write that was answered, through whichever gateway."""
     for call in run.ok("list_offsets"):
+        if run.may_be_ousted(call.end_t):
+            continue
         if call["at"] == "latest" and (place := run.place(call)) in all_ends:
             due, shown = all_ends[place].acknowledged.before(call.n)
             if call.outcome["offset"] < due:

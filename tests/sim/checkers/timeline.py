@@ -14,6 +14,22 @@ Place = tuple[str, str, int, str]
 """A partition: org, topic, partition, and the topic's id if its name has had several."""
 
 
+_CUTS_OFF = frozenset(
+    {
+        "pause",
+        "partition",
+        "one way",
+        "store away",
+        "store busy",
+        "store down",
+        "store late",
+        "store lost",
+        "store slow",
+    }
+)
+"""Faults after which a broker may not know that another one has its shard."""
+
+
 class Call:
     """A call and its outcome, if it has one."""
 
@@ -92,7 +108,9 @@ class Timeline:
         self.bounds = Bounds.of(run[0] if run else None)
         self.deleted = {(call.org, call["topic"]) for call in self.calls["delete_topic"]}
         """Topics whose names may have had several lives."""
-        self._faults = list(self._fault_times())
+        faults, settle = list(self._fault_times()), self.bounds.settle_s
+        self._faults = [(start, end + settle) for _, start, end in faults]
+        self._cuts = [(start, end) for kind, start, end in faults if kind in _CUTS_OFF]
         self._ok: dict[tuple[str, ...], list[Call]] = {}
 
     def _add(self, event: Event) -> None:
@@ -131,14 +149,19 @@ class Timeline:
         """True if a fault or its consequences may have been under way between two moments."""
         return any(start <= last and first <= end for start, end in self._faults)
 
+    def may_be_ousted(self, moment: float) -> bool:
+        """True if a broker may not know yet that another one has its shard."""
+        ousted_s = self.bounds.ousted_s
+        return any(start <= moment < end + ousted_s for start, end in self._cuts)
+
     @property
     def may_lose(self) -> bool:
         """True if a power cut may have lost acknowledged writes."""
         faults = self.notes["fault"]
         return not self.bounds.durable and any(fault["fault"] == "power" for fault in faults)
 
-    def _fault_times(self) -> Iterator[tuple[float, float]]:
-        settle = self.bounds.settle_s
+    def _fault_times(self) -> Iterator[tuple[str, float, float]]:
+        """The kind of each fault, its start and its end."""
         started: dict[tuple[Any, Any], list[float]] = defaultdict(list)
         for event in self.notes["fault"]:
             key, phase, now = (
@@ -149,12 +172,12 @@ class Timeline:
             if phase == "start":
                 started[key].append(now)
             elif phase == "end" and started[key]:
-                yield started[key].pop(), now + settle
+                yield key[0], started[key].pop(), now
             else:
-                yield now, now + settle
-        for times in started.values():
+                yield key[0], now, now
+        for (kind, _), times in started.items():
             for start in times:
-                yield start, math.inf
+                yield kind, start, math.inf
 
 
 def name_of(place: Place) -> str:

@@ -247,6 +247,25 @@ def test_list_offsets_sees_every_acknowledged_write() -> None:
     assert script(0).found == {"stale"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "seconds", "found"),
+    [
+        ("store late", 7.0, set[str]()),
+        ("store late", 9.0, {"stale"}),
+        ("kill", 7.0, {"stale"}),
+    ],
+)
+def test_a_broker_that_was_cut_off_from_the_store_may_answer_from_before(
+    kind: str, seconds: float, found: set[str]
+) -> None:
+    script = Script(ousted_s=8.0).write("x", at=0, gateway="g1")
+    for phase in ("start", "end"):
+        script.note("fault", fault=kind, node="", phase=phase)
+    script.wait(seconds)
+    asked: dict[str, Any] = {"topic": "a", "partition": 0, "at": "latest", "gateway": "g2"}
+    assert script.do("list_offsets", **asked, answer={"offset": 0}).found == found
+
+
 def test_the_live_log_has_every_acknowledged_write() -> None:
     def script(end: int, isolation: str) -> Script:
         answer = {"next": end}
