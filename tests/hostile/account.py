@@ -24,7 +24,7 @@ class Latencies:
     """Of one kind since the last account, in seconds.
 
     Attributes:
-        count: the calls that were answered without an error, if need be after several attempts.
+        count: the calls, each with all of its attempts, that have succeeded or failed for good.
         errors: answers with an error, and lost connections.
     """
 
@@ -80,6 +80,11 @@ class Ledger:
         with self._lock:
             self._seconds[kind].append(seconds)
             self._latest[kind] = max(self._latest[kind], due)
+
+    def gave_up(self, kind: str, seconds: float) -> None:
+        """A call has failed for good, so long after it was due."""
+        with self._lock:
+            self._seconds[kind].append(seconds)
 
     def waiting(self, since: float) -> list[str]:
         """The kinds of which no call has succeeded that was due after this time."""

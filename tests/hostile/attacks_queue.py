@@ -57,7 +57,8 @@ def _for_a_while(step: Callable[[], None]) -> None:
 # --- small ops that are large -----------------------------------------------------------------
 
 
-@attack("ListOffsets names 100,000 partitions of one topic, again and again", "33")
+@attack("ListOffsets names 100,000 partitions of one topic, again and again", "33",
+        part_of_tests=True)  # fmt: skip
 def list_offsets(arena: Arena) -> None:
     parts = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(_PARTITIONS)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(arena.topic(), parts)])
@@ -165,7 +166,8 @@ async def _enter(member: RawMember, metadata: bytes = b"") -> JoinGroupResponse:
 
 
 def _parked_joins(count: int, megabytes: int) -> None:
-    @attack(f"{count} JoinGroups of {megabytes} MB wait for a rebalance of ten minutes", "33")
+    @attack(f"{count} JoinGroups of {megabytes} MB wait for a rebalance of ten minutes", "33",
+            part_of_tests=count > 5)  # fmt: skip
     def joins(arena: Arena) -> None:
         run(_wait_for_others(arena, count, bytes(megabytes * _MB)))
 
@@ -184,12 +186,14 @@ async def _wait_for_others(arena: Arena, count: int, metadata: bytes) -> None:
             assert (await _enter(each)).error_code == 0
             assert await each.sync() == 0
         joining = [asyncio.ensure_future(_enter(each, metadata)) for each in waiting]
-        await _hold(arena)
-        for each in away:
-            await each.leave()
-        for each, answer in zip(waiting, await asyncio.gather(*joining), strict=True):
-            if not answer.error_code:
+        try:
+            await _hold(arena)
+        finally:
+            for each in away:
                 await each.leave()
+            for each, answer in zip(waiting, await asyncio.gather(*joining), strict=True):
+                if not answer.error_code:
+                    await each.leave()
 
 
 async def _hold(arena: Arena) -> None:
@@ -198,7 +202,7 @@ async def _hold(arena: Arena) -> None:
     await asyncio.to_thread(arena.others_are_served)
 
 
-@attack("three SyncGroups of 9 MB wait for their leader", "33")
+@attack("three SyncGroups of 9 MB wait for their leader", "33", part_of_tests=True)
 def parked_syncs(arena: Arena) -> None:
     """Followers send assignments, too, as only leaders should."""
     run(_wait_for_leader(arena, 3, 9 * _MB))
@@ -216,11 +220,15 @@ async def _wait_for_leader(arena: Arena, count: int, size: int) -> None:
             leader.generation = answer.generation_id
         assert {each.generation for each in followers} == {leader.generation}
         syncing = [asyncio.ensure_future(_sync(each, size)) for each in followers]
-        await _hold(arena)
-        await _sync(leader, 1)
-        await asyncio.gather(*syncing)
-        for each in (leader, *followers):
-            await each.leave()
+        try:
+            await _hold(arena)
+        finally:
+            leading = asyncio.ensure_future(_sync(leader, 1))
+            await asyncio.wait([leading], timeout=_SECONDS)
+            for each in (leader, *followers):
+                each.connection.close()
+        assert leading.done(), "the leader's own assignments wait behind its followers"
+        await asyncio.gather(leading, *syncing, return_exceptions=True)
 
 
 @attack("joins that wait, from three addresses, fill the memory for requests", "33")
@@ -240,14 +248,16 @@ async def _fill(arena: Arena, sources: tuple[str, ...], each: int, size: int) ->
             streams = await asyncio.open_connection(*arena.address, local_addr=(source, 0))
             waiting.append(RawMember(Connection(*streams), group))
     joining = [asyncio.ensure_future(_enter(one, bytes(size))) for one in waiting]
-    await _hold(arena)
-    for task in joining:
-        task.cancel()
-    for one in waiting:
-        one.connection.close()
-    async with asyncio.timeout(100):
-        await asyncio.gather(*joining, return_exceptions=True)
-        await away.leave()
+    try:
+        await _hold(arena)
+    finally:
+        for task in joining:
+            task.cancel()
+        for one in waiting:
+            one.connection.close()
+        async with asyncio.timeout(100):
+            await asyncio.gather(*joining, return_exceptions=True)
+            await away.leave()
 
 
 # --- fetches ----------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def many_bombs(arena: Arena) -> None:
             assert send(client, topic, made) in REFUSED | {0}
 
 
-@attack("a producer sets the delete horizon, as only a broker may", "33")
+@attack("a producer sets the delete horizon, as only a broker may", "33", part_of_tests=True)
 def horizon(arena: Arena) -> None:
     """Compaction would take the batch's first timestamp as the time when its tombstones may go."""
     topic = arena.topic()

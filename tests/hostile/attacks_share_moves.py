@@ -17,7 +17,7 @@ from tests.unit.broker.tools import batch_of
 _LISTENER = "PLAINTEXT"
 _LOCKS = 4_000
 _PER_BATCH = 500
-_MOVES = 10
+_MOVES = 4
 _ENDS = 1.0
 """Seconds until the end of a connection has reached the broker."""
 
@@ -44,7 +44,7 @@ def _sizes(member: ShareMember, most: int) -> list[int]:
 
 
 @attack("a member of a share group moves between gateways, and its old connection ends", "33",
-        of_clients=False)  # fmt: skip
+        part_of_tests=True, of_clients=False)  # fmt: skip
 def moves(arena: Arena) -> None:
     """What it has acquired by its new connection stays with it."""
     group = arena.name("share")
@@ -79,7 +79,7 @@ def _start(member: ShareMember) -> list[tuple[int, int]]:
 
 
 @attack("4,000 batches are acknowledged while the member's old connection ends", "33",
-        of_clients=False,
+        part_of_tests=True, of_clients=False,
         broker=("--group-share-partition-max-record-locks", str(_LOCKS)))  # fmt: skip
 def acknowledged(arena: Arena) -> None:
     """All of them, or none."""

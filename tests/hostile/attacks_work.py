@@ -23,6 +23,7 @@ from tests.hostile.catalogue import attack
 from tests.support.kafka_calls import VERSION
 
 _SECONDS = 12.0
+_SENT_SECONDS = 1.0
 _RECORDS, _BATCHES = 1_000_000, 64
 _BOMB = 60 << 20
 _MB = 1_000_000
@@ -48,7 +49,7 @@ def _empties(connections: int) -> None:
 
     @attack(f"{connections} {many} 64 batches of a million empty records each", "33")
     def empties(arena: Arena) -> None:
-        """In one request each."""
+        """In one request each. Calls of others that come later are answered earlier."""
         made = empty_records(_RECORDS)
         topics = [arena.topic(_BATCHES) for _ in range(connections)]
 
@@ -57,7 +58,13 @@ def _empties(connections: int) -> None:
                 client.call(_produce(topic, made, _BATCHES), ProduceResponse, VERSION["produce"])
 
         with ThreadPoolExecutor(connections) as threads:
-            list(threads.map(produce, topics))
+            producing = [threads.submit(produce, topic) for topic in topics]
+            time.sleep(_SENT_SECONDS)
+            arena.others_are_served()
+            ended = [each for each in producing if each.done()]
+            for each in producing:
+                each.result()
+        assert not ended, f"{len(ended)} of the requests ended before calls of another org"
 
 
 for each in (1, 2, 4):

@@ -42,6 +42,7 @@ _MEMORY_SECONDS = 10.0
 _ATTACK_SECONDS = 240
 _PACKAGES = ("proto", "mesh_ops", "broker", "gateway", "spark", "deploy")
 _HERE = Path(__file__).parent
+_CHECKOUT = _HERE.parents[1]
 _MIB = 1 << 20
 _AT_ONCE = ("--group-initial-rebalance-delay-ms", "0")
 HERE, ELSEWHERE = "the same gateway", "another gateway"
@@ -343,9 +344,7 @@ def _missed(accounts: Mapping[str, Account], *, restarted: bool = False) -> Iter
 
 def _environment(code: Path | None) -> dict[str, str]:
     """For the processes of the cluster: how turns are measured, and another checkout."""
-    paths = [_HERE / "inject"]
-    if code is not None:
-        paths += [code / package for package in _PACKAGES]
+    paths = [_HERE / "inject", *((code or _CHECKOUT) / package for package in _PACKAGES)]
     probe = str(loop_turns.__file__)
     return {"PYTHONPATH": os.pathsep.join(map(str, paths)), "HOSTILE_LOOP_TURNS": probe}
 
