@@ -106,6 +106,10 @@ class Catalog:
         otherwise = self._routes.home if all_answered else UNKNOWN_BROKER
         return [self._broker_of(name, topic_id, otherwise) for name, topic_id in topics]
 
+    def add(self, name: str, topic_id: bytes, partitions: int) -> None:
+        """The topic was created: show it so even if its broker is unavailable."""
+        self._book.add(self._routes.broker_of(name), TopicDescription(name, topic_id, partitions))
+
     def remove(self, name: str) -> None:
         """The topic with this name was deleted."""
         self._book.remove(self._routes.broker_of(name), name)

@@ -166,9 +166,12 @@ class Topics:
         """Create one topic, durably, at the broker that its name is routed to."""
         link = self._cluster.link_of(op.topic)
         try:
-            return await link.call(op, trace, self._patience(link))
+            answer = await link.call(op, trace, self._patience(link))
         except UnavailableError as e:
             return CreateTopicResp(b"", -1, self._code(e), str(e))
+        if not answer.error_code and not op.validate_only:
+            self._cluster.catalog.add(op.topic, answer.topic_id, answer.partitions)
+        return answer
 
     async def delete(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
         """Delete one topic, durably, with the offsets that groups have committed in it."""

@@ -168,6 +168,15 @@ async def test_an_extended_topic_keeps_its_new_partitions_while_its_broker_is_aw
     assert await two.describe(DescribeTopics()) == [longer, ORDERS]
 
 
+async def test_a_created_topic_is_listed_while_its_broker_is_away(two: Two) -> None:
+    await two.describe(DescribeTopics())
+    two.catalog.add("logs.new", b"new", 2)
+    two.brokers[LOGS].available = False
+    new = TopicDescription("logs.new", b"new", 2)
+    assert await two.describe(DescribeTopics(["logs.new"], [])) == [new]
+    assert new in await two.describe(DescribeTopics())
+
+
 async def test_a_list_without_the_topics_of_a_broker_is_never_made_up(two: Two) -> None:
     """Clients would take its topics for deleted."""
     for broker in two.brokers:
