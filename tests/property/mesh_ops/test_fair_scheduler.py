@@ -139,12 +139,12 @@ class Burst(NamedTuple):
     parts: int
     at: int
     actual: int
-    count: int
+    times: int
 
     def calls(self) -> Iterator[Arrival]:
         """Its ops."""
         op = ProduceOps([ProduceOp("t", 0, b"")] * self.parts)
-        for _ in range(self.count):
+        for _ in range(self.times):
             yield Arrival(self.kind, self.org, self.size, op, self.at, self.actual)
 
 
@@ -156,7 +156,7 @@ BURSTS = st.builds(
     parts=st.sampled_from((1, 32)),
     at=st.sampled_from((0, 0, 10, 300)),
     actual=st.sampled_from((1, 1, 100)),
-    count=st.integers(1, 60),
+    times=st.integers(1, 60),
 )
 HOSTILE = st.lists(BURSTS, min_size=1, max_size=20)
 
