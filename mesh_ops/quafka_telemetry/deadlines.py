@@ -14,6 +14,7 @@ from typing import Protocol
 from quafka_loop import clock
 from quafka_telemetry.slices import SLICE_SECONDS
 
+_SPARE = 32
 TICK = 0.05
 """Seconds: a deadline passes up to this much late, never early, unless another tick is chosen."""
 
@@ -61,6 +62,7 @@ class Deadlines:
         self._ticks: list[int] = []  # of the buckets, as a heap
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0  # the bucket of the timer
+        self._most = _SPARE  # buckets above which empty ones are looked for
 
     def add(self, when: float, callback: Callable[[], object]) -> Deadline:
         """Call back at this loop time, or up to a tick later."""
@@ -76,6 +78,8 @@ class Deadlines:
         tick = int(when / self._tick) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
+            if len(self._buckets) >= self._most:
+                self._drop_empty()
             bucket = self._buckets[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._timer is None or tick < self._next:
@@ -92,6 +96,17 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _drop_empty(self) -> None:
+        """Forget buckets whose operations have all ended.
+
+        Small and made all the time, they would keep arenas of Python's memory that are empty
+        otherwise: most operations end long before their deadlines.
+        """
+        self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
+        self._ticks[:] = [tick for tick in self._ticks if tick in self._buckets]
+        heapq.heapify(self._ticks)
+        self._most = _SPARE + 2 * len(self._buckets)
 
     def _arm(self, tick: int) -> None:
         if self._timer is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 from unittest.mock import Mock
 
 from quafka_loop import clock
 from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.garbage import ignore
 
 
 async def test_they_pass_in_order_and_not_early() -> None:
@@ -164,3 +166,24 @@ async def test_one_that_fails_does_not_hold_up_the_others() -> None:
     deadlines.add(loop.time() + 0.1, done.set)
     await asyncio.wait_for(done.wait(), 10)
     assert len(errors) == 2
+
+
+async def test_buckets_of_operations_that_have_ended_are_not_kept() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines, held = Deadlines(loop), list[dict[Any, None]]()
+    begun = loop.time()
+    passed: list[int] = []
+    kept = deadlines.add(begun + 30, lambda: passed.append(1))
+    for number in range(1_000):
+        ended = deadlines.add(begun + 60 + number, ignore)
+        ended.cancel()
+        held.append(ended.bucket)
+    referred = sum(sys.getrefcount(each) > 3 for each in held)  # the list, the loop, the call
+    assert referred <= 100
+    assert kept.bucket
+    await asyncio.sleep(31)
+    assert passed == [1]
+    again = deadlines.add(begun + 60.0, lambda: passed.append(2))  # in a bucket that was dropped
+    await asyncio.sleep(30)
+    assert passed == [1, 2]
+    assert not again.bucket
