@@ -183,6 +183,8 @@ class OpRunner:
         finally:
             self.request_bytes -= running.size
             del self.running[request_id]
+            # A cancelled task has a traceback, whose frames have `running` and all that was read.
+            running.task = None
             # In the next turn of the loop: this op begins first.
             self._loop.call_soon(done, stream_id)
         if op is not None and not self.is_refused(stream_id, running.request):

@@ -94,8 +94,9 @@ class WaitingFetch(ParkedFetch):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
+        expiry, self._expiry = self._expiry, None  # it refers to this: a cycle
+        if expiry is not None:
+            expiry.cancel()
         self._fetches.remove(self)
 
     async def changed(self) -> Set[PartitionId]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from quafka_broker.partitions.parked_fetches import ParkedFetches, WaitingFetch
 from quafka_loop import clock
@@ -208,3 +209,12 @@ async def test_the_cost_of_a_wake_up_does_not_depend_on_the_number_of_parked_fet
     fetches.drain()
     while not all(task.done() for task in waiting):
         await asyncio.sleep(0)
+
+
+async def test_a_wait_that_is_over_refers_to_nothing_that_refers_to_it() -> None:
+    fetches = ParkedFetches()
+    parked = fetches.park([A], soon())
+    alone = sys.getrefcount(parked)
+    with parked:
+        assert sys.getrefcount(parked) > alone
+    assert sys.getrefcount(parked) == alone

@@ -55,6 +55,30 @@ async def test_calls_leave_nothing_to_the_search_for_garbage() -> None:
         assert garbage == []
 
 
+async def test_a_long_op_cancelled_while_it_is_read_leaves_nothing_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = asyncio.Event()
+
+    async def wait(_: object) -> None:
+        reading.set()
+        await asyncio.get_running_loop().create_future()
+
+    async with mesh() as m:
+        await m.client.call(produce_of(b"warm"), org_id=1, deadline=2)
+        monkeypatch.setattr(op_runner, "in_slices", wait)
+        with searched() as garbage:
+            op = DescribeTopics(["topic"] * 20_000)
+            call = asyncio.create_task(m.client.call(op, org_id=1, deadline=20))
+            await reading.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            del call
+            await asyncio.sleep(0.05)
+        assert garbage == []
+
+
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("datagram_size", [None, 1452, *more([16_000, 1200])])
 async def test_large_bodies_both_ways(datagram_size: int | None, batched: bool) -> None:
