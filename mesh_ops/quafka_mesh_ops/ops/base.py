@@ -119,7 +119,8 @@ class OpKind(IntEnum):
 class WireStruct:
     """Base of everything that is encoded as an array of its fields.
 
-    `carries_records`: its fields hold record batches, which are passed by reference.
+    `carries_records`: its fields hold record batches, or what members of groups send each other:
+    long ones are passed by reference.
     """
 
     __slots__ = ()

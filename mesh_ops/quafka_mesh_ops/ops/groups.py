@@ -35,6 +35,7 @@ class JoinGroupResp(WireStruct):
     `parked_us`: time that the op waited for the generation.
     """
 
+    carries_records = True
     error_code: int = 0
     member_id: str = ""
     generation: int = -1
@@ -55,6 +56,7 @@ class JoinGroup(Op[JoinGroupResp]):
     """
 
     code = OpCode.JOIN_GROUP
+    carries_records = True
     group: str
     member_id: str
     instance_id: str
@@ -85,6 +87,7 @@ class Assignment(WireStruct):
 class SyncGroupResp(WireStruct):
     """Sent when the leader's assignments are durable. `parked_us`: time that the op waited."""
 
+    carries_records = True
     error_code: int = 0
     assignment: bytes = b""
     protocol_type: str | None = None
@@ -97,6 +100,7 @@ class SyncGroup(Op[SyncGroupResp]):
     """Request the member's assignment; the leader sends all of them. Parked until it has."""
 
     code = OpCode.SYNC_GROUP
+    carries_records = True
     group: str
     generation: int
     member_id: str

@@ -5,7 +5,19 @@ from __future__ import annotations
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from quafka_mesh_ops.payloads import UNCOUNTED, has_long_bytes, pack
+from quafka_mesh_ops.envelopes import encode_body, encode_request
+from quafka_mesh_ops.ops.base import Op, WireStruct
+from quafka_mesh_ops.ops.codec import from_wire
+from quafka_mesh_ops.ops.groups import (
+    Assignment,
+    JoinedMember,
+    JoinGroup,
+    JoinGroupResp,
+    Protocol,
+    SyncGroup,
+    SyncGroupResp,
+)
+from quafka_mesh_ops.payloads import UNCOUNTED, has_long_bytes, pack, unpack
 
 
 def test_an_error_leaves_nothing_behind() -> None:
@@ -24,3 +36,26 @@ def test_a_large_value_between_small_ones() -> None:
 def test_long_bytes_are_found_at_any_depth(kind: type) -> None:
     assert has_long_bytes([1, [[], ["x", kind(bytes(2_048))]]])
     assert not has_long_bytes([1, [[], ["x" * 5_000, kind(bytes(2_047))]]])
+
+
+LARGE = bytes(1_000_000)
+
+
+@pytest.mark.parametrize(
+    "struct",
+    [
+        JoinGroup("g", "m", "", "consumer", [Protocol("range", LARGE)], 1, 1),
+        JoinGroupResp(members=[JoinedMember("m", "", LARGE)]),
+        SyncGroup("g", 1, "m", "", [Assignment("m", LARGE)]),
+        SyncGroupResp(assignment=LARGE),
+    ],
+    ids=lambda struct: type(struct).__name__,
+)
+def test_what_members_send_each_other_is_not_copied(struct: WireStruct) -> None:
+    """A join that waits to be sent holds it once, not three times."""
+    body = encode_body(struct)
+    assert any(piece is LARGE for piece in body)
+    assert from_wire(type(struct), unpack(b"".join(body))) == struct
+    if isinstance(struct, Op):
+        frame = encode_request(1, struct.code, 1, "", "", 1, body)
+        assert any(piece is LARGE for piece in frame)
