@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quafka_gateway.config import EdgeSettings
+from quafka_gateway.converter import Converter
 from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.listeners import Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
@@ -26,7 +27,7 @@ from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import Tenants
-from quafka_loop import clock, threads
+from quafka_loop import clock
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.message import Versions
 from quafka_telemetry.fair_turns import FairTurns
@@ -97,9 +98,7 @@ class Services:
     authorizer: Authorizer | None = None
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     refusals: LimitedLog = field(default_factory=lambda: LimitedLog(_connection_log))
-    converter: threads.ThreadPoolExecutor = field(
-        default_factory=lambda: threads.ThreadPoolExecutor(1, "message-sets")
-    )
+    converter: Converter = field(default_factory=Converter)
     long_responses: LongResponseLimiter = field(init=False)
     quotas: Quotas = field(init=False)
 

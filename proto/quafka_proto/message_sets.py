@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress, mend_lz4
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
-from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.record_codec import PAUSE_RECORDS, Record, build_batch, iter_records
 from quafka_proto.records import CONTROL, LOG_APPEND_TIME, read_header
 
 _PREFIX = struct.Struct(">qiI")
@@ -70,13 +70,17 @@ class _Message(NamedTuple):
 # --- from old producers ---------------------------------------------------------------------
 
 
-def to_batch(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
+def to_batch(
+    message_set: Buffer,
+    limit: int = DECOMPRESSED_LIMIT,
+    pause: Callable[[], None] | None = None,
+) -> bytearray:
     """The message set of an old producer as one batch of format 2 with base offset 0.
 
     As in Kafka, the set is either one compressed message, which becomes a batch of the same
     compression, or uncompressed messages. Every CRC is checked. Messages of magic 0 get the
     timestamp -1, none. A compressed message may decompress to `limit` bytes, and needs twice as
-    much memory.
+    much memory. `pause` is called after every few hundred messages.
 
     Raises:
         BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format),
@@ -89,11 +93,20 @@ def to_batch(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
     if first is None:
         raise BatchError(ErrorCode.INVALID_RECORD, "the request has no records")
     if first.codec == Codec.NONE:
-        return build_batch(map(_produced, _uncompressed(chain([first], messages))))
+        plain = _uncompressed(chain([first], messages))
+        return build_batch(map(_produced, _pausing(plain, pause)))
     if next(messages, None) is not None:
         raise BatchError(ErrorCode.INVALID_RECORD, _NOT_ALONE)
     inner = _unwrapped(first, limit)
-    return build_batch(map(_produced, _inner_messages(first, inner)), codec=first.codec)
+    packed = _pausing(_inner_messages(first, inner), pause)
+    return build_batch(map(_produced, packed), codec=first.codec)
+
+
+def _pausing(messages: Iterator[_Message], pause: Callable[[], None] | None) -> Iterator[_Message]:
+    for number, message in enumerate(messages, 1):
+        if pause is not None and not number % PAUSE_RECORDS:
+            pause()
+        yield message
 
 
 def _uncompressed(messages: Iterator[_Message]) -> Iterator[_Message]:
@@ -265,13 +278,14 @@ def from_batches(
     from_offset: int,
     max_bytes: int,
     limit: int = DECOMPRESSED_LIMIT,
+    pause: Callable[[], None] | None = None,
 ) -> bytes:
     """Stored batches as a message set of `magic` 0 (Fetch 0 and 1) or 1 (Fetch 2 and 3).
 
     The set starts at `from_offset` and has at most `max_bytes`, but at least one message, if the
     batches have one. Messages are uncompressed, and so have their own offsets. Headers are dropped,
     and with magic 0 timestamps, too. Control records are left out: if batches yield an empty set,
-    the next offset to read is the one after the last batch.
+    the next offset to read is the one after the last batch. `pause` is as in `iter_records`.
 
     The set ends before a batch that cannot be converted. If that batch is the first, its error is
     raised.
@@ -281,52 +295,54 @@ def from_batches(
             CORRUPT_MESSAGE: a batch whose records do not match its header, or that decompresses to
             more than `limit` bytes.
     """
-    out = bytearray()
-    for batch in batches:
-        try:
-            full = _convert(batch, magic, from_offset, max_bytes, limit, out)
-        except BatchError:
-            if out:
-                break
+    out: list[bytes] = []
+    room = max_bytes
+    try:
+        for batch in batches:
+            for message in _converted(batch, magic, from_offset, limit, pause):
+                if out and len(message) > room:
+                    return b"".join(out)
+                out.append(message)
+                room -= len(message)
+    except BatchError:
+        if not out:
             raise
-        if full:
-            break
-    return bytes(out)
+    return b"".join(out)  # a join of bytes does not hold the interpreter
 
 
-def _convert(
-    batch: Buffer, magic: int, from_offset: int, max_bytes: int, limit: int, out: bytearray
-) -> bool:
-    """Append the batch's messages. True: the next message would exceed `max_bytes`."""
+def _converted(
+    batch: Buffer,
+    magic: int,
+    from_offset: int,
+    limit: int,
+    pause: Callable[[], None] | None,
+) -> Iterator[bytes]:
+    """The batch's messages from the offset on."""
     header = read_header(batch)
     if header.attributes & CONTROL or header.last_offset < from_offset:
-        return False
+        return
     if header.codec == Codec.ZSTD:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in message format {magic}")
     append_time = magic == 1 and header.attributes & LOG_APPEND_TIME
     attributes = _APPEND_TIME if append_time else 0
     try:
-        for record in iter_records(batch, limit):
-            if record.offset < from_offset:
-                continue
-            message = encode_message(record, magic, attributes)
-            if out and len(out) + len(message) > max_bytes:
-                return True
-            out += message
+        for record in iter_records(batch, limit, pause):
+            if record.offset >= from_offset:
+                yield encode_message(record, magic, attributes)
     except Malformed as e:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
-    return False
 
 
 def encode_message(record: Record, magic: int, attributes: int = 0) -> bytes:
     """One message, without the record's headers and, with magic 0, without its timestamp."""
-    summed = bytearray(_SUMMED.pack(magic, attributes))
+    fields = [_SUMMED.pack(magic, attributes)]
     if magic == 1:
-        summed += _TIMESTAMP.pack(record.timestamp)
+        fields.append(_TIMESTAMP.pack(record.timestamp))
     for content in (record.key, record.value):
         if content is None:
-            summed += _LENGTH.pack(-1)
+            fields.append(_LENGTH.pack(-1))
         else:
-            summed += _LENGTH.pack(len(content))
-            summed += content
-    return _PREFIX.pack(record.offset, len(summed) + _CRC_SIZE, zlib.crc32(summed)) + summed
+            fields += _LENGTH.pack(len(content)), content
+    summed = b"".join(fields)
+    prefix = _PREFIX.pack(record.offset, len(summed) + _CRC_SIZE, zlib.crc32(summed))
+    return b"".join((prefix, summed))

@@ -18,11 +18,11 @@ A control batch has one record, a marker, whose key and value are (KIP-98):
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, compress, decompress
+from quafka_proto.compression import DECOMPRESSED_LIMIT, PIECE, Codec, compress, copied, decompress
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.primitives import read_varint, write_varint
@@ -39,6 +39,8 @@ from quafka_proto.records import (
 
 _TIMESTAMP_RANGE = 1 << 63
 _GARBLED = (IndexError,)
+PAUSE_RECORDS = 256
+"""Records that are read or converted at a time, in about half a millisecond."""
 
 
 class Record(NamedTuple):
@@ -133,39 +135,48 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
 # --- iterating ------------------------------------------------------------------------------
 
 
-def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
+def iter_records(
+    batch: Buffer, limit: int = DECOMPRESSED_LIMIT, pause: Callable[[], None] | None = None
+) -> Iterator[Record]:
     """The records of one batch, which may be compressed. The CRC is not checked.
 
     In a batch with LogAppendTime every record has the batch's max timestamp. At most `limit` bytes
-    are decompressed, in up to twice as much memory.
+    are decompressed, in up to twice as much memory. `pause` is called after every few hundred
+    records, and between the pieces of large copies: a thread releases the interpreter there.
 
     Raises:
         TooLarge: the records exceed `limit` bytes.
         Malformed: cut short, garbled, or records that differ from the header.
     """
     header = read_header(batch)
-    return _decoded(header, _body(batch, header, limit))
+    return _decoded(header, _body(batch, header, limit, pause), pause)
 
 
-def _body(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+def _body(
+    batch: Buffer, header: BatchHeader, limit: int, pause: Callable[[], None] | None
+) -> bytes:
     """The uncompressed records of a batch with this header."""
     if not BATCH_HEADER_SIZE <= header.length <= len(batch):
         raise Malformed(f"a batch of {len(batch)} bytes claims {header.length}")
     packed = memoryview(batch)[BATCH_HEADER_SIZE : header.length]
-    data = bytes(decompress(header.codec, packed, limit))
+    data = copied(decompress(header.codec, packed, limit), pause)
     if not 0 <= header.record_count * LEAST_RECORD <= len(data):
         raise Malformed(f"{len(data)} bytes are not {header.record_count} records")
     return data
 
 
-def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
+def _decoded(
+    header: BatchHeader, data: bytes, pause: Callable[[], None] | None
+) -> Iterator[Record]:
     """Read fields at the positions that their lengths give; a record's end shows if they fit."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     last = header.last_offset_delta
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     at = 0
     try:
-        for _ in range(header.record_count):
+        for number in range(header.record_count):
+            if pause is not None and number % PAUSE_RECORDS == PAUSE_RECORDS - 1:
+                pause()
             size, at = read_varint(data, at)
             end = at + size
             timestamp, at = read_varint(data, at + 1)
@@ -174,8 +185,8 @@ def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
                 delta, at = delta >> 1 ^ -(delta & 1), at + 1
             else:
                 delta, at = read_varint(data, at)
-            key, at = _read_bytes(data, at)
-            value, at = _read_bytes(data, at)
+            key, at = _read_bytes(data, at, pause)
+            value, at = _read_bytes(data, at, pause)
             if data[at]:
                 headers, at = _read_headers(data, at)
             else:
@@ -194,7 +205,9 @@ def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
         raise Malformed(f"{len(data) - at} bytes follow the last record")
 
 
-def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _read_bytes(
+    data: bytes, at: int, pause: Callable[[], None] | None = None
+) -> tuple[bytes | None, int]:
     size = data[at]
     if size < 0x80:
         size = size >> 1 ^ -(size & 1)
@@ -203,6 +216,8 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
         size, at = read_varint(data, at)
     if size >= 0:
         end = at + size
+        if size > PIECE:
+            return copied(memoryview(data)[at:end], pause), end
         return data[at:end], end
     if size != -1:
         raise Malformed(f"a key, value or header of {size} bytes")

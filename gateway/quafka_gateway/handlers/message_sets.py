@@ -1,26 +1,21 @@
 """Converts message sets, which clients before 0.11 produce and fetch, from and to record batches.
 
 The conversion looks at every record, in plain Python, so it runs outside the event loop: in one
-thread for all clients, in the order of the calls. Produces of one connection reach the broker in
-order, and old clients cannot take more than their share of the processor.
+thread for all clients, which yields the interpreter between pieces of the work. Produces of one
+connection reach the broker in order.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
+from quafka_gateway.converter import Converter, breathe
 from quafka_gateway.fetch.file_slice import in_memory
-from quafka_loop import clock, threads
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.message_sets import from_batches, to_batch
-from quafka_telemetry.eager_task import current_timed_task
-
-_R = TypeVar("_R")
 
 _REQUEST_LIMIT = 64 << 20  # bytes that all partitions of a request may decompress to
 _PARTITION_LIMIT = 64 << 10  # bytes that each may decompress to, if they are many
@@ -28,7 +23,7 @@ _RESPONSE_LIMIT = 57_671_680  # bytes of one response, as for newer clients
 
 
 async def from_producer(
-    message_sets: Sequence[Buffer], converter: threads.ThreadPoolExecutor
+    message_sets: Sequence[Buffer], converter: Converter
 ) -> list[bytearray | BatchError]:
     """Return the batch of each partition's message set, or the error."""
     limit = max(_REQUEST_LIMIT // max(1, len(message_sets)), _PARTITION_LIMIT)
@@ -36,14 +31,14 @@ async def from_producer(
     def convert() -> list[bytearray | BatchError]:
         return [_batch(message_set, limit) for message_set in message_sets]
 
-    return await _in_thread(converter, convert)
+    return await converter.run(convert)
 
 
 async def for_consumer(
     ops: Sequence[FetchOp],
     answers: Sequence[FetchOpResp],
     version: int,
-    converter: threads.ThreadPoolExecutor,
+    converter: Converter,
 ) -> list[FetchOpResp]:
     """Return the answers with message sets instead of batches, for a Fetch version below 4.
 
@@ -66,26 +61,12 @@ async def for_consumer(
         rest = answers[len(converted) :]
         return [*converted, *(replace(answer, records=[]) for answer in rest)]
 
-    return await _in_thread(converter, convert)
-
-
-async def _in_thread(converter: threads.ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
-    """Run the work in the thread; its processor time is the request's."""
-
-    def timed() -> tuple[_R, float]:
-        began = clock.thread_time()
-        return work(), clock.thread_time() - began
-
-    result, seconds = await asyncio.get_running_loop().run_in_executor(converter, timed)
-    task = current_timed_task()
-    if task is not None:
-        task.add(seconds)
-    return result
+    return await converter.run(convert)
 
 
 def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:
     try:
-        return to_batch(message_set, limit)
+        return to_batch(message_set, limit, breathe)
     except BatchError as e:
         return e
 
@@ -93,6 +74,7 @@ def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:
 def _message_set(answer: FetchOpResp, offset: int, max_bytes: int, magic: int) -> FetchOpResp:
     try:
         batches = in_memory(answer.records)
-        return replace(answer, records=[from_batches(batches, magic, offset, max_bytes)])
+        records = from_batches(batches, magic, offset, max_bytes, pause=breathe)
+        return replace(answer, records=[records])
     except BatchError as e:
         return replace(answer, records=[], error_code=e.code)

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
-from quafka_proto.compression import Codec, compress
+from quafka_proto.compression import PIECE, Codec, compress
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_proto.message_sets import encode_message, from_batches, iter_messages, to_batch
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
+    PAUSE_RECORDS,
     Marker,
     MarkerType,
     Record,
@@ -337,3 +338,26 @@ def test_many_empty_messages_take_little_more_than_their_size() -> None:
     finally:
         tracemalloc.stop()
     assert read_header(batch).record_count == 20_000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_large_conversion_pauses_between_pieces(codec: int) -> None:
+    """A thread that copies 16 MiB at once would stop the event loop for 15 ms."""
+    pauses: list[None] = []
+    value = bytes(16 << 20)
+    batch = build_batch([Record(0, NOW, None, value, [])], codec=codec)
+    converted = from_batches([batch], 1, 0, 1, pause=lambda: pauses.append(None))
+    assert next(iter_messages(converted)).value == value
+    assert len(pauses) >= 2 * (len(value) // PIECE - 1)  # of the batch, and of the value
+
+
+def test_the_conversion_of_many_records_pauses_between_them() -> None:
+    pauses: list[None] = []
+    records = [Record(number, NOW, None, b"", []) for number in range(10_000)]
+    from_batches([build_batch(records)], 1, 0, 1 << 30, pause=lambda: pauses.append(None))
+    assert len(pauses) == len(records) // PAUSE_RECORDS
+    pauses.clear()
+    to_batch(
+        b"".join(encode_message(each, 1) for each in records), pause=lambda: pauses.append(None)
+    )
+    assert len(pauses) == len(records) // PAUSE_RECORDS
