@@ -232,7 +232,7 @@ async def _wait_for_leader(arena: Arena, count: int, size: int) -> None:
 
 
 @attack("joins that wait, from three addresses, fill the memory for requests", "33",
-        growth_mib=160, why="96 MiB of a group's members are held until their sessions end")  # fmt: skip
+        growth_mib=160, why="a group's members are held, up to 96 MiB")  # fmt: skip
 def memory(arena: Arena) -> None:
     """More than `queued.max.request.bytes`, and less than its part for each address."""
     run(_fill(arena, ("127.0.0.2", "127.0.0.3", "127.0.0.4"), 8, 25 * _MB))
