@@ -179,6 +179,8 @@ class BrokerSession:
         self._unanswered = 0.0
         """Seconds listened since the last ping without an answer."""
         self._pings = 0
+        self._before_ping: int | None = None
+        """The last op in shared memory before the last ping, on its stream."""
         self._tick_timer = self._loop.call_later(_TICK, self._tick)
 
     def send(self, call: Call, frame: list[Buffer], *, in_turn: bool = False) -> None:
@@ -345,6 +347,8 @@ class BrokerSession:
                 self._answered(call, response, long)
         elif tag is Tag.PONG:
             self._ponged = True
+            if decode_number(payload) == self._pings:
+                self._read_before_ping()
             self._ready_if_open()
         elif tag is Tag.SHARD_GOAWAY:
             self._owner.shard_leaves(decode_number(payload))
@@ -354,6 +358,12 @@ class BrokerSession:
             self._close_if_drained()
         else:
             raise ProtocolError(f"a {tag.name} frame from a broker")
+
+    def _read_before_ping(self) -> None:
+        """The broker has read what was sent before the last ping, also of cancelled ops."""
+        if self.memory is not None and self._before_ping is not None:
+            self.memory.answered(self._before_ping)
+            self._before_ping = None
 
     def _shard_answered(self, response: Response) -> None:
         if response.error_code:
@@ -386,6 +396,7 @@ class BrokerSession:
         self._next_ping = now + PING_INTERVAL
         self._ping_sent = now
         self._unanswered = 0.0
+        self._before_ping = None if self.memory is None else self.memory.last_placed(0)
         self.connection.write(self._streams[0], [encode_number(Tag.PING, self._pings)])
 
     def _tick(self) -> None:

@@ -23,7 +23,7 @@ class SharedMemory:
 
     The broker reads the frames of a stream in their order, each when it arrives. An answer to an op
     therefore shows that all earlier frames of its stream have been read, including those of
-    cancelled ops, which may never be answered.
+    cancelled ops, which may never be answered. So does the PONG to a later PING.
 
     Attributes:
         placed: bytes of frames placed so far.
@@ -83,6 +83,11 @@ class SharedMemory:
             self._areas.give_back(start)
             if read_id == request_id:
                 return
+
+    def last_placed(self, stream: int) -> int | None:
+        """The op whose frame is the last one of a stream that may be unread, by request id."""
+        unread = self._unread[stream]
+        return unread[-1][0] if unread else None
 
     def trim(self) -> None:
         """Return the memory to the system if nothing lies in it."""

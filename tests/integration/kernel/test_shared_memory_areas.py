@@ -16,9 +16,11 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import Tag, encode_number, encode_placed, frame_header
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.memory import handover, offer, shared
 from quafka_mesh_ops.memory.handover import TOKEN_SIZE
 from quafka_mesh_ops.memory.shared import LEAST_BYTES, MEMORY_BYTES, MOST_BYTES, SharedMemory
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.memory import OpenMemory, OpenMemoryResp
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import DescribeTopics
@@ -100,6 +102,27 @@ async def test_a_cancelled_op_gives_its_area_back() -> None:
         assert areas(m.client) == 1  # the broker may not have read it
         assert await send(m.client, bytes(50_000)) == 50_000
         assert not areas(m.client)
+
+
+async def test_cancelled_ops_without_an_answer_give_their_areas_back_by_the_next_ping() -> None:
+    parked = asyncio.Event()
+
+    async def park(context: OpContext, op: DescribeTopics) -> WireStruct:
+        parked.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async with mesh({OpCode.DESCRIBE_TOPICS: park}, memory=True) as m:
+        await in_memory(m)
+        op = DescribeTopics(["x" * 100_000])
+        task = asyncio.ensure_future(m.client.call(op, org_id=1, deadline=30))
+        await asyncio.wait_for(parked.wait(), 10)
+        assert areas(m.client) == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(10):
+            while areas(m.client):
+                await asyncio.sleep(0.05)
 
 
 def test_an_answer_shows_that_earlier_frames_of_its_stream_were_read() -> None:
