@@ -302,13 +302,19 @@ async def test_a_wrong_token_ends_the_offer() -> None:
         await open_memory(m.client)  # there may be another
 
 
-async def test_an_offer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer, "OFFER_SECONDS", 0.02)
+async def test_an_offer_that_nobody_takes_ends() -> None:
     async with mesh(memory=True) as m:
         answer = await open_memory(m.client)
         connection = handover.connect(answer.name)
         assert connection is not None
+        (session,) = m.server.sessions
+        timer = session._memory._timer
+        assert timer is not None
+        assert timer.when() <= asyncio.get_running_loop().time() + offer.OFFER_SECONDS
         with connection:
+            while len(session._memory._sockets) < 2:  # it has not been accepted
+                await asyncio.sleep(0)
+            timer._run()
             assert await received(connection) is None
 
 
