@@ -7,6 +7,9 @@ import os
 import signal
 from collections.abc import Callable
 
+_LOOK_AGAIN_SECONDS = 0.5
+"""The kernel sends the signal shortly before it takes the terminal away."""
+
 
 def on_hang_up(
     loop: asyncio.AbstractEventLoop, reload: Callable[[], object], stop: Callable[[], object]
@@ -18,10 +21,15 @@ def on_hang_up(
     ends_with_terminal = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
 
     def act() -> None:
-        if ends_with_terminal and not _has_terminal():
-            stop()
-        else:
+        if not stop_without_terminal():
             reload()
+            loop.call_later(_LOOK_AGAIN_SECONDS, stop_without_terminal)
+
+    def stop_without_terminal() -> bool:
+        if not ends_with_terminal or _has_terminal():
+            return False
+        stop()
+        return True
 
     loop.add_signal_handler(signal.SIGHUP, act)
 
