@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,10 +228,20 @@ async def test_ctrl_c_is_heard_while_a_child_is_still_starting(
 async def test_a_child_that_starts_in_time_is_not_called_late(
     family: Family, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SLOW_START_SECONDS", 0.5)
+    monkeypatch.setattr(module, "_SLOW_START_SECONDS", 300.0)
+    loop, notices = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def noted(delay: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *arguments)
+        if callback is module.say:
+            notices.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", noted)
     family.add("first")
     await family.started()
-    await asyncio.sleep(0.55)
+    assert [each.cancelled() for each in notices] == [True]
     assert "not ready" not in capsys.readouterr().out
 
 
