@@ -126,6 +126,7 @@ def sync_group(arena: Arena) -> None:
                 assert await leader.join() == 0
                 errors.add((await _sync(leader, 18 * _MB)).error_code)
             await leader.leave()
+        leader.connection.close()
         assert not any(ErrorCode(each).retriable for each in errors), errors
 
     run(syncs())
@@ -181,19 +182,23 @@ async def _wait_for_others(arena: Arena, count: int, metadata: bytes) -> None:
     groups = [arena.name("group") for _ in range(count)]
     away = await members(arena.address, groups)
     waiting = await members(arena.address, groups)
-    async with asyncio.timeout(200):
-        for each in away:
-            assert (await _enter(each)).error_code == 0
-            assert await each.sync() == 0
-        joining = [asyncio.ensure_future(_enter(each, metadata)) for each in waiting]
-        try:
-            await _hold(arena)
-        finally:
+    try:
+        async with asyncio.timeout(200):
             for each in away:
-                await each.leave()
-            for each, answer in zip(waiting, await asyncio.gather(*joining), strict=True):
-                if not answer.error_code:
+                assert (await _enter(each)).error_code == 0
+                assert await each.sync() == 0
+            joining = [asyncio.ensure_future(_enter(each, metadata)) for each in waiting]
+            try:
+                await _hold(arena)
+            finally:
+                for each in away:
                     await each.leave()
+                for each, answer in zip(waiting, await asyncio.gather(*joining), strict=True):
+                    if not answer.error_code:
+                        await each.leave()
+    finally:
+        for each in (*away, *waiting):
+            each.connection.close()
 
 
 async def _hold(arena: Arena) -> None:
@@ -259,6 +264,7 @@ async def _fill(arena: Arena, sources: tuple[str, ...], each: int, size: int) ->
         async with asyncio.timeout(100):
             await asyncio.gather(*joining, return_exceptions=True)
             await away.leave()
+        away.connection.close()
 
 
 # --- fetches ----------------------------------------------------------------------------------
