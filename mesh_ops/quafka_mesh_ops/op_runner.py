@@ -221,10 +221,13 @@ class OpRunner:
         running = self.running.get(request_id)
         if running is not None:
             running.cancel()
+        self._wait_no_longer(request_id)
+        self._replies.drop(request_id)
+
+    def _wait_no_longer(self, request_id: int) -> None:
         waiting = self.waiting.pop(request_id, None)
         if waiting is not None:
             self._queue.remove(waiting[0].org_id, request_id)
-        self._replies.drop(request_id)
 
     def is_busy_with(self, shard: int) -> bool:
         """Whether an op for this shard is unanswered."""
@@ -235,7 +238,7 @@ class OpRunner:
         """End the ops for a shard that leaves: their outcome is unknown. Returns those that ran."""
         for running, _ in list(self.waiting.values()):
             if running.shard == shard:
-                del self.waiting[running.request_id]
+                self._wait_no_longer(running.request_id)
                 self.answer_error(running.stream_id, running.request_id, REQUEST_TIMED_OUT)
         left = [running for running in self.running.values() if running.shard == shard]
         for running in left:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from quafka_loop import clock
+from quafka_mesh_ops import op_runner
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
@@ -128,3 +129,26 @@ async def test_a_closing_broker_does_not_wait_for_the_dead(
         began = clock.monotonic()
         await m.server.close(drain=10)
         assert 0.2 <= clock.monotonic() - began < 8
+
+
+async def test_fetches_that_wait_end_with_their_shard_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with mesh() as m:
+        (session,) = m.server.sessions
+        with monkeypatch.context() as patch:
+            patch.setattr(op_runner, "_REPLY_BACKLOG", -1)  # a peer that has not read
+            leaves, stays = (
+                asyncio.ensure_future(m.client.call(fetch_of(10), org_id=org, deadline=20))
+                for org in (1, 2)
+            )
+            while len(session._ops.waiting) < 2:
+                await asyncio.sleep(0.001)
+            first, second = (running for running, _ in session._ops.waiting.values())
+            second.shard = 7
+            assert first.shard is not None
+            assert session._ops.end_shard(first.shard) == []
+        session._ops.progress()
+        with pytest.raises(OpFailedError):
+            await leaves
+        assert (await stays).partitions[0].records
