@@ -193,6 +193,43 @@ class BrokerSession:
                 return
         self.write_op(call, frame)
 
+    def cancel(self, call: Call) -> None:
+        """Cancel an op at the broker, unless it has been answered."""
+        index = call.stream_index
+        if self.pending.pop(call.request_id, None) is not None and not (
+            self._turns and self._turns[index].cancel(call)
+        ):
+            frame = encode_number(Tag.CANCEL, call.request_id)
+            self.connection.write(self._streams[index], [frame])
+        if self._draining:
+            self._close_if_drained()
+
+    def abandon(self, shard: int) -> None:
+        """Fail the unanswered ops for a shard that is elsewhere: their outcome is unknown."""
+        for call in list(self.pending.values()):
+            if call.shard == shard:
+                call.fail(OutcomeUnknownError("the shard has moved"))
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the broker takes no more ops, and answers those that it has."""
+        return self._draining
+
+    def shut(self) -> None:
+        """Close the connection and its socket now."""
+        self.connection.close("the gateway closes the connection")
+        self.connection.abort("closed")
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection because the broker violates the protocol."""
+        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
+
+    def bulk_frame(self, tag: Tag, payload: Buffer) -> None:
+        """Act on a frame that arrived over TLS. Raises ProtocolError."""
+        if tag is not Tag.RESPONSE:
+            raise ProtocolError(f"a {tag.name} frame over TLS")
+        self._act(tag, payload)
+
     # --- Streams ----------------------------------------------------------------------------
 
     @property
@@ -232,43 +269,6 @@ class BrokerSession:
                 self.large.set_result(None)
             return frame
         return self.memory.place(call.stream_index, call.request_id, frame, length) or frame
-
-    def cancel(self, call: Call) -> None:
-        """Cancel an op at the broker, unless it has been answered."""
-        index = call.stream_index
-        if self.pending.pop(call.request_id, None) is not None and not (
-            self._turns and self._turns[index].cancel(call)
-        ):
-            frame = encode_number(Tag.CANCEL, call.request_id)
-            self.connection.write(self._streams[index], [frame])
-        if self._draining:
-            self._close_if_drained()
-
-    def abandon(self, shard: int) -> None:
-        """Fail the unanswered ops for a shard that is elsewhere: their outcome is unknown."""
-        for call in list(self.pending.values()):
-            if call.shard == shard:
-                call.fail(OutcomeUnknownError("the shard has moved"))
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether the broker takes no more ops, and answers those that it has."""
-        return self._draining
-
-    def shut(self) -> None:
-        """Close the connection and its socket now."""
-        self.connection.close("the gateway closes the connection")
-        self.connection.abort("closed")
-
-    def refuse(self, reason: str) -> None:
-        """Close the connection because the broker violates the protocol."""
-        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
-
-    def bulk_frame(self, tag: Tag, payload: Buffer) -> None:
-        """Act on a frame that arrived over TLS. Raises ProtocolError."""
-        if tag is not Tag.RESPONSE:
-            raise ProtocolError(f"a {tag.name} frame over TLS")
-        self._act(tag, payload)
 
     # --- ConnectionUser ---------------------------------------------------------------------
 

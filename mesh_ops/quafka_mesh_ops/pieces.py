@@ -7,7 +7,7 @@ joins the pieces and continues as if the whole frame had arrived.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 from quafka_mesh_ops.errors import ProtocolError
@@ -21,6 +21,7 @@ from quafka_mesh_ops.frames import (
     encode_piece,
 )
 from quafka_mesh_ops.ops.base import Buffer
+from quafka_telemetry.org_queue import OrgQueue
 
 PIECE_BYTES = 64 << 10
 """Less than a millisecond of either end."""
@@ -93,24 +94,26 @@ class StreamTurns(Generic[C]):
     def __init__(self, streams: Streams[C], index: int) -> None:
         self._streams = streams
         self._index = index
-        self._orgs: OrderedDict[int, deque[_Waiting[C]]] = OrderedDict()
+        self._waiting: dict[int, _Waiting[C]] = {}
+        """By request id."""
+        self._queue: OrgQueue[int] = OrgQueue()
 
     @property
     def waits(self) -> bool:
         """Whether anything waits."""
-        return bool(self._orgs)
+        return bool(self._waiting)
 
     def add(self, call: C, frame: list[Buffer]) -> None:
         """Write the frame of an op after the earlier ones of its org."""
-        self._orgs.setdefault(call.org_id, deque()).append(_Waiting(call, frame))
+        self._waiting[call.request_id] = _Waiting(call, frame)
+        self._queue.add(call.org_id, call.request_id)
         self.progress()
 
     def progress(self) -> None:
         """Write as much as the stream takes."""
         streams = self._streams
-        while self._orgs and streams.unsent(self._index) < AHEAD_BYTES:
-            org, line = next(iter(self._orgs.items()))
-            first = line[0]
+        while self._waiting and streams.unsent(self._index) < AHEAD_BYTES:
+            first = self._waiting[self._queue.rotate()]
             if first.begun or sum(map(len, first.frame)) > streams.largest_whole:
                 piece = first.next_piece()
                 streams.write_piece(first.call, piece, is_last=not first.frame)
@@ -118,25 +121,22 @@ class StreamTurns(Generic[C]):
                 streams.write_op(first.call, list(first.frame))
                 first.frame.clear()
             if not first.frame:
-                line.popleft()
-            self._orgs.move_to_end(org)
-            if not line:
-                del self._orgs[org]
+                self._drop(first.call)
 
     def cancel(self, call: C) -> bool:
         """Drop what waits of an op; False: nothing does."""
-        line = self._orgs.get(call.org_id, ())
-        found = next((each for each in line if each.call is call), None)
+        found = self._waiting.get(call.request_id)
         if found is None:
             return False
-        line = self._orgs[call.org_id]
-        line.remove(found)
-        if not line:
-            del self._orgs[call.org_id]
+        self._drop(call)
         if found.begun:
             frame = encode_piece(call.request_id, Piece.ABANDONED, [])
             self._streams.write_piece(call, frame, is_last=False)
         return True
+
+    def _drop(self, call: C) -> None:
+        del self._waiting[call.request_id]
+        self._queue.remove(call.org_id, call.request_id)
 
 
 class Pieces:
@@ -152,12 +152,10 @@ class Pieces:
         self._limit = limit
         self._parts: dict[tuple[int, int], list[Buffer]] = {}
         """By stream and request id."""
-        self._sizes: dict[tuple[int, int], int] = {}
 
     def clear(self) -> None:
         """Drop all pieces: the connection is over."""
         self._parts.clear()
-        self._sizes.clear()
         self.unfinished = 0
 
     def feed(self, stream_id: int, payload: Buffer) -> Frame | None:
@@ -170,21 +168,17 @@ class Pieces:
         if piece is Piece.MORE and len(data) < _LEAST_BYTES:
             raise ProtocolError(f"a piece of {len(data)} bytes")
         key = stream_id, request_id
-        size = self._sizes.pop(key, 0)
-        self.unfinished -= size
-        if piece is Piece.ABANDONED:
-            self._parts.pop(key, None)
-            return None
-        parts = self._parts.setdefault(key, [])
-        parts.append(data)
         if piece is Piece.MORE:
-            size += len(data)
-            self._sizes[key] = size
-            self.unfinished += size
+            self._parts.setdefault(key, []).append(data)
+            self.unfinished += len(data)
             if self.unfinished > self._limit:
                 raise ProtocolError(f"more than {self._limit} bytes of unfinished frames")
             return None
-        frames = FrameReader(MAX_FRAME).feed(b"".join(self._parts.pop(key)))
+        parts = self._parts.pop(key, [])
+        self.unfinished -= sum(map(len, parts))
+        if piece is Piece.ABANDONED:
+            return None
+        frames = FrameReader(MAX_FRAME).feed(b"".join((*parts, data)))
         if len(frames) != 1 or frames[0][0] is not Tag.OP:
             raise ProtocolError("pieces that are not the frame of an op")
         return frames[0]

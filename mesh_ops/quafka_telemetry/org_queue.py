@@ -46,6 +46,17 @@ class OrgQueue(Generic[T]):
             self._orgs[org] = its
         return item
 
+    def rotate(self) -> T:
+        """Return the first item of the org whose turn it is, which ends; the item stays.
+
+        Raises:
+            KeyError: there is none.
+        """
+        org = next(iter(self._orgs), -1)
+        its = self._orgs[org]
+        self._orgs.move_to_end(org)
+        return next(iter(its))
+
     def remove(self, org: int, item: T) -> None:
         """Remove an item, if it waits."""
         its = self._orgs.get(org)

@@ -19,6 +19,17 @@ def test_an_org_with_many_items_delays_another_ones_first_by_one() -> None:
         queue.pop()
 
 
+def test_a_turn_may_end_before_its_item_does() -> None:
+    queue: OrgQueue[str] = OrgQueue()
+    with pytest.raises(KeyError):
+        queue.rotate()
+    for org, item in ((1, "a0"), (1, "a1"), (2, "b0")):
+        queue.add(org, item)
+    assert [queue.rotate() for _ in range(3)] == ["a0", "b0", "a0"]
+    queue.remove(1, "a0")
+    assert [queue.rotate() for _ in range(3)] == ["b0", "a1", "b0"]
+
+
 def test_what_is_removed_leaves_nothing() -> None:
     queue: OrgQueue[str] = OrgQueue()
     queue.add(1, "a")
