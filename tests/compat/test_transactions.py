@@ -65,6 +65,9 @@ def test_librdkafka(group_cluster: Cluster) -> None:
     first = Producer({**settings, "linger.ms": 0})
     first.init_transactions(_SECONDS)
     member = Consumer({"bootstrap.servers": group_cluster.bootstrap, "group.id": group})
+    for end in (first.commit_transaction, first.abort_transaction):  # nothing was written
+        first.begin_transaction()
+        end(_SECONDS)
     for kind in SENT:
         first.begin_transaction()
         for number in range(COUNT):
@@ -97,6 +100,9 @@ async def test_aiokafka(group_cluster: Cluster) -> None:
     ]
     first, second = producers
     await first.start()
+    for finish in (first.commit_transaction, first.abort_transaction):  # nothing was written
+        await first.begin_transaction()
+        await finish()
     for kind in SENT:
         await first.begin_transaction()
         for number in range(COUNT):
@@ -122,6 +128,9 @@ def test_kafka_python(group_cluster: Cluster) -> None:
     settings = {"bootstrap_servers": group_cluster.bootstrap, "transactional_id": group}
     first = KafkaProducer(**settings)
     first.init_transactions()
+    for end in (first.commit_transaction, first.abort_transaction):  # nothing was written
+        first.begin_transaction()
+        end()
     for kind in SENT:
         first.begin_transaction()
         for number in range(COUNT):

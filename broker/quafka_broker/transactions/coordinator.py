@@ -358,6 +358,8 @@ class TransactionCoordinator:
             found = self.table.entries.get(key)
             if not producer.transactional_id:
                 return ErrorCode.INVALID_REQUEST
+            if found is not None and found.start_ms < 0:
+                await self._ending.quiet(found)  # a batch on its way may begin the transaction
             id_, epoch = producer.producer_id, producer.producer_epoch
             plan = rules.end(found, id_, epoch, commit, bumps)
             if isinstance(plan, ErrorCode):

@@ -3,14 +3,19 @@
 A request is checked by the producer's id and epoch first, then by the state (KAFKA-19690): a fenced
 producer must learn that it is fenced. Each function returns an error code, or a plan.
 
-| EndTxn in state | commit | abort |
-| --- | --- | --- |
-| Ongoing | commits | aborts |
-| Empty | ends an empty transaction | the same |
-| CompleteCommit, same epoch | answered again; with epoch bumps an empty transaction ends | refused;
-with epoch bumps an empty transaction ends |
-| CompleteAbort, same epoch | refused; with epoch bumps an empty transaction ends | as above |
-| ended by this producer's last epoch | answered again, if it had this outcome | the same |
+| EndTxn in state | commit | abort | abort with epoch bumps |
+| --- | --- | --- | --- |
+| Ongoing | commits | aborts | aborts |
+| Empty | refused | refused | aborts an empty transaction |
+| CompleteCommit, same epoch | answered again; with epoch bumps refused | refused | as above |
+| CompleteAbort, same epoch | refused | answered again | as above |
+| ended by this producer's last epoch, with epoch bumps | answered again, if it was a commit | |
+answered again, if it was an abort |
+
+A transaction begins with the first partition or group that is added to it. A commit is refused if
+nothing has been: all writes of the transaction have been refused, or it had none. Clients do not
+send the end of a transaction without writes; with epoch bumps (KIP-890) they abort if they do not
+know whether a write has arrived.
 """
 
 from __future__ import annotations
@@ -112,13 +117,15 @@ def end(
     found = check_producer(transaction, producer_id, epoch)
     if isinstance(found, ErrorCode):
         return found
-    if not bumps:
-        if found.state is _COMPLETE[commit]:
-            return AGAIN
-        if found.state in _COMPLETE.values():
+    if bumps:
+        if commit and found.state is not State.ONGOING:
             return _INVALID
-        return EndPlan(False, epoch, Successor(epoch), found.last_epoch)
-    return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)
+        return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)
+    if found.state is _COMPLETE[commit]:
+        return AGAIN
+    if found.state is not State.ONGOING:
+        return _INVALID
+    return EndPlan(False, epoch, Successor(epoch), found.last_epoch)
 
 
 _INVALID = ErrorCode.INVALID_TXN_STATE

@@ -17,15 +17,11 @@ class State(StrEnum):
 
 
 NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+    State.EMPTY: frozenset({State.ONGOING, State.PREPARE_ABORT}),
     State.ONGOING: frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT}),
     State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
     State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset(
-        {State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}
-    ),
-    State.COMPLETE_ABORT: frozenset(
-        {State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}
-    ),
+    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
+    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
 }
 """The successors of each state. If its append fails, a `PREPARE` state goes back."""

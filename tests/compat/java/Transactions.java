@@ -25,6 +25,10 @@ public class Transactions {
         String bootstrap = args[0], topic = args[1], id = args[2];
         int count = Integer.parseInt(args[3]);
         try (KafkaProducer<String, String> first = producer(bootstrap, id)) {
+            first.beginTransaction();
+            first.commitTransaction(); // nothing was written
+            first.beginTransaction();
+            first.abortTransaction();
             transaction(first, topic, id, "commit", count);
             transaction(first, topic, id, "abort", count);
             transaction(first, topic, id, "again", count);

@@ -24,6 +24,7 @@ from quafka_mesh_ops.ops.transactions import (
     CommitTxnOffsets,
     DescribeTransactions,
     EndTransaction,
+    EndTransactionResp,
     ListTransactions,
     WriteMarkers,
 )
@@ -127,7 +128,7 @@ async def test_an_offsets_only_transaction_ends_and_does_not_leak_into_the_next(
         await sender.init()
         assert not await sender.offsets(5)
         assert not await sender.end(commit=False)
-        assert not await sender.end() if implicit else True
+        assert await sender.end() == ErrorCode.INVALID_TXN_STATE
         await sender.write("t", 0, b"a")
         assert not await sender.end()
         assert await committed_offset(state, stable=True) == (-1, 0)
@@ -137,15 +138,62 @@ async def test_an_offsets_only_transaction_ends_and_does_not_leak_into_the_next(
 
 
 @both
-async def test_an_empty_transaction_ends(implicit: bool) -> None:
+async def test_a_commit_of_nothing_is_refused(implicit: bool) -> None:
     async with running_state(MemoryDisk()) as state:
         await create(state)
         sender = Sender(state, implicit=implicit)
         await sender.init()
-        assert not await sender.end(commit=False)
-        assert not await sender.end(commit=implicit)
+        empty_abort = ErrorCode.NONE if implicit else ErrorCode.INVALID_TXN_STATE
+        for _ in range(2):
+            assert await sender.end() == ErrorCode.INVALID_TXN_STATE
+            assert await sender.end(commit=False) == empty_abort
         await sender.write("t", 0, b"a")
         assert not await sender.end()
+        assert await sender.end() == (ErrorCode.INVALID_TXN_STATE if implicit else ErrorCode.NONE)
+        assert await sender.end(commit=False) == empty_abort
+        assert await read(state) == [b"a"]
+
+
+async def test_an_abort_of_nothing_that_is_repeated_has_the_same_answer() -> None:
+    async with running_state(MemoryDisk()) as state:
+        sender = Sender(state, implicit=True)
+        await sender.init()
+        answers = [await sender.end_once(commit=False) for _ in range(2)]
+        assert answers == [EndTransactionResp(sender.id, sender.epoch + 1)] * 2
+
+
+@both
+async def test_a_transaction_whose_writes_were_refused_is_not_committed(implicit: bool) -> None:
+    async with running_state(MemoryDisk()) as state:
+        await create(state)
+        sender = Sender(state, implicit=implicit)
+        await sender.init()
+        if implicit:
+            answer = await sender.send("t", 9, b"a")
+            assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert await sender.add("t", 9) == await sender.add("none", 0) == unknown
+        assert await sender.end() == ErrorCode.INVALID_TXN_STATE
+        rows = [CommitOffset("t", 0, 1)]
+        asked = CommitTxnOffsets(sender.producer, GROUP, 3, "nobody", "", rows, implicit)
+        assert (await call(state, asked)).partitions == [ErrorCode.ILLEGAL_GENERATION]
+        assert await sender.end() == ErrorCode.INVALID_TXN_STATE
+        await sender.write("t", 0, b"a")
+        assert not await sender.end()
+        assert await read(state) == [b"a"]
+
+
+async def test_a_commit_waits_for_the_batch_that_begins_its_transaction() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await create(state)
+        sender = Sender(state, implicit=True)
+        await sender.init()
+        batch = sender.batch("t", 0, b"a")
+        sent = asyncio.ensure_future(sender.send_batch("t", 0, batch))
+        await asyncio.sleep(0)
+        assert not await sender.end()
+        assert not (await sent).error_code
         assert await read(state) == [b"a"]
 
 
