@@ -94,7 +94,7 @@ class Call(DirectFuture["Response | UnreadResponse"]):
         self.op = op
         self.org_id = org_id
         self.body = body
-        self.size = length_of(body) + weight(op)
+        self.size = length_of(body) + weight(op) + op.parked_bytes
         self.stream_index = stream_index
         self.kind = kind
         self.deadline = deadline

@@ -34,10 +34,10 @@ import struct
 from enum import IntEnum
 from typing import cast
 
-from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.payloads import msgpack, unpack
+from quafka_proto.arriving import ArrivingBytes
 
 MAX_FRAME = 112 << 20
 """Payload bytes. Above the largest Kafka request that the gateway accepts (100 MiB)."""
@@ -153,7 +153,7 @@ class FrameReader:
     The reader must not be fed again after a ProtocolError.
     """
 
-    __slots__ = ("_held", "_length", "_length_bytes", "_limit", "_parts", "_tag")
+    __slots__ = ("_arriving", "_length", "_length_bytes", "_limit", "_tag")
 
     def __init__(self, limit: int | None = None) -> None:
         """`limit`: payload bytes of a frame; MAX_FRAME by default."""
@@ -161,13 +161,12 @@ class FrameReader:
         self._tag: Tag | None = None
         self._length = 0
         self._length_bytes = 0
-        self._parts: list[Buffer] | None = None
-        self._held = 0
+        self._arriving: ArrivingBytes | None = None  # the payload, once its length is known
 
     @property
     def unfinished(self) -> int:
         """Payload bytes held for a frame that is not complete yet."""
-        return self._held
+        return 0 if self._arriving is None else self._arriving.size
 
     @property
     def between_frames(self) -> bool:
@@ -184,33 +183,28 @@ class FrameReader:
         data = memoryview(data)
         position, end = 0, len(data)
         while position < end:
-            if self._parts is None:
+            arriving = self._arriving
+            if arriving is None:
                 position = self._read_header(data, position)
-                if self._parts is None:
+                arriving = self._arriving
+                if arriving is None:
                     break
-            part = data[position : position + self._length - self._held]
+            part = data[position : position + self._length - arriving.size]
             position += len(part)
-            if self._held + len(part) == self._length:
-                assert self._tag is not None
-                frames.append((self._tag, b"".join((*self._parts, part)) if self._held else part))
-                self._tag = self._parts = None
-                self._held = 0
+            if arriving.size + len(part) < self._length:
+                arriving.add(part)
+                break
+            assert self._tag is not None
+            if arriving.size:
+                arriving.add(part)
+                frames.append((self._tag, arriving.take()))
             else:
-                self._keep(self._parts, part)
+                frames.append((self._tag, part))
+            self._tag = self._arriving = None
         return frames
 
-    def _keep(self, parts: list[Buffer], part: memoryview) -> None:
-        """Hold a part of a frame. Short parts are merged, which bounds the memory per part."""
-        self._held += len(part)
-        if len(part) >= by_reference.LONG:
-            parts.append(part)
-        elif parts and isinstance(parts[-1], bytearray):
-            parts[-1] += part
-        else:
-            parts.append(bytearray(part))
-
     def _read_header(self, data: memoryview, position: int) -> int:
-        """Read header bytes from `position` on; sets `_parts` once the length is known."""
+        """Read header bytes from `position` on; sets `_arriving` once the length is known."""
         if self._tag is None:
             self._tag = _TAGS.get(data[position])
             if self._tag is None:
@@ -227,7 +221,7 @@ class FrameReader:
             if not byte & 0x80:
                 if not byte and self._length_bytes > 1:
                     raise ProtocolError("a frame length that is not in its shortest form")
-                self._parts = []
+                self._arriving = ArrivingBytes()
                 break
             if self._length_bytes == _LEB128_MAX_BYTES:
                 raise ProtocolError("a frame length of more than five bytes")

@@ -21,6 +21,7 @@ from quafka_mesh_ops.frames import (
     encode_piece,
 )
 from quafka_mesh_ops.ops.base import Buffer
+from quafka_proto.arriving import ArrivingBytes
 from quafka_telemetry.org_queue import OrgQueue
 
 PIECE_BYTES = 64 << 10
@@ -150,12 +151,12 @@ class Pieces:
         """`limit`: of all unfinished frames together."""
         self.unfinished = 0
         self._limit = limit
-        self._parts: dict[tuple[int, int], list[Buffer]] = {}
+        self._arriving: dict[tuple[int, int], ArrivingBytes] = {}
         """By stream and request id."""
 
     def clear(self) -> None:
         """Drop all pieces: the connection is over."""
-        self._parts.clear()
+        self._arriving.clear()
         self.unfinished = 0
 
     def feed(self, stream_id: int, payload: Buffer) -> Frame | None:
@@ -169,16 +170,24 @@ class Pieces:
             raise ProtocolError(f"a piece of {len(data)} bytes")
         key = stream_id, request_id
         if piece is Piece.MORE:
-            self._parts.setdefault(key, []).append(data)
+            self._begun(key).add(data)
             self.unfinished += len(data)
             if self.unfinished > self._limit:
                 raise ProtocolError(f"more than {self._limit} bytes of unfinished frames")
             return None
-        parts = self._parts.pop(key, [])
-        self.unfinished -= sum(map(len, parts))
+        arriving = self._begun(key)
+        del self._arriving[key]
+        self.unfinished -= arriving.size
         if piece is Piece.ABANDONED:
             return None
-        frames = FrameReader(MAX_FRAME).feed(b"".join((*parts, data)))
+        arriving.add(data)
+        frames = FrameReader(MAX_FRAME).feed(arriving.take())
         if len(frames) != 1 or frames[0][0] is not Tag.OP:
             raise ProtocolError("pieces that are not the frame of an op")
         return frames[0]
+
+    def _begun(self, key: tuple[int, int]) -> ArrivingBytes:
+        found = self._arriving.get(key)
+        if found is None:
+            found = self._arriving[key] = ArrivingBytes()
+        return found

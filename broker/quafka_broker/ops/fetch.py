@@ -156,11 +156,13 @@ class _Poll:
 
     async def park(self, until: float) -> None:
         """Wait until there is enough, or loop time `until`."""
-        places: dict[PartitionId, list[int]] = {}
+        places: dict[PartitionId, int] = {}
+        more: dict[PartitionId, list[int]] = {}  # of partitions that are named more than once
         slices = Slices(_PARTITIONS_PER_SLICE)
         for place, target in enumerate(self.targets):
-            if target.partition is not None:
-                places.setdefault(target.partition.id, []).append(place)
+            part = target.partition
+            if part is not None and places.setdefault(part.id, place) != place:
+                more.setdefault(part.id, []).append(place)
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.parked_fetches.park(places, until) as parked:
@@ -169,7 +171,7 @@ class _Poll:
                 await self._look_at_changed(slices)
             while self.must_wait:
                 for partition in await parked.changed():
-                    for place in places[partition]:
+                    for place in (places[partition], *more.get(partition, ())):
                         self._look_again(place)
                         await slices.done()
                 if parked.over:

@@ -23,6 +23,7 @@ class ParkedFetches:
     def __init__(self) -> None:
         self._purgatory: Purgatory[WaitingFetch] = Purgatory()
         self._wakeups = Wakeups()
+        self._removals = Wakeups()
         self._deadlines: Deadlines | None = None
 
     def __len__(self) -> int:
@@ -72,8 +73,8 @@ class ParkedFetches:
         self.wake_one(fetch)
 
     def remove(self, fetch: WaitingFetch) -> None:
-        """Remove a parked fetch."""
-        self._purgatory.remove(fetch)
+        """Remove a parked fetch, one of many partitions in slices: hundreds may end together."""
+        self._removals.wake(self._purgatory.removal(fetch))
 
 
 class WaitingFetch(ParkedFetch):

@@ -6,10 +6,15 @@ and ends its wait at the deadline. Futures and timers are in `parked_fetches`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 from quafka_broker.partitions.partition import PartitionId
+
+_A_STEP = 200
+"""Partitions from which a fetch is removed in one step: a tenth of a millisecond."""
 
 
 class ParkedFetch:
@@ -84,10 +89,17 @@ class Purgatory(Generic[Parked]):
                 waiting = self._parked[partition] = {}
             waiting[fetch] = None
 
-    def remove(self, fetch: Parked) -> None:
-        """Remove a parked fetch."""
+    def removal(self, fetch: Parked) -> Iterable[Callable[[], None]]:
+        """The steps that remove a parked fetch. Until they have run, it may still be woken."""
         self.fetches -= 1
-        for partition in fetch.partitions:
+        partitions = iter(fetch.partitions)
+        return [
+            partial(self._remove, fetch, islice(partitions, _A_STEP))
+            for _ in range(0, len(fetch.partitions), _A_STEP)
+        ]
+
+    def _remove(self, fetch: Parked, partitions: Iterable[PartitionId]) -> None:
+        for partition in partitions:
             waiting = self._parked[partition]
             waiting.pop(fetch, None)
             if not waiting:

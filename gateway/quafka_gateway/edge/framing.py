@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import struct
 
+from quafka_proto.arriving import ArrivingBytes
 from quafka_proto.errors import Malformed
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = _LENGTH.size
-_SMALL = 4 << 10
-_MANY = 256
 
 
 class RequestFramer:
     """Cuts a byte stream into request frames.
 
     Holds little more memory than the bytes that have arrived: a forged length costs nothing until
-    its bytes arrive, a length above `limit` bytes is refused at once, and small pieces are joined
-    as they arrive. A large frame is copied once, when it is whole.
+    its bytes arrive, and a length above `limit` bytes is refused at once. A frame is copied once,
+    as it arrives.
     """
 
-    __slots__ = ("_chunks", "_limit", "_small", "_want", "partial")
+    __slots__ = ("_arriving", "_limit", "_want", "partial")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._chunks: list[bytes] = []
-        self._small = 0  # how many of the last chunks are small
+        self._arriving: ArrivingBytes | None = None  # the unfinished frame, or its length
         self._want = 0  # length of the frame being read; 0: not known yet
         self.partial = 0
         """Bytes of the unfinished frame. Only to be read."""
@@ -36,25 +34,21 @@ class RequestFramer:
         Raises:
             Malformed: a length is not positive or above the limit.
         """
+        arriving = self._arriving
+        if arriving is None:
+            return self._cut(data, 0)
         missing = (self._want or _LENGTH_SIZE) - self.partial
         if len(data) < missing:
-            self._keep(data)
+            arriving.add(data)
+            self.partial += len(data)
             return []
-        if not self._chunks:
-            return self._cut(data, 0)
+        self._arriving = None
         if not self._want:  # some bytes of a length have arrived before
-            return self._cut(b"".join([*self._chunks, data]), 0)
-        frame = b"".join([*self._chunks, memoryview(data)[:missing]])
+            arriving.add(data)
+            return self._cut(arriving.take(), 0)
+        arriving.add(memoryview(data)[:missing])
         self._want = 0
-        return [frame, *self._cut(data, missing)]
-
-    def _keep(self, data: bytes) -> None:
-        self._chunks.append(data)
-        self.partial += len(data)
-        self._small = self._small + 1 if len(data) < _SMALL else 0
-        if self._small == _MANY:
-            self._chunks[-_MANY:] = [b"".join(self._chunks[-_MANY:])]
-            self._small = 0
+        return [arriving.take(), *self._cut(data, missing)]
 
     def _cut(self, data: bytes, at: int) -> list[bytes]:
         frames: list[bytes] = []
@@ -74,10 +68,11 @@ class RequestFramer:
             at += want
             want = 0
         rest = data[at:]
-        self._chunks = [rest] if rest else []
-        self._small = 0
         self.partial = len(rest)
         self._want = want
+        if rest or want:
+            self._arriving = ArrivingBytes()
+            self._arriving.add(rest)
         return frames
 
 

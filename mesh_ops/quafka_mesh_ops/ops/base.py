@@ -186,6 +186,11 @@ class Op(WireStruct, Generic[R]):
         """The number of records that a broker has to unpack."""
         return 0
 
+    @property
+    def parked_bytes(self) -> int:
+        """The bytes of memory of a parked op, besides those of the op itself."""
+        return 0
+
     @overload
     @classmethod
     def handled_by(

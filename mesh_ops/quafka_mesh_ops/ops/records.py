@@ -108,6 +108,9 @@ MOST_BATCHES = 2_048
 """Batches in one answer to a fetch, over all partitions: each costs microseconds on every event
 loop on its way. A fetch for which this many can be read does not wait for more."""
 
+_PARKED_BYTES = 384
+"""What a broker keeps of each partition of a parked fetch, besides its part of the op."""
+
 
 @wire_struct
 class FetchOp(WireStruct):
@@ -215,6 +218,11 @@ class FetchOps(Op[FetchOpsResp]):
     def kind(self) -> OpKind:
         """See Op."""
         return OpKind.FETCHES
+
+    @property
+    def parked_bytes(self) -> int:
+        """See Op."""
+        return _PARKED_BYTES * len(self.partitions)
 
 
 # --- InitProducerId 0x08 ----------------------------------------------------------------------

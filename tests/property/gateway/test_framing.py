@@ -45,15 +45,3 @@ def test_a_partial_frame_holds_only_what_arrived() -> None:
     framer = RequestFramer(1 << 30)
     framer.feed((1 << 29).to_bytes(4, "big") + b"x" * 10)
     assert framer.partial == 10
-
-
-def test_small_pieces_are_joined_as_they_come() -> None:
-    """A piece of two bytes takes more than forty bytes of memory."""
-    body = bytes(range(256)) * 400
-    framer = RequestFramer(1 << 30)
-    stream = len(body).to_bytes(4, "big") + body
-    found: list[bytes] = []
-    for at in range(0, len(stream), 2):
-        found += framer.feed(stream[at : at + 2])
-        assert len(framer._chunks) <= 256 + len(stream) // 512
-    assert found == [body]

@@ -21,6 +21,11 @@ def parked(
     return fetch
 
 
+def remove(purgatory: Purgatory[ParkedFetch], fetch: ParkedFetch) -> None:
+    for step in purgatory.removal(fetch):
+        step()
+
+
 def test_a_change_concerns_the_fetches_of_its_partition() -> None:
     purgatory = Purgatory[ParkedFetch]()
     first, second = parked(purgatory, [A, B]), parked(purgatory, [B, C])
@@ -31,8 +36,8 @@ def test_a_change_concerns_the_fetches_of_its_partition() -> None:
     assert first.collect_changed() == {A, B}
     assert second.collect_changed() == {B}
     assert not first.is_over(0.0)
-    purgatory.remove(first)
-    purgatory.remove(second)
+    remove(purgatory, first)
+    remove(purgatory, second)
     assert len(purgatory) == 0
 
 
@@ -78,9 +83,22 @@ def test_a_removed_fetch_leaves_nothing() -> None:
     purgatory = Purgatory[ParkedFetch]()
     gone, stays = parked(purgatory, [A, B]), parked(purgatory, [A, B])
     assert (len(purgatory), purgatory.fetches) == (2, 2)
-    purgatory.remove(gone)
+    remove(purgatory, gone)
     assert (len(purgatory), purgatory.fetches) == (2, 1)
     assert purgatory.mark_changed([A]) == [stays]
     assert purgatory.mark_changed([C]) == []
-    purgatory.remove(stays)
+    remove(purgatory, stays)
     assert (len(purgatory), purgatory.fetches) == (0, 0)
+
+
+def test_a_fetch_of_many_partitions_is_removed_in_steps() -> None:
+    purgatory = Purgatory[ParkedFetch]()
+    many = [PartitionId(1, bytes(16), number, 0) for number in range(1_000)]
+    gone, stays = parked(purgatory, many), parked(purgatory, many[:1])
+    steps = list(purgatory.removal(gone))
+    assert purgatory.fetches == 1
+    assert len(steps) == 5
+    for number, step in enumerate(steps):
+        assert len(purgatory) == 1_000 - max(0, 200 * number - 1)
+        step()
+    assert purgatory.mark_changed(many) == [stays]

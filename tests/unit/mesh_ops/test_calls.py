@@ -311,7 +311,7 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
 async def test_small_ops_pass_fetches_that_wait_for_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(BOUNDS, OpKind.FETCHES, Bounds(2_048, 2_600, 2_600))
+    monkeypatch.setitem(BOUNDS, OpKind.FETCHES, Bounds(2_048, 6_300, 6_300))
     arrived: list[int] = []
     release = asyncio.Event()
 
