@@ -48,6 +48,7 @@ from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.udp import Address
+from quafka_telemetry.heap import WORTH_IT, trim_heap
 from quafka_telemetry.tracing import Tracer
 
 logger = logging.getLogger("quafka.mesh.server")
@@ -247,8 +248,12 @@ class GatewaySession:
         """Cancel the ops of the peer."""
         if self._liveness is not None:
             self._liveness.stop()
+        unfinished = self._frames.unfinished + self._pieces.unfinished
         self._blocked.clear()
+        self._frames = StreamFrames(MAX_UNFINISHED)
         self._pieces.clear()
+        if unfinished >= WORTH_IT:
+            asyncio.get_running_loop().run_in_executor(None, trim_heap)
         self._ops.cancel_all()
         self._bulk.close()
         self._memory.close()

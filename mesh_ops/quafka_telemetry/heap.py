@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-_WORTH_IT = 32 << 20
+WORTH_IT = 32 << 20
 """Bytes freed since the peak from which on a trim is worth its time."""
 
 
@@ -49,7 +49,7 @@ class Heap:
 
     async def trim(self, held: int) -> bool:
         """Trim the heap if it is worth it; returns whether it was. Called every few seconds."""
-        if self._peak - held < _WORTH_IT:
+        if self._peak - held < WORTH_IT:
             return False
         self._peak = held
         await asyncio.to_thread(self._trim_heap)
