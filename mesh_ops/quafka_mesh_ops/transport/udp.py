@@ -19,7 +19,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from quafka_loop import sockets
+from quafka_loop import clock, sockets
 
 logger = logging.getLogger("quafka.mesh.udp")
 
@@ -33,6 +33,8 @@ _BYTES_PER_WAKE_UP = 512 << 10
 """Data that is received before it is processed: enough to share the cost of processing, and little
 enough that the peer gets ACKs while it still sends. Small datagrams are bounded by their number,
 because each has its own cost, also those of strangers."""
+_SECONDS_PER_WAKE_UP = 0.005
+"""Time for the data of several senders, whose handshakes take milliseconds each."""
 _SEGMENTS = 64
 _BYTES_PER_SEND = 65_000
 _SHORT_READ = 4 << 10
@@ -217,6 +219,7 @@ class UdpSocket:
         sender: Address = None
         error: OSError | None = None
         size = reads = 0
+        until = 0.0  # set when there are several senders
         while size < _BYTES_PER_WAKE_UP and len(arrived) < _DATAGRAMS_PER_WAKE_UP:
             try:
                 data, control, _, address = self._sock.recvmsg(_RECEIVE_SIZE, self._ancillary)
@@ -232,6 +235,7 @@ class UdpSocket:
                 if self._sock.fileno() < 0:
                     return
                 arrived = []
+                until = until or clock.perf_counter() + _SECONDS_PER_WAKE_UP
             sender = address
             read = len(data)
             size += read
@@ -239,7 +243,8 @@ class UdpSocket:
                 arrived += _cut(data, control)
             else:
                 arrived.append(data)
-            if not self._reading.goes_on(read, reads):
+            is_over = until and clock.perf_counter() >= until
+            if is_over or not self._reading.goes_on(read, reads):
                 break
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quafka_loop import sockets
+from quafka_loop import clock, sockets
 from quafka_mesh_ops.transport.udp import UdpSocket, bind_udp
 
 BURSTS = [
@@ -191,3 +191,31 @@ async def test_datagrams_that_come_one_by_one_are_read_once_and_many_are_read_to
     finally:
         receiver.close()
         sender.close()
+
+
+async def test_a_turn_ends_when_the_data_of_several_senders_has_taken_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(clock, "perf_counter", lambda: now)
+    turns: list[list[bytes]] = [[]]
+
+    def handshake(datagrams: list[bytes], _: object) -> None:
+        nonlocal now
+        turns[-1] += datagrams
+        now += 0.002
+
+    receiver = UdpSocket(bind_udp("127.0.0.1", 0), handshake, lambda: None, lambda *_: None)
+    senders = [bind_udp("127.0.0.1", 0) for _ in range(20)]
+    try:
+        for number, sender in enumerate(senders):
+            sender.sendto(bytes([number]), receiver.address)
+        while sum(map(len, turns)) < len(senders):
+            turns.append([])
+            await asyncio.sleep(0)
+        assert [data[0] for some in turns for data in some] == list(range(20))
+        assert max(map(len, turns)) < 6
+    finally:
+        receiver.close()
+        for sender in senders:
+            sender.close()
