@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
@@ -27,7 +29,9 @@ from quafka_proto.schema.share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
+from tests.support.admin_calls import grow
 from tests.support.cluster import Cluster
+from tests.support.fetch_calls import put
 from tests.support.kafka_calls import create_topic, produce
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import Connection
@@ -98,6 +102,35 @@ def test_they_are_described_altered_and_deleted(shared_cluster: Cluster) -> None
         assert _deleted(client) == [0, 0]
         assert _described(client) == []
         assert _deleted(client) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["a member stays", "the group is empty"])
+def test_partitions_that_a_topic_gets_are_read_from_their_start(
+    shared_cluster: Cluster, empty: bool
+) -> None:
+    topic = group = f"share-grows-{empty}"
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, topic)
+
+        async def read() -> int:
+            member = RawShareConsumer(await Connection.open(shared_cluster.address), group, topic)
+            await member.join()
+            await member.fetch(wait_ms=0)
+            if empty:
+                await member.leave()
+                member = RawShareConsumer(
+                    await Connection.open(shared_cluster.address), group, topic
+                )
+            assert await asyncio.to_thread(grow, client, topic, 2) == 0
+            await asyncio.to_thread(put, client, topic, b"1", b"2", partition=1)
+            member.assigned, member.session = set(), 0
+            await member.join()
+            await member.fetch(wait_ms=5_000)
+            accepted = await member.fetch(wait_ms=0)
+            await member.leave()
+            return accepted
+
+        assert asyncio.run(read()) == 2
 
 
 def test_offsets_that_are_altered_create_the_group(shared_cluster: Cluster) -> None:

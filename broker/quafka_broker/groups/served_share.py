@@ -6,7 +6,7 @@ offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.group import AnyCommit, Kind, Place
@@ -25,7 +25,7 @@ class ServedShareGroup(ServedConsumerGroup):
 
     def __init__(self, host: Host, key: Key) -> None:
         super().__init__(host, key)
-        self.core = ShareGroup(key[1], self._settings())
+        self.core: ShareGroup = ShareGroup(key[1], self._settings())
 
     def _settings(self) -> ConsumerGroupSettings:
         return self._host.share_settings(*self._key)
@@ -39,6 +39,19 @@ class ServedShareGroup(ServedConsumerGroup):
     def protocol_type(self) -> str:
         """See Group."""
         return SHARE
+
+    def first_partitions(self, topic_ids: Sequence[bytes]) -> Generator[None, None, list[int]]:
+        """See ShareGroup; one step for each topic."""
+        found: list[int] = []
+        for topic_id in topic_ids:
+            found.append(self.core.first_partitions(topic_id))
+            yield
+        return found
+
+    def forget(self, topic_ids: Iterable[bytes]) -> None:
+        """Forget topics; see ShareGroup. Durable after `all_stored`."""
+        self.core.forget(topic_ids)
+        self.store()
 
     @property
     def has_no_reader(self) -> bool:

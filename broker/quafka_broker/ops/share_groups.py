@@ -1,8 +1,10 @@
-"""Ops 0x8C to 0x8E: share groups (KIP-932): heartbeats, descriptions, creation."""
+"""Ops 0x86, 0x87, 0x8C to 0x8E: share groups (KIP-932): members, topics, creation."""
 
 from __future__ import annotations
 
+from quafka_broker.groups.served_share import ServedShareGroup
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerGroup,
@@ -14,10 +16,15 @@ from quafka_mesh_ops.ops.share_groups import (
     CreateShareGroup,
     CreateShareGroupResp,
     DescribeShareGroups,
+    ForgetShareTopics,
+    ForgetShareTopicsResp,
+    ShareGroupTopics,
+    ShareGroupTopicsResp,
     ShareHeartbeat,
 )
+from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, in_slices
 
 _PER_SLICE = 20
 
@@ -55,3 +62,35 @@ async def create(
     """Create a share group without members."""
     found = await state.groups.share.create(context.org_id, op.group)
     return CreateShareGroupResp(found.error_code, found.error)
+
+
+async def topics(
+    state: BrokerState, context: OpContext, op: ShareGroupTopics
+) -> ShareGroupTopicsResp:
+    """The partitions that topics had when a group learnt them; no group knows none."""
+    group = _find(state, context, op.group)
+    if group is None:
+        return ShareGroupTopicsResp([-1] * len(op.topic_ids))
+    if not await group.all_stored():
+        raise OpFailedError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ShareGroupTopicsResp(await in_slices(group.first_partitions(op.topic_ids)))
+
+
+async def forget(
+    state: BrokerState, context: OpContext, op: ForgetShareTopics
+) -> ForgetShareTopicsResp:
+    """Make a group without members forget topics."""
+    group = _find(state, context, op.group)
+    if group is None:
+        return ForgetShareTopicsResp(ErrorCode.GROUP_ID_NOT_FOUND)
+    if group.member_count:
+        return ForgetShareTopicsResp(ErrorCode.NON_EMPTY_GROUP)
+    group.forget(op.topic_ids)
+    stored = await group.all_stored()
+    return ForgetShareTopicsResp(0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _find(state: BrokerState, context: OpContext, name: str) -> ServedShareGroup | None:
+    entry = state.groups.find(context.org_id, name)
+    group = entry.group if entry is not None else None
+    return group if isinstance(group, ServedShareGroup) else None

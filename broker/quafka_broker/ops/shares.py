@@ -9,6 +9,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.shares.acquiring import Acquiring, Target
 from quafka_broker.shares.lag import lag_of, start_of
 from quafka_broker.shares.limits import Terms
+from quafka_broker.shares.shares import Beginning
 from quafka_broker.shares.states import (
     Acknowledgement,
     BadAcknowledgementError,
@@ -22,6 +23,7 @@ from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.shares import (
+    EARLIEST,
     EVERY_PARTITION,
     MOST_ACQUIRED,
     AcknowledgePartition,
@@ -91,7 +93,7 @@ async def _targets(
         await slices.done()
     await ask_all(each[1] for each in found if not isinstance(each, ErrorCode))
     targets: list[Target] = []
-    new: list[tuple[Place, PartitionSource]] = []
+    new: list[Beginning] = []
     for each, part in zip(found, op.partitions, strict=True):
         if isinstance(each, ErrorCode):
             targets.append(Target(None, error=each))
@@ -101,10 +103,10 @@ async def _targets(
             error = ErrorCode.NONE if share is not None else error_of(each[1].unready())
             targets.append(Target(each[1], share, error, place))
             if share is None and not error:
-                new.append((place, each[1]))
+                new.append(Beginning(place, each[1], EARLIEST if part.is_new else op.configs.reset))
         await slices.done()
     if new:
-        errors = await state.shares.begin(group, new, op.configs.reset)
+        errors = await state.shares.begin(group, new)
         for target in targets:
             if target.place is not None and target.share is None and not target.error:
                 target.share = state.shares.table.find(group, target.place)

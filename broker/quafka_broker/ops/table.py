@@ -94,7 +94,13 @@ from quafka_mesh_ops.ops.security import (
     DeleteAcls,
     WatchSecurity,
 )
-from quafka_mesh_ops.ops.share_groups import CreateShareGroup, DescribeShareGroups, ShareHeartbeat
+from quafka_mesh_ops.ops.share_groups import (
+    CreateShareGroup,
+    DescribeShareGroups,
+    ForgetShareTopics,
+    ShareGroupTopics,
+    ShareHeartbeat,
+)
 from quafka_mesh_ops.ops.shares import (
     AcknowledgeRecords,
     AcquireRecords,
@@ -163,6 +169,8 @@ OPS: dict[OpCode, Handler] = dict(
         ShareHeartbeat.handled_by(share_groups.heartbeat),
         DescribeShareGroups.handled_by(share_groups.describe),
         CreateShareGroup.handled_by(share_groups.create),
+        ShareGroupTopics.handled_by(share_groups.topics),
+        ForgetShareTopics.handled_by(share_groups.forget),
         AlterTopicConfigs.handled_by(configs.alter),
         DescribeBroker.handled_by(configs.describe_broker),
         AlterBrokerConfigs.handled_by(configs.alter_broker),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from quafka_broker.partitions.errors import StorageError
@@ -54,6 +54,14 @@ class Abandoned(Protocol):
     def abandon(self) -> None:
         """Stop taking records."""
         ...
+
+
+class Beginning(NamedTuple):
+    """Where a group that has no state in a partition begins; `reset`: as in `ShareConfigs`."""
+
+    place: Place
+    source: PartitionSource
+    reset: int
 
 
 class Shares:
@@ -123,28 +131,24 @@ class Shares:
 
     # --- beginning --------------------------------------------------------------------------
 
-    async def begin(
-        self, group: GroupKey, wanted: Sequence[tuple[Place, PartitionSource]], reset: int
-    ) -> dict[Place, ErrorCode]:
-        """Begin a group's share partitions at the offsets by `reset`, unless they exist already.
+    async def begin(self, group: GroupKey, wanted: Sequence[Beginning]) -> dict[Place, ErrorCode]:
+        """Begin a group's share partitions, unless they exist already.
 
         Returns the errors of those that cannot begin. Durable on return.
         """
         # Runs to its end even if the caller is cancelled: a second beginning would discard the
         # first.
-        task = asyncio.ensure_future(self._begin(group, wanted, reset))
+        task = asyncio.ensure_future(self._begin(group, wanted))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
         return await asyncio.shield(task)
 
-    async def _begin(
-        self, group: GroupKey, wanted: Sequence[tuple[Place, PartitionSource]], reset: int
-    ) -> dict[Place, ErrorCode]:
+    async def _begin(self, group: GroupKey, wanted: Sequence[Beginning]) -> dict[Place, ErrorCode]:
         errors: dict[Place, ErrorCode] = {}
         starts: list[tuple[Place, int]] = []
         slices = Slices(_WINDOWS_PER_SLICE)
         async with self._locks.setdefault(group[0], asyncio.Lock()):
-            for place, source in wanted:
+            for place, source, reset in wanted:
                 await slices.done()
                 if self.table.find(group, place) is not None:
                     continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
+from quafka_mesh_ops.ops.share_groups import ShareGroupTopics
 from quafka_mesh_ops.ops.shares import (
     AcknowledgeRecords,
     AcquiredPartition,
@@ -32,6 +33,7 @@ from quafka_mesh_ops.ops.shares import (
     ShareOffset,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 log = logging.getLogger("quafka.gateway.shares")
@@ -93,6 +95,29 @@ class Shares:
         if len(self._configs) > _MOST_CONFIGS:
             self._configs.popitem(last=False)
         return known
+
+    async def new_to(
+        self, group: str, places: Sequence[tuple[bytes, int]], trace: TraceContext | None
+    ) -> set[tuple[bytes, int]]:
+        """Those of the partitions that have joined their topics since a group learnt these.
+
+        Both by topic id and number.
+
+        Raises:
+            UnavailableError: the group's broker does not answer.
+        """
+        topic_ids = await listed(dict.fromkeys(topic_id for topic_id, _ in places))
+        if not topic_ids:
+            return set()
+        try:
+            op = ShareGroupTopics(group, topic_ids)
+            answer = await self._cluster.link_of_group(group).call(op, trace)
+        except UnavailableError as e:
+            if e.code == ErrorCode.UNSUPPORTED_VERSION:  # an earlier broker notes no partitions
+                return set()
+            raise UnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
+        first = dict(await listed(zip(topic_ids, answer.first_partitions, strict=True)))
+        return set(await listed(each for each in places if 0 <= first[each[0]] <= each[1]))
 
     async def acquire(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
         """Acquire records at once if there are some, otherwise after a wait for them."""

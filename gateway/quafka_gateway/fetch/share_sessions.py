@@ -18,7 +18,7 @@ is begun anew while it exists goes on under its id. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from quafka_proto.errors import ErrorCode
@@ -40,7 +40,8 @@ class ShareSession:
         id: differs from that of any other session of any gateway.
         connection: the number of the connection of its last request.
         epoch: the one that the next request must have.
-        partitions: in the order in which they are read.
+        partitions: in the order in which they are read; whether each is new to the group: see
+            `SharePlace.is_new`.
         lock_ms: how long the member has what it acquires, as far as that is known.
     """
 
@@ -48,7 +49,7 @@ class ShareSession:
     id: bytes
     connection: int
     epoch: int = _FIRST
-    partitions: dict[Place, None] = field(default_factory=dict[Place, None])
+    partitions: dict[Place, bool] = field(default_factory=dict[Place, bool])
     lock_ms: int = 0
 
     def advance(self) -> None:
@@ -59,8 +60,7 @@ class ShareSession:
         """Read these partitions after the others from now on."""
         for place in places:
             if place in self.partitions:
-                del self.partitions[place]
-                self.partitions[place] = None
+                self.partitions[place] = self.partitions.pop(place)
 
 
 class ShareSessions:
@@ -83,6 +83,13 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def missing(self, key: Key, epoch: int, places: Iterable[Place]) -> Iterator[Place]:
+        """The places that a ShareFetch with this epoch would add to its session."""
+        session = self._sessions.get(key) if epoch != INITIAL else None
+        if epoch != FINAL and (session is not None or epoch == INITIAL):
+            known = session.partitions if session is not None else ()
+            yield from (place for place in places if place not in known)
+
     def begin(
         self,
         key: Key,
@@ -90,16 +97,17 @@ class ShareSessions:
         connection: int,
         added: Iterable[Place] = (),
         removed: Iterable[Place] = (),
+        new: Collection[Place] = (),
         *,
         fetches: bool,
     ) -> ShareSession | ErrorCode:
         """The session of a request, at its next epoch. A final request ends it.
 
-        `added` and `removed` change its partitions. `fetches`: whether the request is a
-        ShareFetch.
+        `added` and `removed` change its partitions; those of `new` are new to the group.
+        `fetches`: whether the request is a ShareFetch.
         """
         if epoch == INITIAL and fetches:
-            return self._new(key, connection, dict.fromkeys(added))
+            return self._new(key, connection, {place: place in new for place in added})
         session = self._sessions.get(key)
         if session is None:
             found = epoch != INITIAL or fetches
@@ -113,14 +121,14 @@ class ShareSessions:
             return session
         if epoch != session.epoch:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        if not self._change(session, added, removed):
+        if not self._change(session, {place: place in new for place in added}, removed):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session.advance()
         self._connect(session, connection)
         return session
 
     def _new(
-        self, key: Key, connection: int, partitions: dict[Place, None]
+        self, key: Key, connection: int, partitions: dict[Place, bool]
     ) -> ShareSession | ErrorCode:
         before = self._sessions.get(key)
         if before is not None:
@@ -137,10 +145,10 @@ class ShareSessions:
         return session
 
     def _change(
-        self, session: ShareSession, added: Iterable[Place], removed: Iterable[Place]
+        self, session: ShareSession, added: Mapping[Place, bool], removed: Iterable[Place]
     ) -> bool:
         its = session.partitions
-        new = dict.fromkeys(place for place in added if place not in its)
+        new = {place: is_new for place, is_new in added.items() if place not in its}
         if self.partitions + len(new) > self._most_partitions:
             return False
         before = len(its)

@@ -6,7 +6,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, DENIED, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.handlers.share_offsets import NO_ID, check_group, ids_of
+from quafka_gateway.handlers.share_offsets import NO_ID, check_group, forget_topics, ids_of
 from quafka_mesh_ops.ops.shares import EVERY_PARTITION, DeleteShareOffsets, SharePlace
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -38,6 +38,9 @@ async def handle(
         )
         op = DeleteShareOffsets(request.group_id, places)
         ids = await ids_of({place.topic for place in places}, context, span.context)
+        code = await forget_topics(request.group_id, ids.values(), context, span.context)
+        if code:
+            return DeleteShareGroupOffsetsResponse(error_code=code)
         codes = iter(await context.tenant.shares.change(op, span.context) if places else [])
     return DeleteShareGroupOffsetsResponse(
         responses=await listed(

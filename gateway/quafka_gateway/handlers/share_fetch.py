@@ -19,7 +19,7 @@ acquired records in the response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -91,9 +91,10 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     with context.child(semconv.GATEWAY_SHARE_FETCH) as span:
         try:
             configs = await context.tenant.shares.configs(key[0], span.context)
+            new = await _new(request, key, wanted, context, span.context)
         except UnavailableError as e:
             return ShareFetchResponse(error_code=e.code)
-        session = await _begin(request, key, wanted, context)
+        session = await _begin(request, key, wanted, new, context)
         if isinstance(session, ErrorCode):
             return ShareFetchResponse(error_code=session)
         found: dict[Place, _Fetched] = {}
@@ -128,8 +129,29 @@ API = Api(
 )
 
 
+async def _new(
+    request: ShareFetchRequest,
+    key: Key,
+    wanted: Named,
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> Collection[Place]:
+    """The partitions that the session lacks and that are new to the group.
+
+    Raises:
+        UnavailableError: the group's broker does not answer.
+    """
+    sessions = context.tenant.share_sessions
+    missing = await listed(sessions.missing(key, request.share_session_epoch, wanted.places))
+    return await context.tenant.shares.new_to(key[0], missing, trace)
+
+
 async def _begin(
-    request: ShareFetchRequest, key: Key, wanted: Named, context: RequestContext
+    request: ShareFetchRequest,
+    key: Key,
+    wanted: Named,
+    new: Collection[Place],
+    context: RequestContext,
 ) -> ShareSession | ErrorCode:
     """The session, or the error of the whole request."""
     epoch = request.share_session_epoch
@@ -143,7 +165,7 @@ async def _begin(
         for number in topic.partitions
     )
     sessions = context.tenant.share_sessions
-    return sessions.begin(key, epoch, context.lane, wanted.places, forgotten, fetches=True)
+    return sessions.begin(key, epoch, context.lane, wanted.places, forgotten, new, fetches=True)
 
 
 def _fetches_nothing(request: ShareFetchRequest) -> bool:
@@ -202,7 +224,10 @@ async def _op(
     most = max(0, min(request.max_bytes, _MAX_BYTES))
     return AcquireRecords(
         *session.key,
-        await listed(SharePlace("", number, topic_id) for topic_id, number in places),
+        await listed(
+            SharePlace("", number, topic_id, session.partitions.get((topic_id, number), False))
+            for topic_id, number in places
+        ),
         max_wait_ms=wait_ms,
         min_bytes=max(0, request.min_bytes),
         max_bytes=context.services.response_memory.allowance(most),

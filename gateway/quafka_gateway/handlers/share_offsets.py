@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops.share_groups import CreateShareGroup, DescribeShareGroups
+from quafka_mesh_ops.ops.share_groups import (
+    CreateShareGroup,
+    DescribeShareGroups,
+    ForgetShareTopics,
+)
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
@@ -46,6 +50,17 @@ async def create_group(group: str, context: RequestContext, trace: TraceContext 
     except UnavailableError as e:
         return e.code, str(e)
     return answer.error_code, answer.error
+
+
+async def forget_topics(
+    group: str, topic_ids: Iterable[bytes], context: RequestContext, trace: TraceContext | None
+) -> int:
+    """Make a group find topics new, with all their partitions; returns the error code."""
+    op = ForgetShareTopics(group, await listed(topic_ids))
+    try:
+        return (await context.tenant.groups.of(group).call(op, trace)).error_code
+    except UnavailableError as e:  # an earlier broker notes no partitions
+        return 0 if e.code == ErrorCode.UNSUPPORTED_VERSION else e.code
 
 
 async def ids_of(

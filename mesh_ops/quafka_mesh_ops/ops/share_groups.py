@@ -1,4 +1,4 @@
-"""Ops on share groups and their members (KIP-932): 0x8C to 0x8E.
+"""Ops on share groups, their topics and their members (KIP-932): 0x86, 0x87, 0x8C to 0x8E.
 
 They go to the broker that coordinates the group. Answers to heartbeats and descriptions are those
 of consumer groups: an answer with `asks` has changed nothing, and the gateway sends the heartbeat
@@ -59,4 +59,39 @@ class CreateShareGroup(Op[CreateShareGroupResp]):
     group: str
 
 
-ALL: tuple[type[AnyOp], ...] = (ShareHeartbeat, DescribeShareGroups, CreateShareGroup)
+@wire_struct
+class ShareGroupTopicsResp(WireStruct):
+    """The number of partitions that each topic had when the group learnt it; -1: unknown."""
+
+    first_partitions: list[int]
+
+
+@wire_struct
+class ShareGroupTopics(Op[ShareGroupTopicsResp]):
+    """Which partitions of topics are new to a share group: it reads them from their start."""
+
+    code = OpCode.SHARE_GROUP_TOPICS
+    reads = True
+    group: str
+    topic_ids: list[bytes]
+
+
+@wire_struct
+class ForgetShareTopicsResp(WireStruct):
+    """The outcome. Without an error it is durable."""
+
+    error_code: int = 0
+
+
+@wire_struct
+class ForgetShareTopics(Op[ForgetShareTopicsResp]):
+    """Make a share group without members forget topics; safe to retry."""
+
+    code = OpCode.FORGET_SHARE_TOPICS
+    group: str
+    topic_ids: list[bytes]
+
+
+ALL: tuple[type[AnyOp], ...] = (
+    ShareHeartbeat, DescribeShareGroups, CreateShareGroup, ShareGroupTopics, ForgetShareTopics,
+)  # fmt: skip

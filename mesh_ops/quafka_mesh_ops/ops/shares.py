@@ -43,11 +43,16 @@ class ShareConfigs(WireStruct):
 
 @wire_struct
 class SharePlace(WireStruct):
-    """A partition of a topic, named by name or, if that is empty, by id."""
+    """A partition of a topic, named by name or, if that is empty, by id.
+
+    `is_new`: it has joined its topic since the group learnt the topic. The group begins at its
+    start, whatever `ShareConfigs.reset` says.
+    """
 
     topic: str
     partition: int
     topic_id: bytes = b""
+    is_new: bool = False
 
 
 # --- Acquire 0x80 -----------------------------------------------------------------------------

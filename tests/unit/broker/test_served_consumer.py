@@ -18,10 +18,12 @@ from quafka_broker.ops import (
     group_lag,
     groups,
     offsets,
+    partitions,
     share_groups,
     transactions,
 )
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerGroup,
     ConsumerHeartbeat,
@@ -47,7 +49,12 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag
-from quafka_mesh_ops.ops.share_groups import CreateShareGroup, ShareHeartbeat
+from quafka_mesh_ops.ops.share_groups import (
+    CreateShareGroup,
+    ForgetShareTopics,
+    ShareGroupTopics,
+    ShareHeartbeat,
+)
 from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.consumer_protocol import assigned_partitions, assignment_of
 from quafka_proto.errors import ErrorCode as E
@@ -411,6 +418,37 @@ async def test_a_share_group_is_created_without_members() -> None:
         await beat(state, group="other")
         refused = await share_groups.create(state, context(), CreateShareGroup("other"))
         assert refused.error_code == E.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_a_share_group_knows_which_partitions_are_new_to_it(empty: bool) -> None:
+    disk = MemoryDisk()
+    share = ShareHeartbeat("g", "m", 0, topics=["t"], is_whole=True)
+    async with running_state(disk, lease_seconds=0) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        question = ShareGroupTopics("g", [topic.uuid, bytes(16)])
+        assert (await share_groups.topics(state, context(), question)).first_partitions == [-1, -1]
+        assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        if empty:
+            leaving = replace(share, member_epoch=-1, topics=None)
+            assert not (await share_groups.heartbeat(state, context(), leaving)).error_code
+    async with running_state(disk, lease_seconds=0) as state:
+        assert not (await partitions.create(state, context(), CreatePartitions("t", 2))).error_code
+        if empty:
+            assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        assert (await share_groups.topics(state, context(), question)).first_partitions == [1, -1]
+        forget = ForgetShareTopics("g", [topic.uuid])
+        refused = await share_groups.forget(state, context(), forget)
+        assert refused.error_code == E.NON_EMPTY_GROUP
+        leaving = replace(share, member_epoch=-1, topics=None)
+        assert not (await share_groups.heartbeat(state, context(), leaving)).error_code
+        assert not (await share_groups.forget(state, context(), forget)).error_code
+        unknown = await share_groups.forget(state, context(), replace(forget, group="other"))
+        assert unknown.error_code == E.GROUP_ID_NOT_FOUND
+    async with running_state(disk, lease_seconds=0) as state:
+        assert (await share_groups.topics(state, context(), question)).first_partitions == [-1, -1]
+        assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        assert (await share_groups.topics(state, context(), question)).first_partitions == [2, -1]
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])

@@ -21,6 +21,7 @@ from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOps
 from quafka_mesh_ops.ops.shares import (
     EARLIEST,
     EVERY_PARTITION,
+    LATEST,
     AcknowledgedBatch,
     AcknowledgePartition,
     AcknowledgeRecords,
@@ -88,6 +89,26 @@ async def test_members_share_a_partition() -> None:
         assert state.shares.acknowledged == {ACCEPT: 3, RELEASE: 1}
         (offset,) = await described(state)
         assert (offset.start, offset.lag, offset.in_flight, offset.acquired) == (3, 6, 6, 6)
+
+
+@pytest.mark.parametrize("reset", [LATEST, 1])
+async def test_a_partition_that_is_new_to_the_group_is_read_from_its_start(reset: int) -> None:
+    """With any reset, and also if another partition was read first; others begin by the reset."""
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 3)
+        for partition in range(3):
+            await put(state, topic, b"1", b"2", partition=partition)
+        await asyncio.sleep(60)
+        configs = replace(CONFIGS, reset=reset)
+        op = AcquireRecords("g", "m", [SharePlace("t", 0)], configs=configs)
+        for places in (
+            [SharePlace("t", 0)],
+            [SharePlace("t", 1, is_new=True), SharePlace("t", 2)],
+            [SharePlace("t", 0, is_new=True)],  # it has begun
+        ):
+            answer = await shares.acquire(state, context(), replace(op, partitions=places))
+            expected = [[(0, 1, 1)] if each.is_new and each.partition else [] for each in places]
+            assert [ranges(each) for each in answer.partitions] == expected
 
 
 async def test_acknowledgements_that_do_not_fit_are_refused_as_a_whole() -> None:

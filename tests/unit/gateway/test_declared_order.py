@@ -95,6 +95,8 @@ EFFECTS = {
     OpCode.SHARE_HEARTBEAT: Order(reads=TOPICS, writes=GROUPS),
     OpCode.DESCRIBE_SHARE_GROUPS: Order(reads=GROUPS | TOPICS),
     OpCode.CREATE_SHARE_GROUP: Order(writes=GROUPS),
+    OpCode.SHARE_GROUP_TOPICS: Order(reads=SHARES),  # where the group begins
+    OpCode.FORGET_SHARE_TOPICS: Order(writes=SHARES),
     OpCode.DELETE_GROUPS: Order(writes=GROUPS | OFFSETS),
     OpCode.PROBE: Order(),
     OpCode.OPEN_PLACES: Order(),

@@ -48,6 +48,19 @@ def test_partitions_are_added_and_forgotten() -> None:
     assert (list(session.partitions), sessions.partitions) == ([B], 1)
 
 
+def test_partitions_that_are_new_to_the_group_stay_so() -> None:
+    sessions = ShareSessions(b"here", 10, 10)
+    assert list(sessions.missing(KEY, 1, [A])) == [], "there is no session"
+    assert list(sessions.missing(KEY, INITIAL, [A, B])) == [A, B]
+    session = begun(sessions, A)
+    assert list(sessions.missing(KEY, 1, [A, B])) == [B]
+    assert list(sessions.missing(KEY, FINAL, [A, B])) == []
+    assert list(sessions.missing(KEY, INITIAL, [A, B])) == [A, B]
+    sessions.begin(KEY, 1, 1, [A, B], new=[A, B], fetches=True)
+    session.read_last([A, B])
+    assert session.partitions == {A: False, B: True}
+
+
 def test_a_session_ends_with_the_connection_of_its_last_request() -> None:
     sessions = ShareSessions(b"here", 1, 10)
     first = begun(sessions, A)

@@ -275,8 +275,9 @@ class AssigningGroup:
         for member in sorted(found, key=lambda member: -member.epoch):
             self._restore_member(member, now)
         if facts.TOPICS in stored:
-            topics, matches = facts.to_topics(stored[facts.TOPICS])
-            self.subscriptions.restore(topics, matches)
+            topics = facts.to_topics(stored[facts.TOPICS])
+            self.subscriptions.restore(topics.by_name, topics.matches)
+            self.subscriptions.first_partitions.update(topics.first_partitions)
         if latest > self.assignment_epoch:
             # The log does not have all of the target that it moved to: another one is needed. Until
             # then no member's epoch goes back.

@@ -9,11 +9,13 @@ takes the default of those that are missing.
     assigned, revoking: {topic id: {partition: epoch}}
     target: {topic id: [partition, …]}
     topics: [1, [[name, id, partitions, [[rack, …], …]], …], [[regex, [name, …]], …],
-        [name, …], [[regex, bitmap], …]]
+        [name, …], [[regex, bitmap], …], {topic id: partitions}]
 
 At first, the names that each pattern matches were separate lists. Since hundreds of patterns may
 match thousands of names, they are now Roaring bitmaps (RoaringFormatSpec) over the list of names,
 in which "" is a free place.
+
+The last item, of share groups, has the partitions that a topic had when the group learnt it.
 
 The group's own fact is {"epoch": …, "assignment_epoch": …}.
 """
@@ -21,7 +23,7 @@ The group's own fact is {"epoch": …, "assignment_epoch": …}.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from pyroaring import BitMap
@@ -146,7 +148,7 @@ def of_topics(subscriptions: Subscriptions) -> bytes:
     topics = subscriptions.topics.values()
     return b"".join(
         [
-            packer.pack_array_header(5),
+            packer.pack_array_header(6),
             packer.pack(_VERSION),
             packer.pack_array_header(len(topics)),
             *[topic.row for topic in topics],
@@ -155,19 +157,29 @@ def of_topics(subscriptions: Subscriptions) -> bytes:
             packer.pack(
                 [[regex, found.serialize()] for regex, found in subscriptions.matches.items()]
             ),
+            packer.pack(subscriptions.first_partitions),
         ]
     )
 
 
-def to_topics(fact: bytes) -> tuple[dict[str, TopicMetadata], dict[str, frozenset[str]]]:
-    """The topics by name, and the names by pattern.
+class Topics(NamedTuple):
+    """The fact of a group's topics: by name, the names by pattern; see `Subscriptions`."""
+
+    by_name: dict[str, TopicMetadata]
+    matches: dict[str, frozenset[str]]
+    first_partitions: dict[bytes, int]
+
+
+def to_topics(fact: bytes) -> Topics:
+    """The group's topics.
 
     Raises:
         ValueError, KeyError, TypeError: this version does not know the fact.
     """
-    _, rows, listed, *more = _unpacked(fact)
-    names = list(map(_text, more[0])) if more else []
-    bitmaps: list[tuple[object, object]] = more[1] if more else []
+    items = _unpacked(fact)
+    missing: list[Any] = [[], [], {}]  # items that earlier versions did not write
+    _, rows, listed, listed_names, bitmaps, first = (*items, *missing[len(items) - 3 :])[:6]
+    names = list(map(_text, listed_names))
     matches = {_text(regex): frozenset(map(_text, found)) for regex, found in listed}
     for regex, bitmap in bitmaps:
         numbers = BitMap.deserialize(_bytes(bitmap))
@@ -181,7 +193,10 @@ def to_topics(fact: bytes) -> tuple[dict[str, TopicMetadata], dict[str, frozense
         )
         for name, topic_id, partitions, racks in rows
     ]  # fmt: skip
-    return {topic.name: topic for topic in topics}, matches
+    return Topics(
+        {topic.name: topic for topic in topics}, matches,
+        {_id(topic_id): _whole(partitions) for topic_id, partitions in _map(first).items()},
+    )  # fmt: skip
 
 
 def _unpacked(fact: bytes) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from pyroaring import BitMap
 
@@ -27,6 +28,8 @@ class Subscriptions:
         topics_by_id: the same topics, by id.
         matches: the matches of each pattern as resolved by a caller, by the numbers of `matched`.
         matched: the names that match a pattern.
+        first_partitions: the partitions that a topic had when the group learnt it, by id, also of
+            topics without a subscriber; see `note_partitions`.
         has_changed: whether topics or matches have changed since a caller cleared it.
     """
 
@@ -35,6 +38,7 @@ class Subscriptions:
         self.topics_by_id: dict[bytes, TopicMetadata] = {}
         self.matches: dict[str, BitMap] = {}
         self.matched = NumberedNames()
+        self.first_partitions: dict[bytes, int] = {}
         self.has_changed = False
         self._names: Counter[str] = Counter()
         self._regexes: Counter[str] = Counter()
@@ -112,7 +116,7 @@ class Subscriptions:
         """The bytes of the subscriptions. Members with equal ones share them."""
         listed = (_NAME_COST + _ID_COST) * self._listed + 200 * len(self.topics)
         patterns = sum(_ID_COST * len(found) for found in self.matches.values())
-        return listed + patterns + self.matched.cost
+        return listed + patterns + self.matched.cost + _ID_COST * len(self.first_partitions)
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -165,6 +169,19 @@ class Subscriptions:
         if self._partitions is None:
             self._partitions = sum([topic.partitions for topic in self.topics.values()])
         return self._partitions
+
+    def note_partitions(self, most: int) -> None:
+        """Note the partitions of topics that are new to the group.
+
+        `most`: topics without a subscriber that stay noted. Of any more, the first are forgotten.
+        """
+        noted, present = self.first_partitions, self.topics_by_id
+        for topic in present.values():
+            noted.setdefault(topic.id, topic.partitions)
+        spare = len(noted) - len(present) - most
+        if spare > 0:
+            for gone in list(islice((each for each in noted if each not in present), spare)):
+                del noted[gone]
 
     def restore(
         self, topics: Mapping[str, TopicMetadata], matches: Mapping[str, frozenset[str]]

@@ -3,9 +3,15 @@
 A share group has the epochs, targets and facts of a consumer group. But a partition may have
 several members, so a member gets its whole target at once: no other member has to give up a
 partition first.
+
+The group notes how many partitions a topic has when it learns of it. It reads partitions that join
+such a topic later from their first record, as in Kafka: there are no records from before the group.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from quafka_broker.groups.consumer.beat import JOIN, LEAVE, Beat, BeatAnswer, RefusedError
 from quafka_broker.groups.consumer.checks import unknown_member
@@ -41,6 +47,31 @@ class ShareGroup(ConsumerGroup):
     def state(self) -> str:
         """The state, by Kafka's name: members never wait for one another."""
         return STABLE if self.members else EMPTY
+
+    # --- topics -----------------------------------------------------------------------------
+
+    def first_partitions(self, topic_id: bytes) -> int:
+        """The number of partitions that a topic had when the group learnt it; -1: unknown."""
+        return self.subscriptions.first_partitions.get(topic_id, -1)
+
+    def forget(self, topic_ids: Iterable[bytes]) -> None:
+        """Forget topics: a later subscription finds them new, with all their partitions."""
+        noted = self.subscriptions.first_partitions
+        for topic_id in topic_ids:
+            if noted.pop(topic_id, None) is not None:
+                self._changes.mark_topics()
+
+    def _raise_epoch(self) -> None:
+        if self.subscriptions.has_changed:
+            self.subscriptions.note_partitions(self.settings.max_topics)
+        super()._raise_epoch()
+
+    def restore(self, own: Mapping[str, Any], stored: Mapping[str, bytes], now: float) -> None:
+        """See AssigningGroup. Earlier versions have noted no partitions."""
+        super().restore(own, stored, now)
+        self.subscriptions.note_partitions(self.settings.max_topics)
+
+    # --- requests ---------------------------------------------------------------------------
 
     def heartbeat(self, beat: Beat, now: float, known: Known = _NOTHING) -> BeatAnswer:
         """Serve a heartbeat. `known`: topics of a subscription that the member sends."""

@@ -45,7 +45,8 @@ def test_a_member_as_first_written() -> None:
 
 
 def test_topics_as_first_written_and_as_written_now() -> None:
-    topics, matches = facts.to_topics(TOPICS)
+    topics, matches, first = facts.to_topics(TOPICS)
+    assert first == {}
     assert matches == {"t.*": frozenset(["t", "tt"]), "x": frozenset()}
     racks = (frozenset("a"), frozenset("b"))
     assert list(topics.values()) == [TopicMetadata(T, "t", 3, racks), TopicMetadata(TT, "tt", 1)]
@@ -53,9 +54,10 @@ def test_topics_as_first_written_and_as_written_now() -> None:
     for regex in matches:
         subscriptions.add(frozenset(), regex)
     subscriptions.restore(topics, matches)
-    assert facts.to_topics(facts.of_topics(subscriptions)) == (topics, matches)
+    assert facts.to_topics(facts.of_topics(subscriptions)) == (topics, matches, {})
     subscriptions.remove(frozenset(), "t.*")
-    assert facts.to_topics(facts.of_topics(subscriptions)) == ({}, {"x": frozenset()})
+    subscriptions.first_partitions[T] = 3
+    assert facts.to_topics(facts.of_topics(subscriptions)) == ({}, {"x": frozenset()}, {T: 3})
 
 
 def test_a_group_goes_on_from_facts_as_first_written() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from quafka_broker.groups.consumer.assignors import SIMPLE
 from quafka_broker.groups.consumer.beat import Beat, BeatAnswer
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
+from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.topics import TopicMetadata
 from quafka_broker.groups.share.group import ShareGroup
 from quafka_proto.errors import ErrorCode
@@ -84,6 +86,63 @@ def test_a_lost_answer_is_sent_again_and_old_epochs_are_fenced() -> None:
         assert log.beat("a", epoch).error == ErrorCode.FENCED_MEMBER_EPOCH
     assert log.beat("z", 7).error == ErrorCode.UNKNOWN_MEMBER_ID
     assert log.beat("z", -1).error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+GROWN = TopicMetadata(T.id, "t", 5)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_group_notes_the_partitions_of_a_topic_when_it_learns_of_it(empty: bool) -> None:
+    log = Log()
+    assert log.group.first_partitions(T.id) == -1
+    log.beat("a", 0, "t")
+    if empty:
+        log.beat("a", -1)
+    for _ in range(2):
+        assert log.group.first_partitions(T.id) == 2
+        log.restart()
+    log.group.learn({"t": GROWN})
+    log.store()
+    assert log.group.first_partitions(T.id) == 2
+    if empty:
+        log.beat("a", 0, "t")
+    again = TopicMetadata(b"n" * 16, "t", 7)
+    log.group.learn({"t": again})
+    log.store()
+    log.restart()
+    assert log.group.first_partitions(again.id) == 7
+    log.group.forget([T.id, b"?" * 16])
+    log.store()
+    log.restart()
+    assert [log.group.first_partitions(each) for each in (T.id, again.id)] == [-1, 7]
+
+
+def test_topics_in_facts_of_earlier_versions_are_known_with_their_partitions() -> None:
+    log = Log()
+    log.beat("a", 0, "t")
+    items = msgpack.unpackb(log.members[""])
+    log.members[""] = msgpack.packb(items[:-1])
+    log.restart()
+    assert log.group.first_partitions(T.id) == 2
+
+
+def test_only_so_many_topics_without_a_subscriber_are_noted() -> None:
+    subscriptions = Subscriptions()
+    names = [f"{number:016}" for number in range(10)]
+    topics = {each: TopicMetadata(each.encode(), each, 1) for each in names}
+    subscriptions.add(frozenset(names), "")
+    subscriptions.learn(topics)
+    subscriptions.note_partitions(3)
+    assert len(subscriptions.first_partitions) == 10
+    subscriptions.remove(frozenset(names), "")
+    subscriptions.add(frozenset(names[:2]), "")
+    subscriptions.learn(topics)
+    subscriptions.note_partitions(3)
+    kept = [each.decode() for each in subscriptions.first_partitions]
+    assert kept == [*names[:2], *names[7:]]
+    before = subscriptions.cost
+    subscriptions.first_partitions.clear()
+    assert subscriptions.cost < before
 
 
 def test_a_restart_disturbs_nobody() -> None:
