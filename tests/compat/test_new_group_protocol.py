@@ -44,7 +44,7 @@ def new_group_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
 def consumer(
     cluster: Cluster, group: str, *topics: str, instance: str = "", **settings: object
 ) -> Consumer:
-    """A subscribed consumer of the new protocol."""
+    """A consumer of the new protocol, subscribed to the topics."""
     config: dict[str, object] = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": group,
@@ -56,7 +56,8 @@ def consumer(
     if instance:
         config["group.instance.id"] = instance
     made = Consumer(config)
-    made.subscribe(list(topics))
+    if topics:
+        made.subscribe(list(topics))
     return made
 
 
@@ -79,6 +80,23 @@ def test_librdkafka_reads_commits_and_goes_on(new_group_cluster: Cluster) -> Non
     assert described(cluster, "resume") == ("CONSUMER", "STABLE", 1)
     second.close()
     assert described(cluster, "resume") == ("CONSUMER", "EMPTY", 0)
+
+
+@pytest.mark.long
+def test_librdkafka_commits_without_a_subscription(new_group_cluster: Cluster) -> None:
+    """Its member id is its own: no group knows it."""
+    cluster = new_group_cluster
+    fill(cluster, "assigned")
+    reader = consumer(cluster, "assigned", enable_auto_commit=False)
+    reader.assign([TopicPartition("assigned", 0, 0)])
+    for offset in (1, 2, 3):
+        place = TopicPartition("assigned", 0, offset)
+        (done,) = reader.commit(offsets=[place], asynchronous=False)
+        assert done.error is None
+    reader.close()
+    again = consumer(cluster, "assigned")
+    assert [each.offset for each in again.committed([place], SECONDS)] == [3]
+    again.close()
 
 
 @pytest.mark.long

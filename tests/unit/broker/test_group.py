@@ -296,8 +296,12 @@ def test_heartbeats_of_others_are_refused() -> None:
 
 def test_who_may_commit() -> None:
     clocked = Clocked()
-    assert clocked.may_commit() == E.NONE
+    for member, instance in (("", ""), ("own", ""), ("own", "i")):  # KIP-848's make their own id
+        assert clocked.may_commit(member, -1, instance) == E.NONE
+    assert clocked.may_commit("own", 0) == E.UNKNOWN_MEMBER_ID
     (a,) = clocked.stable("")
+    assert clocked.may_commit("own", -1) == E.UNKNOWN_MEMBER_ID
+    assert clocked.may_commit(a, -1) == E.ILLEGAL_GENERATION
     assert clocked.may_commit(a, 1) == E.NONE
     assert clocked.may_commit() == E.UNKNOWN_MEMBER_ID
     assert clocked.may_commit(a, 0) == E.ILLEGAL_GENERATION
@@ -408,7 +412,8 @@ def test_only_an_empty_group_is_buried() -> None:
     assert clocked.group.begin_deletion() == E.GROUP_ID_NOT_FOUND
     assert clocked.join().error == E.COORDINATOR_NOT_AVAILABLE
     assert clocked.heartbeat(a) == E.COORDINATOR_NOT_AVAILABLE
-    assert clocked.may_commit() == E.COORDINATOR_NOT_AVAILABLE
+    for member in ("", "own"):
+        assert clocked.may_commit(member, -1) == E.COORDINATOR_NOT_AVAILABLE
     clocked.group.undo_deletion()
     assert clocked.join().parked
 

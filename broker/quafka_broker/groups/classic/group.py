@@ -269,11 +269,10 @@ class ClassicGroup(RebalancingGroup):
         """The error of a commit by this member; extends the member's session.
 
         A client outside the group, with generation -1, may commit while the group has no members.
+        It may have a member id: clients of KIP-848 make their own, also without a subscription.
         """
-        if op.generation < 0 and not op.member_id and not op.instance_id:
-            if self.state is State.DEAD:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return ErrorCode.UNKNOWN_MEMBER_ID if self.members else ErrorCode.NONE
+        if op.generation < 0 and not self.members and self.state is not State.DEAD:
+            return ErrorCode.NONE
         error = self._check(op.member_id, op.instance_id, op.generation)
         if error:
             return error
