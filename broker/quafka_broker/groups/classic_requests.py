@@ -137,6 +137,8 @@ class ClassicRequests:
     ) -> JoinGroupResp:
         """Join a group of the consumer protocol as a member of the classic one."""
         error = refusal_of_any(op, self._host.limits)
+        if not error and not self._host.limits.may_mix:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             return JoinGroupResp(error, op.member_id)
         answer = await migration.join(self._host, group, key, op)

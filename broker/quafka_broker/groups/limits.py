@@ -57,6 +57,11 @@ class GroupLimits:
         """Whether groups of the consumer protocol become classic ones."""
         return self.migration in ("bidirectional", "downgrade")
 
+    @property
+    def may_mix(self) -> bool:
+        """Whether classic members may join a group of the consumer protocol that has members."""
+        return self.migration != "disabled"
+
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupLimits:
         """The limits by the broker's settings."""

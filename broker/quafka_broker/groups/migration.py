@@ -7,7 +7,16 @@ assigns. A member that must rejoin to advance learns this from its heartbeats.
 
 When the first consumer of the new protocol joins a classic group, the group switches to the
 consumer protocol with all of its members and their partitions; when the last one has left, the
-members rebalance as a classic group again. `group.consumer.migration.policy` allows both.
+members rebalance as a classic group again. `group.consumer.migration.policy`:
+
+| | bidirectional | upgrade | downgrade | disabled |
+| --- | --- | --- | --- | --- |
+| a consumer joins classic members | upgrade | upgrade | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
+| a classic member joins consumers | joins | joins | joins | INCONSISTENT_GROUP_PROTOCOL |
+| the last consumer leaves | downgrade | stays | downgrade | stays |
+| its session ends | downgrade | stays | downgrade | stays |
+| a classic member takes its instance id | downgrade | stays | downgrade | refused |
+| a member joins an empty group | takes its protocol | the same | the same | the same |
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.facts import TOPICS
+from quafka_broker.groups.group import Kind
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.ops import (
@@ -44,6 +45,8 @@ from quafka_mesh_ops.ops.groups import (
     DescribeGroups,
     Heartbeat,
     JoinGroup,
+    LeaveGroup,
+    Leaver,
     ListGroups,
     Protocol,
     SyncGroup,
@@ -451,13 +454,79 @@ async def test_a_share_group_knows_which_partitions_are_new_to_it(empty: bool) -
         assert (await share_groups.topics(state, context(), question)).first_partitions == [2, -1]
 
 
-@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-async def test_the_policy_keeps_a_group_as_it_is(policy: str) -> None:
+POLICIES = pytest.mark.parametrize("policy", ["bidirectional", "upgrade", "downgrade", "disabled"])
+
+
+def set_policy(state: BrokerState, policy: str) -> None:
+    state.groups.limits = GroupLimits(initial_delay=0, migration=policy)
+
+
+def kind(state: BrokerState) -> Kind:
+    entry = state.groups.find(ORG, "g")
+    assert entry is not None
+    return entry.group.kind
+
+
+@POLICIES
+async def test_a_consumer_joins_classic_members_by_the_policy(policy: str) -> None:
     async with running_state(MemoryDisk()) as state:
-        state.groups.limits = GroupLimits(initial_delay=0, migration=policy)
+        set_policy(state, policy)
         await state.topics.create(ORG, "t", 1)
         await groups.join(state, context(), classic_join())
-        assert (await beat(state)).error_code == E.GROUP_ID_NOT_FOUND
+        upgrades = policy in ("bidirectional", "upgrade")
+        assert (await beat(state)).error_code == (0 if upgrades else E.GROUP_ID_NOT_FOUND)
+        assert kind(state) is (Kind.CONSUMER if upgrades else Kind.CLASSIC)
+
+
+@POLICIES
+async def test_a_classic_member_joins_consumers_by_the_policy(policy: str) -> None:
+    async with running_state(MemoryDisk()) as state:
+        set_policy(state, policy)
+        await state.topics.create(ORG, "t", 1)
+        await owned(state)
+        refused = policy == "disabled"
+        answer = await groups.join(state, context(), classic_join())
+        assert answer.error_code == (E.INCONSISTENT_GROUP_PROTOCOL if refused else 0)
+        assert kind(state) is Kind.CONSUMER
+        assert len((await described(state)).members or []) == 2 - refused
+
+
+@pytest.mark.parametrize("how", ["leaves", "expires", "is replaced"])
+@POLICIES
+async def test_a_group_without_consumers_is_classic_by_the_policy(policy: str, how: str) -> None:
+    async with running_state(MemoryDisk(), lease_seconds=0) as state:
+        set_policy(state, "bidirectional")
+        await state.topics.create(ORG, "t", 1)
+        await owned(state, instance_id="i")
+        old = replace(classic_join(), session_timeout_ms=1_000_000)
+        assert not (await groups.join(state, context(), old)).error_code
+        set_policy(state, policy)
+        error = 0
+        if how == "leaves":
+            await beat(state, ConsumerHeartbeat("g", "m", -1, "i", is_whole=True))
+        elif how == "expires":
+            await asyncio.sleep(60)
+        else:
+            error = (await groups.join(state, context(), replace(old, instance_id="i"))).error_code
+        refused = policy == "disabled" and how == "is replaced"
+        assert error == (E.INCONSISTENT_GROUP_PROTOCOL if refused else 0)
+        is_classic = policy in ("bidirectional", "downgrade")
+        assert kind(state) is (Kind.CLASSIC if is_classic else Kind.CONSUMER)
+
+
+@POLICIES
+async def test_an_empty_group_takes_the_protocol_of_the_next_member(policy: str) -> None:
+    async with running_state(MemoryDisk()) as state:
+        set_policy(state, policy)
+        await state.topics.create(ORG, "t", 1)
+        for _ in range(2):
+            await owned(state)
+            assert kind(state) is Kind.CONSUMER
+            await beat(state, idle("m", -1))
+            answer = await groups.join(state, context(), classic_join())
+            assert (answer.error_code, kind(state)) == (0, Kind.CLASSIC)
+            leave = LeaveGroup("g", [Leaver(answer.member_id)])
+            assert not (await groups.leave(state, context(), leave)).error_code
 
 
 async def test_limits_of_the_org_hold() -> None:
