@@ -66,7 +66,6 @@ def connect(address: tuple[str, int]) -> socket.socket:
     return client
 
 
-@pytest.mark.timeout(300)
 def test_a_thousand_requests_for_2_gib_keep_memory_bounded(tmp_path: Path) -> None:
     settings = ("--queued-max-response-bytes", str(RESPONSES), "--fetch-cache-bytes", str(CACHE))
     with (
