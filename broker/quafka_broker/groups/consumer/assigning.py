@@ -11,6 +11,7 @@ Changes are collected as facts: a caller takes and stores them before it sends t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ class AssigningGroup:
         self.assignment_epoch = 1
         self.members: dict[str, Member] = {}
         self.subscriptions = Subscriptions()
+        self._votes: Counter[str] = Counter()  # members by the assignor that they prefer
         self._instances: dict[str, str] = {}
         self._ownership = Ownership()
         self._sessions: Deadlines[str] = Deadlines()
@@ -73,11 +75,7 @@ class AssigningGroup:
     @property
     def assignor(self) -> str:
         """The assignor that most members prefer, otherwise the group's own."""
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            if member.assignor in self.settings.assignors:
-                votes[member.assignor] = votes.get(member.assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else self.settings.assignors[0]
+        return max(self.settings.assignors, key=lambda name: self._votes[name])
 
     def knows(self, regex: str) -> bool:
         """Whether the group knows the names that match a pattern."""
@@ -112,6 +110,7 @@ class AssigningGroup:
 
     def _remove(self, member: Member) -> None:
         del self.members[member.id]
+        self._votes[member.assignor] -= 1
         if self._instances.get(member.instance_id) == member.id:
             del self._instances[member.instance_id]
         self._ownership.release(member.assigned, member.revoking)
@@ -292,6 +291,7 @@ class AssigningGroup:
             self._changes.mark_gone(member.id)
             self._raise_epoch()
             return
+        self._votes[member.assignor] += 1
         if member.instance_id:
             self._instances[member.instance_id] = member.id
         member.names = self.subscriptions.add(member.names, member.regex)

@@ -148,6 +148,7 @@ class ConsumerGroup(AssigningGroup):
         if len(self.members) >= self.settings.max_size:
             raise full_group(self.settings.max_size)
         member = self.members[beat.member_id] = Member(beat.member_id)
+        self._votes[member.assignor] += 1
         self.subscriptions.add(member.names, member.regex)
         self._changes.mark(member.id)
         return member
@@ -171,10 +172,15 @@ class ConsumerGroup(AssigningGroup):
         return left
 
     def _update(self, member: Member, beat: Beat) -> bool:
-        """Update a member from its heartbeat; returns whether its subscription changes."""
+        """Update a member from its heartbeat; returns whether the group needs another target.
+
+        It does if the member's subscription changes, or the assignor that most members prefer.
+        """
         before, instance_id = member.description, member.instance_id
-        subscription = member.subscription
+        subscription, assignor = member.subscription, self.assignor
+        self._votes[member.assignor] -= 1
         member.take_over(beat)
+        self._votes[member.assignor] += 1
         if member.instance_id != instance_id and instance_id:
             del self._instances[instance_id]
         if member.instance_id:
@@ -184,7 +190,7 @@ class ConsumerGroup(AssigningGroup):
         member.classic = None
         self._changes.mark(member.id)
         if member.subscription == subscription:
-            return False
+            return self.assignor != assignor
         names = self.subscriptions.add(member.names, member.regex)
         self.subscriptions.remove(*subscription)
         member.names, member.recheck = names, True

@@ -43,18 +43,21 @@ class Client:
     id: str
     names: tuple[str, ...] = ()
     instance_id: str | None = None
+    assignor: str | None = None
     epoch: int = JOIN
     owned: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])
 
     def join(self, now: float = 0.0, *topics: TopicMetadata) -> BeatAnswer:
         """Join, or join again."""
         self.epoch, self.owned = JOIN, {}
-        beat = replace(joining(self.id, *self.names), instance_id=self.instance_id)
+        beat = replace(
+            joining(self.id, *self.names), instance_id=self.instance_id, assignor=self.assignor
+        )
         return self.apply(self.group.heartbeat(beat, now, known(*topics)))
 
     def beat(self, now: float = 0.0) -> BeatAnswer:
         """Send a heartbeat that reports what the member owns."""
-        beat = Beat(self.id, self.epoch, self.instance_id, owned=self.owned)
+        beat = Beat(self.id, self.epoch, self.instance_id, assignor=self.assignor, owned=self.owned)
         return self.apply(self.group.heartbeat(beat, now))
 
     def apply(self, answer: BeatAnswer) -> BeatAnswer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from quafka_broker.groups.consumer.beat import Beat
 from quafka_broker.groups.consumer.facts import TOPICS
 from quafka_broker.groups.consumer.group import ConsumerGroup
@@ -56,6 +58,42 @@ def test_a_partition_changes_hands_only_after_its_member_gave_it_up() -> None:
     assert one.epoch == 3
     two.beat()
     assert (two.count, group.state) == (3, "Stable")
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_the_targets_follow_the_assignor_that_most_members_prefer(is_static: bool) -> None:
+    group, stored = ConsumerGroup("g"), dict[str, bytes]()
+    topics = topic("a", 1), topic("b", 1)
+    members = [
+        Client(group, each, ("a", "b"), each if is_static else None, "uniform") for each in "123"
+    ]
+    for each in members:
+        each.join(0.0, *topics)
+    settle(*members)
+    assert (group.assignor, sorted(each.count for each in members)) == ("uniform", [0, 1, 1])
+    for number, each in enumerate(members):
+        epoch = group.epoch
+        each.assignor = "range"
+        if is_static:
+            group.heartbeat(Beat(each.id, -2, each.instance_id), 0.0)
+            each.id += "'"
+            each.join(0.0)
+        else:
+            each.beat()
+        assert group.epoch == epoch + (number == 1), "two of three are most"
+        stored |= group.take_change().members
+        for gone in stored.keys() - {TOPICS, *group.members}:
+            del stored[gone]
+    settle(*members)
+    assert (group.assignor, sorted(each.count for each in members)) == ("range", [0, 0, 2])
+    stored |= group.take_change().members
+    again = restored(group, stored)
+    assert again.assignor == "range"
+    for each in members[:2]:
+        again.remove(each.id, 0.0)
+    assert again.assignor == "range"
+    again.remove(members[2].id, 0.0)
+    assert again.assignor == "uniform"
 
 
 def test_a_member_that_gives_nothing_up_delays_only_its_partitions_and_is_removed() -> None:
