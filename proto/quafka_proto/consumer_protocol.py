@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from quafka_proto.errors import Malformed
 
 CONSUMER = "consumer"
+LAST_VERSION = 3
 _HEAD_SIZE = 6
+_GENERATION = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> set[str]:
@@ -49,7 +51,10 @@ class Subscription:
 
 
 def subscription_of(metadata: bytes) -> Subscription:
-    """Decode a member's metadata of any version.
+    """Decode a member's metadata of any version; a later one than 3 is read as 3.
+
+    Metadata of version 1 may end after the user data: earlier versions of kafka-go write it so.
+    They give up all of their partitions before they join again.
 
     Raises:
         Malformed: not such metadata.
@@ -58,22 +63,33 @@ def subscription_of(metadata: bytes) -> Subscription:
     owned: dict[str, list[int]] = {}
     rack = ""
     try:
-        version: int = struct.unpack_from(">h", metadata)[0]
+        if struct.unpack_from(">h", metadata)[0] < 0:
+            raise Malformed("metadata of a negative version")
+        version = version_of(metadata)
         at = _HEAD_SIZE
         for _ in range(_count(metadata, 2)):
             name, at = _name(metadata, at)
             topics.add(name)
-        user_data: int = struct.unpack_from(">i", metadata, at)[0] if at < len(metadata) else -1
-        at += 4 + max(0, user_data)
-        if version >= 1 and at < len(metadata):
+        at = _after_user_data(metadata, at)
+        if version >= 2 or (version == 1 and at < len(metadata)):
             owned, at = _partitions(metadata, at)
-        if version >= 3 and at + 6 <= len(metadata):
-            length: int = struct.unpack_from(">h", metadata, at + 4)[0]
-            if length > 0:
-                rack, _ = _name(metadata, at + 4)
+        if version >= 2:
+            at += _GENERATION.size
+        if version >= 3:
+            rack = _nullable_name(metadata, at)
     except (struct.error, UnicodeDecodeError) as e:
         raise Malformed(f"not a subscription to topics: {e}") from e
+    if at > len(metadata):
+        raise Malformed("a subscription to topics is cut short")
     return Subscription(version, topics, owned, rack)
+
+
+def version_of(metadata: bytes) -> int:
+    """The version of a member's metadata that is known here; its assignment has this one, too.
+
+    Also of metadata that only earlier versions of the broker have accepted.
+    """
+    return min(max(0, int.from_bytes(metadata[:2], signed=True)), LAST_VERSION)
 
 
 def assignment_of(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
@@ -111,6 +127,20 @@ def _partitions(data: bytes, at: int) -> tuple[dict[str, list[int]], int]:
         found.setdefault(name, []).extend(struct.unpack_from(f">{number}i", data, at + 4))
         at += 4 + 4 * number
     return found, at
+
+
+def _after_user_data(data: bytes, at: int) -> int:
+    """The position after nullable bytes."""
+    length: int = struct.unpack_from(">i", data, at)[0]
+    end = at + 4 + max(0, length)
+    if end > len(data):
+        raise Malformed(f"user data of {length} bytes")
+    return end
+
+
+def _nullable_name(data: bytes, at: int) -> str:
+    length: int = struct.unpack_from(">h", data, at)[0]
+    return "" if length < 0 else _name(data, at)[0]
 
 
 def _count(data: bytes, at: int) -> int:

@@ -49,6 +49,7 @@ from quafka_proto.consumer_protocol import (
     assigned_partitions,
     assignment_of,
     subscription_of,
+    version_of,
 )
 from quafka_proto.errors import ErrorCode, Malformed
 
@@ -144,7 +145,7 @@ async def sync(group: ServedConsumerGroup, op: SyncGroup) -> SyncGroupResp:
     if core.epoch > member.epoch and member.progress is not Progress.UNREVOKED:
         return SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS)
     name, metadata = member.classic.protocols[0]
-    assignment = _assignment(group, member, subscription_of(metadata).version)
+    assignment = _assignment(group, member, version_of(metadata))
     if not await group.all_stored():
         return SyncGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return SyncGroupResp(0, assignment, CONSUMER, name)
@@ -265,7 +266,7 @@ def downgrade(host: Host, key: Key, old: ServedConsumerGroup) -> None:
 def _downgraded(group: ServedConsumerGroup, member: Member) -> Mapping[str, object]:
     assert member.classic is not None
     protocols = dict(member.classic.protocols)
-    version = subscription_of(member.classic.protocols[0][1]).version
+    version = version_of(member.classic.protocols[0][1])
     return {
         "id": member.id,
         "instance_id": member.instance_id,

@@ -491,6 +491,33 @@ async def test_a_classic_member_joins_consumers_by_the_policy(policy: str) -> No
         assert len((await described(state)).members or []) == 2 - refused
 
 
+@pytest.mark.parametrize(
+    "metadata", [b"\xff\xff\0\0\0\1\0\1t" + b"\xff" * 4, b"\0\1\0\0\0\1\0\1t\0\0\0\x09x"]
+)
+async def test_a_classic_member_with_malformed_metadata_does_not_join(metadata: bytes) -> None:
+    async with running_state(MemoryDisk()) as state:
+        set_policy(state, "bidirectional")
+        await state.topics.create(ORG, "t", 1)
+        await owned(state)
+        join = replace(classic_join(), protocols=[Protocol("range", metadata)])
+        answer = await groups.join(state, context(), join)
+        assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        assert [each.member_id for each in (await described(state)).members or []] == ["m"]
+
+
+async def test_an_assignment_has_a_version_that_is_known() -> None:
+    async with running_state(MemoryDisk()) as state:
+        set_policy(state, "bidirectional")
+        await state.topics.create(ORG, "t", 2)
+        await owned(state)
+        metadata = b"\x7f\xff\0\0\0\1\0\1t" + b"\xff" * 4 + bytes(4) + b"\xff" * 6
+        join = replace(classic_join(), protocols=[Protocol("range", metadata)])
+        answer = await groups.join(state, context(), join)
+        sync = SyncGroup("g", answer.generation, answer.member_id, "", [])
+        synced_ = await groups.sync(state, context(), sync)
+        assert (synced_.error_code, synced_.assignment[:2]) == (0, b"\0\3")
+
+
 @pytest.mark.parametrize("how", ["leaves", "expires", "is replaced"])
 @POLICIES
 async def test_a_group_without_consumers_is_classic_by_the_policy(policy: str, how: str) -> None:

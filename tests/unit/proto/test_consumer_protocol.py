@@ -7,7 +7,12 @@ import struct
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from quafka_proto.consumer_protocol import assigned_partitions, subscribed_topics
+from quafka_proto.consumer_protocol import (
+    assigned_partitions,
+    subscribed_topics,
+    subscription_of,
+    version_of,
+)
 from quafka_proto.errors import Malformed
 
 TWO = ConsumerProtocolMemberAssignment(0, [("a", [2, 0]), ("b-é", [7])], b"rest").encode()
@@ -77,3 +82,53 @@ def test_subscribed_topics_are_found_and_later_fields_ignored() -> None:
 def test_other_metadata_is_refused(metadata: bytes) -> None:
     with pytest.raises(Malformed):
         subscribed_topics(metadata)
+
+
+TOPICS = b"\0\0\0\1\0\1t"
+NONE = b"\xff" * 4
+OWNED = b"\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\5"
+RACK = b"\0\1r"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "version", "owned", "rack"),
+    [
+        (b"\0\0" + TOPICS + NONE, 0, {}, ""),
+        (b"\0\0" + TOPICS + NONE + b"later", 0, {}, ""),
+        (b"\0\1" + TOPICS + NONE, 1, {}, ""),  # kafka-go
+        (b"\0\1" + TOPICS + b"\0\0\0\2xx" + OWNED, 1, {"t": [0, 5]}, ""),
+        (b"\0\2" + TOPICS + NONE + OWNED + NONE, 2, {"t": [0, 5]}, ""),
+        (b"\0\3" + TOPICS + NONE + OWNED + NONE + b"\xff\xff", 3, {"t": [0, 5]}, ""),
+        (b"\0\3" + TOPICS + NONE + OWNED + NONE + RACK, 3, {"t": [0, 5]}, "r"),
+        (b"\x7f\xff" + TOPICS + NONE + OWNED + NONE + RACK + b"new", 3, {"t": [0, 5]}, "r"),
+    ],
+)
+def test_subscriptions_of_each_version(
+    metadata: bytes, version: int, owned: dict[str, list[int]], rack: str
+) -> None:
+    found = subscription_of(metadata)
+    assert (found.version, found.topics) == (version, {"t"})
+    assert (found.owned, found.rack) == (owned, rack)
+    assert version_of(metadata) == version
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"\0\0" + TOPICS,
+        b"\0\0" + TOPICS + b"\0\0\0\x64xx",
+        b"\0\1" + TOPICS + NONE + b"\xff\xff\xff\xfe",
+        b"\0\1" + TOPICS + NONE + OWNED[:-1],
+        b"\0\1" + TOPICS + NONE + OWNED[:3],
+        b"\0\2" + TOPICS + NONE,
+        b"\0\2" + TOPICS + NONE + OWNED + NONE[1:],
+        b"\0\3" + TOPICS + NONE + OWNED + NONE,
+        b"\0\3" + TOPICS + NONE + OWNED + NONE + b"\0\2r",
+        b"\x7f\xff",
+        b"\xff\xff" + TOPICS + NONE,
+    ],
+)
+def test_subscriptions_that_are_cut_short_or_have_no_version_are_refused(metadata: bytes) -> None:
+    with pytest.raises(Malformed):
+        subscription_of(metadata)
+    assert 0 <= version_of(metadata) <= 3
