@@ -28,6 +28,7 @@ from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.memory_link import MemoryLink
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpKind, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
+from quafka_mesh_ops.ops.group_offsets import CommitOffsetsResp
 from quafka_mesh_ops.ops.records import ProduceOpsResp
 from quafka_mesh_ops.scheduler import BOUNDS, Scheduler
 from quafka_mesh_ops.settings import join_address
@@ -314,8 +315,10 @@ class MeshClient:
                 found = self._read(op, answer)
             else:
                 found = await self._read_long(op, call, answer)
-            if isinstance(found, ProduceOpsResp):
-                call.cost = found.check_us / 1e6
+            if isinstance(found, (ProduceOpsResp, CommitOffsetsResp)):
+                self._schedulers[call.kind].committed(found.commit_us / 1e6)
+                if isinstance(found, ProduceOpsResp):
+                    call.cost = found.check_us / 1e6
             return found
         finally:
             expiring.pop(call, None)

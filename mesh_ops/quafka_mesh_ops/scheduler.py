@@ -63,6 +63,7 @@ UNIT_SECONDS = 25e-6
 _BYTES_PER_UNIT = 12_500
 _RECORDS_PER_UNIT = 250
 _MOST_FACTOR = 1_000.0
+_LATEST_SECONDS = 2.0
 _ALONE_SECONDS = 1.0
 """An org that has been the only one for this long may have more than a share under way."""
 _ALONE_WORK = 4_000
@@ -93,6 +94,28 @@ def work_of(call: Schedulable) -> int:
     for records that are packed."""
     op = call.op
     return op.parts + call.size // _BYTES_PER_UNIT + op.packed_records // _RECORDS_PER_UNIT
+
+
+class _Least:
+    """The least of the latest values: an org's own ops do not make it grow as they would a mean."""
+
+    def __init__(self) -> None:
+        self._now = self._before = 0.0
+        self._until = 0.0
+
+    def add(self, value: float) -> None:
+        """Note a value, which is not 0."""
+        now = clock.monotonic()
+        if now >= self._until:
+            self._before = self._now if now < self._until + _LATEST_SECONDS else value
+            self._now = value
+            self._until = now + _LATEST_SECONDS
+        self._now = min(self._now, value)
+
+    @property
+    def least(self) -> float:
+        """The value; 0 before the first one."""
+        return min(self._before, self._now)
 
 
 class _Org(Generic[C]):
@@ -131,6 +154,7 @@ class Scheduler(Generic[C]):
         self.bounds = bounds
         self.unanswered = self.used = self.waiting = 0
         self.round_trip = 0.0
+        self._commits = _Least()
         self._orgs: dict[int, _Org[C]] = {}
         self._queues: dict[int, _Org[C]] = {}
         """The orgs with ops that wait."""
@@ -251,6 +275,11 @@ class Scheduler(Generic[C]):
             del org.parked[call.request_id]
         self._forget(call.org_id, org)
 
+    def committed(self, seconds: float) -> None:
+        """Note how long an answered op has waited for its commit, which is no work."""
+        if seconds:
+            self._commits.add(seconds)
+
     # --- memory -----------------------------------------------------------------------------
 
     def _fits(self, call: C) -> bool:
@@ -279,9 +308,10 @@ class Scheduler(Generic[C]):
         return not org.work or org.work + self._work_of(org, call) <= self._share()
 
     def _share(self) -> int:
-        """Units of work that an org may have under way: more on a long path, which holds some."""
+        """Units of work that an org may have under way: more on a long path, which holds some, and
+        where commits take long."""
         orgs = max(1, self._busy)
-        path = int(self.round_trip / UNIT_SECONDS)
+        path = int((self.round_trip + self._commits.least) / UNIT_SECONDS)
         return min(self.bounds.share, self.bounds.shares // orgs) + path // orgs
 
     def _work_of(self, org: _Org[C], call: C) -> int:

@@ -19,6 +19,7 @@ from quafka_broker.groups.table import Commit, Committed, Key
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
+from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
@@ -51,13 +52,16 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             async with state.groups.offsets.commit_turn(context.org_id, op.group):
                 begun = await _begin(state, context.org_id, op)
         errors, pending = begun
+        commit_us = 0
         if pending is not None:
+            began = clock.perf_counter()
             try:
                 await pending
             except StorageError:
                 failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and the retry may succeed
                 errors = [error or failed for error in errors]
-    return CommitOffsetsResp([int(error) for error in errors])
+            commit_us = round((clock.perf_counter() - began) * 1e6)
+    return CommitOffsetsResp([int(error) for error in errors], commit_us)
 
 
 _Begun = tuple[list[ErrorCode], asyncio.Future[list[int]] | None]

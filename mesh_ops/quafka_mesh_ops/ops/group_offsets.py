@@ -23,9 +23,13 @@ class CommitOffset(WireStruct):
 
 @wire_struct
 class CommitOffsetsResp(WireStruct):
-    """One error code per offset, in the order of the request. The offsets are durable."""
+    """One error code per offset, in the order of the request. The offsets are durable.
+
+    `commit_us`: see `ProduceOpsResp`.
+    """
 
     partitions: list[int]
+    commit_us: int = 0
 
 
 @wire_struct

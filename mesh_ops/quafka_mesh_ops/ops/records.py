@@ -59,11 +59,13 @@ class ProduceOpResp(WireStruct):
 class ProduceOpsResp(WireStruct):
     """One answer per ProduceOp, in the order of the request.
 
-    `check_us`: what the checks of long batches have cost the broker.
+    `check_us`: what the checks of long batches have cost the broker. `commit_us`: how long the
+    appends waited for their commit, which is no work.
     """
 
     partitions: list[ProduceOpResp]
     check_us: int = 0
+    commit_us: int = 0
 
 
 @wire_struct

@@ -34,7 +34,11 @@ from quafka_mesh_ops.ops.branches import (
 )
 from quafka_mesh_ops.ops.cluster import LookAtShards
 from quafka_mesh_ops.ops.codec import from_wire
-from quafka_mesh_ops.ops.group_offsets import CommitOffsets, CommittedOffsets
+from quafka_mesh_ops.ops.group_offsets import (
+    CommitOffsets,
+    CommitOffsetsResp,
+    CommittedOffsets,
+)
 from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp
 from quafka_mesh_ops.ops.probe import ProbeResp
 from quafka_mesh_ops.ops.records import (
@@ -55,7 +59,8 @@ APPENDED: dict[type[WireStruct], dict[str, object]] = {
     FetchOpResp: {"places": None},
     AbortedTransaction: {"last_offset": -1},
     ProduceOpResp: {"prompt": False},
-    ProduceOpsResp: {"check_us": 0},
+    ProduceOpsResp: {"check_us": 0, "commit_us": 0},
+    CommitOffsetsResp: {"commit_us": 0},
     ProduceOps: {"transactional_id": "", "implicit": False, "connection": b"", "home": ""},
     AddPartitions: {"elsewhere": None},
     Heartbeat: {"others": None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,6 +186,27 @@ def test_a_long_path_holds_more_work() -> None:
     scheduler = several()
     scheduler.round_trip = 0.1
     assert len(send(scheduler, *(call(number, 1) for number in range(900)))) > 600
+
+
+async def test_where_commits_take_long_more_is_under_way() -> None:
+    """The log in an object store: the work of a produce is done long before its answer."""
+    scheduler = several()
+    calls = [call(number, 1) for number in range(2_000)]
+    few = len(send(scheduler, *calls))
+    for seconds in (0.3, 0.1, 0.4):
+        scheduler.committed(seconds)
+    more = few + len(send_waiting(scheduler))
+    assert few < 50
+    assert 600 < more < 1_000
+    scheduler.committed(0.0)
+    assert not send_waiting(scheduler)
+    await asyncio.sleep(10)
+    scheduler.committed(0.001)
+    for each in calls[:more]:
+        scheduler.release(each)
+    (other,) = send(scheduler, call(0, 2))
+    scheduler.release(other)
+    assert len(send_waiting(scheduler)) < 3 * few, "they do not take long any more"
 
 
 def test_an_op_with_more_work_than_a_share_is_sent_alone_and_paid_for() -> None:
