@@ -211,7 +211,8 @@ def test_fencing(client: RawClient, version: int) -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_are_added(client: RawClient, version: int) -> None:
     one = session(client, f"adding-{version}")
-    assert one.send(9) == E.INVALID_TXN_STATE
+    assert [one.send(9), one.send(10)] == [E.INVALID_TXN_STATE] * 2
+    assert one.send(11) == E.TRANSACTION_ABORTABLE
     unknown, not_tried = E.UNKNOWN_TOPIC_OR_PARTITION, E.OPERATION_NOT_ATTEMPTED
     assert one.add(version, 0, 7) == [not_tried, unknown]
     assert one.send(9) == E.INVALID_TXN_STATE
@@ -314,7 +315,8 @@ def test_offsets_of_a_transaction(client: RawClient, version: int) -> None:
         return found.error_code, found.committed_offset
 
     if version < 5:
-        assert one.commit_offset(version, 5) == E.INVALID_TXN_STATE
+        missing = E.TRANSACTION_ABORTABLE if version >= 4 else E.INVALID_TXN_STATE
+        assert one.commit_offset(version, 5) == missing
         request = AddOffsetsToTxnRequest(
             transactional_id=one.name,
             producer_id=one.id,

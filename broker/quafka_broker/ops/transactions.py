@@ -134,8 +134,6 @@ def _partitions(
 
 async def add_offsets(state: BrokerState, context: OpContext, op: AddOffsets) -> AddOffsetsResp:
     """Add a group to a transaction."""
-    if not op.group:
-        return AddOffsetsResp(ErrorCode.INVALID_GROUP_ID)
     is_here = op.elsewhere in ("", state.transactions.node_id)
     if not is_here and op.elsewhere not in state.transactions.others:
         return AddOffsetsResp(ErrorCode.POLICY_VIOLATION)

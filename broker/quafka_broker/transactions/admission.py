@@ -6,7 +6,8 @@
 | of a producer id that is not the transactional id's | INVALID_PRODUCER_ID_MAPPING |
 | of another epoch | INVALID_PRODUCER_EPOCH |
 | on a connection that its producer has abandoned | NOT_LEADER_OR_FOLLOWER |
-| its transaction is ending, or does not have the partition | INVALID_TXN_STATE |
+| its transaction is ending | INVALID_TXN_STATE |
+| its transaction does not have the partition | TRANSACTION_ABORTABLE |
 | the previous transaction has not ended at all brokers | NOT_ENOUGH_REPLICAS, which clients retry |
 | not transactional, but its producer has an open transaction in the partition | INVALID_TXN_STATE |
 
@@ -111,7 +112,7 @@ class BatchAdmission:
             return partial(self._counted, found)
         if not request.implicit:
             raise RefusedError(
-                ErrorCode.INVALID_TXN_STATE, "the transaction does not have the partition"
+                ErrorCode.TRANSACTION_ABORTABLE, "the transaction does not have the partition"
             )
         if found.size >= self._most:
             raise RefusedError(

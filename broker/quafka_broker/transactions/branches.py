@@ -150,7 +150,7 @@ class Branches:
             request.implicit,
         )
         number = await self._number_at_home(request.org, request.home, op)
-        if number is ErrorCode.INVALID_TXN_STATE:
+        if number is ErrorCode.TRANSACTION_ABORTABLE:
             return RefusedError(number, "the transaction is not open, or lacks the partition")
         if isinstance(number, ErrorCode):
             return RefusedError(_ANSWERS.get(number, number), "refused by the coordinator")
@@ -178,7 +178,7 @@ class Branches:
         if answer.error_code:
             return ErrorCode(answer.error_code)
         # An end that has overtaken this answer makes it void.
-        return ErrorCode.INVALID_TXN_STATE if question.ended >= answer.number else answer.number
+        return ErrorCode.TRANSACTION_ABORTABLE if question.ended >= answer.number else answer.number
 
     def _open(
         self, org: int, home: str, producer: TransactionalProducer, number: int
@@ -250,7 +250,7 @@ class Branches:
             if found is None:
                 return ErrorCode.CONCURRENT_TRANSACTIONS
         if (found.org, found.name) != (org, producer.transactional_id) or found.is_ending:
-            return ErrorCode.INVALID_TXN_STATE
+            return ErrorCode.TRANSACTION_ABORTABLE
         if not self._is_current(producer.producer_id, producer.connection, Kind.OFFSETS):
             return ErrorCode.NOT_COORDINATOR
         pending = self._table.pending_cost(org) + commit.cost
@@ -284,7 +284,7 @@ class Branches:
             or not found.has(id_)
         ):
             raise RefusedError(
-                ErrorCode.INVALID_TXN_STATE, "the transaction does not have the partition"
+                ErrorCode.TRANSACTION_ABORTABLE, "the transaction does not have the partition"
             )
         if found.epoch != header.producer_epoch:
             raise RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, OLD_EPOCH)

@@ -276,7 +276,7 @@ class TransactionCoordinator:
         if found.state is not State.ONGOING or any(
             found.elsewhere.get(each) != broker for each in partitions
         ):
-            return ErrorCode.INVALID_TXN_STATE
+            return ErrorCode.TRANSACTION_ABORTABLE
         return found.number
 
     def began(self, found: Transaction) -> None:
@@ -324,7 +324,7 @@ class TransactionCoordinator:
                 return found
             joins = group not in found.groups
             if joins and not implicit:
-                return ErrorCode.INVALID_TXN_STATE
+                return ErrorCode.TRANSACTION_ABORTABLE
             pending = self.table.pending_cost(org) + commit.cost
             if used + pending > self.limits.org_offset_bytes:
                 return ErrorCode.POLICY_VIOLATION

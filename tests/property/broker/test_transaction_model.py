@@ -201,7 +201,7 @@ class Play:
             return
         found = self.model.open[name]
         if not sender.implicit and (found is None or partition not in found.added):
-            assert error == ErrorCode.INVALID_TXN_STATE
+            assert error == ErrorCode.TRANSACTION_ABORTABLE
             return
         assert not error
         found = self.model.current(name)

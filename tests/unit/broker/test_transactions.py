@@ -21,6 +21,7 @@ from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import DeleteTopic
 from quafka_mesh_ops.ops.transactions import (
+    AddOffsets,
     CommitTxnOffsets,
     DescribeTransactions,
     EndTransaction,
@@ -249,7 +250,8 @@ async def test_equal_markers_are_not_duplicates_of_each_other() -> None:
             sender.state = state
             assert len(await read(state)) == 7
             last = sender.batch("t", 0, b"again")
-            assert (await sender.send_batch("t", 0, last)).error_code == ErrorCode.INVALID_TXN_STATE
+            answer = await sender.send_batch("t", 0, last)
+            assert answer.error_code == ErrorCode.TRANSACTION_ABORTABLE
             assert await sender.write("t", 0, b"7") == 14
             await sender.end()
             sender.sequences["t", 0] = 7
@@ -516,12 +518,18 @@ async def test_batches_outside_of_a_transaction_are_refused() -> None:
         await create(state)
         sender = Sender(state)
         await sender.init()
-        assert (await sender.send("t", 0, b"a")).error_code == ErrorCode.INVALID_TXN_STATE
+        answer = await sender.send("t", 0, b"a")
+        assert answer.error_code == ErrorCode.TRANSACTION_ABORTABLE
+        rows = [CommitOffset("t", 0, 1)]
+        offsets = CommitTxnOffsets(sender.producer, GROUP, -1, "", "", rows, False)
+        assert (await call(state, offsets)).partitions == [ErrorCode.TRANSACTION_ABORTABLE]
+        assert not (await call(state, AddOffsets(sender.producer, ""))).error_code, "as in Kafka"
         await sender.write("t", 0, b"a")
         plain = batch_of(b"no", producer=(sender.id, sender.epoch, 1))
         (answer,) = (await call(state, ProduceOps([ProduceOp("t", 0, plain)]))).partitions
         assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-        assert (await sender.send("t", 1, b"a")).error_code == ErrorCode.INVALID_TXN_STATE
+        answer = await sender.send("t", 1, b"a")
+        assert answer.error_code == ErrorCode.TRANSACTION_ABORTABLE
         unnamed = ProduceOps([ProduceOp("t", 0, sender.batch("t", 0, b"x"))])
         (answer,) = (await call(state, unnamed)).partitions
         assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -139,7 +139,7 @@ async def test_a_batch_that_home_does_not_confirm_is_not_written() -> None:
         sender = WideSender(network)
         await sender.init()
         answer = await sender.send(THERE_TOPIC, 0, b"not added")
-        assert answer.error_code == E.INVALID_TXN_STATE
+        assert answer.error_code == E.TRANSACTION_ABORTABLE
         assert await sender.add(THERE_TOPIC, 0) == [0]
         assert await sender.add(THERE_TOPIC, 0, verify=True) == [0]
         assert await sender.add(THERE_TOPIC, 1, verify=True) == [E.TRANSACTION_ABORTABLE]
@@ -220,7 +220,7 @@ async def test_an_end_that_overtakes_an_answer_of_home_makes_it_void() -> None:
         assert not await sender.end(commit=False)
         await until(lambda: is_finished(network))
         network.hold.set()
-        assert (await sending).error_code == E.INVALID_TXN_STATE
+        assert (await sending).error_code == E.TRANSACTION_ABORTABLE
         assert (await stable(network))[1] == (0, 0)
 
 
