@@ -12,11 +12,16 @@ from quafka_proto.schema.share_fetch import (
     ShareAcknowledgeResponse,
     ShareFetchResponse,
 )
+from tests.support.admin_calls import set_config
 from tests.support.cluster import Cluster
 from tests.support.fetch_calls import delete, put
 from tests.support.kafka_calls import metadata, values
 from tests.support.raw_client import RawClient
 from tests.support.share_calls import ACCEPT, LONG, REJECT, RELEASE, RENEW, ShareMember, acquired
+
+
+GROUP = 32
+"""The type of the resource."""
 
 
 @pytest.fixture
@@ -80,6 +85,19 @@ def test_records_of_a_lost_connection_are_given_back(
     two.fetch()
     (part,) = two.fetch(0, wait_ms=LONG)
     assert acquired(part) == [(0, 0, 2)]
+
+
+def test_a_changed_config_counts_for_the_next_request(
+    client: RawClient, topic: str, group: str
+) -> None:
+    one = ShareMember(client, group, id_of(client, topic))
+    assert one.fetch(0) == []
+    put(client, topic, b"x")
+    assert acquired(one.fetch()[0]) == [(0, 0, 1)]
+    for enabled, code in ((True, 0), (False, ErrorCode.INVALID_REQUEST), (True, 0)):
+        name, value = "share.renew.acknowledge.enable", str(enabled).lower()
+        assert set_config(client, group, name, value, GROUP) == 0
+        assert one.acknowledge({0: [(0, 0, [RENEW])]}, renew=1) == [code]
 
 
 def test_sessions(client: RawClient, topic: str, group: str) -> None:

@@ -52,12 +52,16 @@ def own_configs(client: RawClient, topic: str) -> dict[str, str | None]:
     return {c.name: c.value for c in found.configs if c.config_source == dynamic}
 
 
-def set_config(client: RawClient, topic: str, name: str, value: str) -> int:
-    """Set one config of a topic; the error code."""
+def set_config(
+    client: RawClient, resource_name: str, name: str, value: str, kind: int = TOPIC
+) -> int:
+    """Set one config of a topic, or of a resource of another kind; the error code."""
     change = IncrementalAlterableConfig(
         name=name, config_operation=ConfigOperation.SET, value=value
     )
-    of = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[change])
+    of = IncrementalAlterConfigsResource(
+        resource_type=kind, resource_name=resource_name, configs=[change]
+    )
     request = IncrementalAlterConfigsRequest(resources=[of])
     (done,) = client.call(request, IncrementalAlterConfigsResponse, 1).responses
     return done.error_code

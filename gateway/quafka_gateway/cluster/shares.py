@@ -72,11 +72,14 @@ class Shares:
         self._cluster = cluster
         self._releases: set[asyncio.Task[None]] = set()
         self._configs: OrderedDict[str, tuple[ShareConfigs, float]] = OrderedDict()
+        self._forgotten = 0  # how often configs were forgotten: earlier answers are not kept
 
     # --- records ----------------------------------------------------------------------------
 
     async def configs(self, group: str, trace: TraceContext | None) -> ShareConfigs:
         """The configs of a share group, as they were at most CONFIGS_SECONDS ago.
+
+        Changes through this gateway are in them: see `forget_configs`.
 
         Raises:
             UnavailableError: the group's broker does not answer, and they are not known.
@@ -85,16 +88,24 @@ class Shares:
         now = asyncio.get_running_loop().time()
         if known is not None and now < until:
             return known
+        forgotten = self._forgotten
         try:
             known = await self._cluster.link_of_group(group).call(ShareGroupConfigs(group), trace)
         except UnavailableError as e:
             if known is None:
                 raise UnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
+        if self._forgotten != forgotten:
+            return known
         self._configs[group] = known, now + CONFIGS_SECONDS
         self._configs.move_to_end(group)
         if len(self._configs) > _MOST_CONFIGS:
             self._configs.popitem(last=False)
         return known
+
+    def forget_configs(self, group: str) -> None:
+        """Forget a group's configs after a change, before its answer."""
+        self._configs.pop(group, None)
+        self._forgotten += 1
 
     async def new_to(
         self, group: str, places: Sequence[tuple[bytes, int]], trace: TraceContext | None

@@ -74,6 +74,7 @@ async def apply(
         elif not code and resource.kind == ResourceType.GROUP:
             of_group = AlterGroupConfigs(resource.name, resource.changes, replace, validate_only)
             made = await context.tenant.admin.alter_group_configs(of_group, trace)
+            context.tenant.shares.forget_configs(resource.name)
             code, message = made.error_code, made.error_message
         done.append(
             AlterConfigsResourceResponse(

@@ -85,6 +85,6 @@ API = Api(
     request=ShareAcknowledgeRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.TOPICS, writes=State.SHARES),
+    order=Order(reads=State.TOPICS | State.CONFIGS, writes=State.SHARES),
     response_length=ResponseLength.BY_REQUEST,
 )

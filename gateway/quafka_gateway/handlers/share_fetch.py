@@ -125,7 +125,9 @@ API = Api(
     request=ShareFetchRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.RECORDS | State.TOPICS, writes=State.SHARES, long_poll=True),
+    order=Order(
+        reads=State.RECORDS | State.TOPICS | State.CONFIGS, writes=State.SHARES, long_poll=True
+    ),
 )
 
 

@@ -128,7 +128,7 @@ EFFECTS = {
     OpCode.DESCRIBE_GROUP_CONFIGS: Order(reads=CONFIGS),
     OpCode.LIST_GROUP_CONFIGS: Order(reads=CONFIGS),
     OpCode.ALTER_GROUP_CONFIGS: Order(writes=CONFIGS),
-    OpCode.SHARE_GROUP_CONFIGS: Order(),  # a gateway uses them for a while
+    OpCode.SHARE_GROUP_CONFIGS: Order(reads=CONFIGS),
     OpCode.ALTER_USERS: Order(writes=State.USERS),
     OpCode.ALTER_ORG: Order(writes=State.ORGS),
     OpCode.ALTER_QUOTAS: Order(writes=State.QUOTAS),
