@@ -19,7 +19,6 @@ from tests.support.kafka_calls import metadata, values
 from tests.support.raw_client import RawClient
 from tests.support.share_calls import ACCEPT, LONG, REJECT, RELEASE, RENEW, ShareMember, acquired
 
-
 GROUP = 32
 """The type of the resource."""
 
