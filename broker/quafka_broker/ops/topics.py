@@ -6,7 +6,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.sources.source import BadSourceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
-from quafka_broker.topics.org_topics import OrgFullError
+from quafka_broker.topics.org_topics import CollidingNameError, OrgFullError
 from quafka_broker.topics.topic import Topic, legal_name, unknown_topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.topics import (
@@ -100,8 +100,8 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
                 topic, is_new = await state.topics.create(
                     context.org_id, op.topic, partitions, configs
                 )
-        except OrgFullError as e:
-            return _full(e)
+        except (CollidingNameError, OrgFullError) as e:
+            return _refused(e)
         except StorageError as e:
             return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
         if not is_new:
@@ -131,14 +131,20 @@ def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> Create
     if state.registry.by_name(org, name) is not None:
         return _exists(name)
     try:
+        state.registry.org(org).check_name(name)
         state.registry.org(org).check_room(partitions, state.room(org), topics=1)
-    except OrgFullError as e:
-        return _full(e)
+    except (CollidingNameError, OrgFullError) as e:
+        return _refused(e)
     return None
 
 
-def _full(error: OrgFullError) -> CreateTopicResp:
-    return CreateTopicResp(b"", -1, ErrorCode.POLICY_VIOLATION, str(error))
+def _refused(error: CollidingNameError | OrgFullError) -> CreateTopicResp:
+    return CreateTopicResp(b"", -1, _code_of(error), str(error))
+
+
+def _code_of(error: CollidingNameError | OrgFullError) -> ErrorCode:
+    collides = isinstance(error, CollidingNameError)
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if collides else ErrorCode.POLICY_VIOLATION
 
 
 def _exists(name: str) -> CreateTopicResp:
@@ -155,8 +161,8 @@ async def _named(
     partitions = state.configs.broker.num_partitions
     try:
         topic, is_new = await state.topics.create(org, name, partitions)
-    except OrgFullError:
-        return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION), 0
+    except (CollidingNameError, OrgFullError) as e:
+        return TopicDescription(name, b"", 0, _code_of(e)), 0
     except StorageError:
         return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE), 0
     return _description(state, topic), partitions if is_new else 0

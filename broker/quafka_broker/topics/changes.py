@@ -76,6 +76,7 @@ class TopicChanges:
         """Find or create a topic by name; returns it and whether it was created. Durable on return.
 
         Raises:
+            CollidingNameError: another topic has the name, except for `.` and `_`.
             OrgFullError: the org would have too many partitions.
             StorageError: nothing was created.
         """
@@ -85,6 +86,7 @@ class TopicChanges:
             found = registry.by_name(org, name) or await self._name_again(org, name)
             if found is not None:
                 return found, False
+            registry.org(org).check_name(name)
             registry.org(org).check_room(partitions, self._room(org), topics=1)
             topic = registry.plan_topic(org, name, partitions, new_topic_identity(), configs)
             await self._journal.record(events.topic_created(topic))

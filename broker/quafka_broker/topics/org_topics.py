@@ -18,6 +18,10 @@ class OrgFullError(Exception):
     """The org would exceed its limit of topics or partitions."""
 
 
+class CollidingNameError(Exception):
+    """Another topic of the org has the name, except for `.` and `_`."""
+
+
 class OrgRoom(NamedTuple):
     """The maximum numbers of topics and partitions of an org."""
 
@@ -28,13 +32,15 @@ class OrgRoom(NamedTuple):
 class OrgTopics:
     """One org's topics, updated with the registry. Names are sorted on first use."""
 
-    __slots__ = ("_changes", "_names", "_run", "_sorted", "partitions")
+    __slots__ = ("_changes", "_names", "_run", "_sorted", "_unified", "partitions")
 
     def __init__(self, run: bytes) -> None:
         """`run`: makes versions differ from those of any other run of the broker."""
         self._run = run
         self._names: set[str] = set()
         self._sorted: list[str] | None = None
+        self._unified: dict[str, tuple[str, ...]] = {}
+        """The names with `.` or `_`, by the name with `_` for `.`."""
         self._changes = 0
         self.partitions = 0
         """The number of partitions of all topics."""
@@ -54,6 +60,9 @@ class OrgTopics:
         self.partitions += topic.partitions - (before.partitions if before else 0)
         if topic.name not in self._names:
             self._names.add(topic.name)
+            unified = _unified(topic.name)
+            if unified is not None:
+                self._unified[unified] = (*self._unified.get(unified, ()), topic.name)
             if self._sorted is not None:
                 insort(self._sorted, topic.name)
 
@@ -62,8 +71,22 @@ class OrgTopics:
         self._changes += 1
         self.partitions -= topic.partitions
         self._names.discard(topic.name)
+        unified = _unified(topic.name)
+        if unified is not None:
+            left = tuple(name for name in self._unified.pop(unified) if name != topic.name)
+            if left:
+                self._unified[unified] = left
         if self._sorted is not None:
             del self._sorted[bisect_left(self._sorted, topic.name)]
+
+    def check_name(self, name: str) -> None:
+        """Raise CollidingNameError if the new name collides with an existing one, as in Kafka.
+
+        Logs of earlier versions may have topics whose names collide; they are kept.
+        """
+        unified = _unified(name)
+        if unified is not None and unified in self._unified:
+            raise CollidingNameError(f"the name collides with topic {self._unified[unified][0]!r}")
 
     def check_room(self, more: int, room: OrgRoom, topics: int = 0) -> None:
         """Raise OrgFullError if this many more partitions and topics would exceed a limit."""
@@ -85,3 +108,8 @@ class OrgTopics:
     def names(self) -> Iterable[str]:
         """All names, unordered."""
         return self._names
+
+
+def _unified(name: str) -> str | None:
+    """The name with `_` for `.`; None if it has neither, and so collides with no other name."""
+    return name.replace(".", "_") if "." in name or "_" in name else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import partitions, topics
 from quafka_broker.state import BrokerState
+from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
@@ -79,3 +80,56 @@ async def test_names_come_in_order_and_each_change_is_another_version() -> None:
         assert org.partitions == 5
         assert len(versions) == 7
         assert OrgTopics(b"").after("", 1) == ([], False)
+
+
+async def described(state: BrokerState, name: str) -> int:
+    """What Metadata that may create the topic gets."""
+    op = DescribeTopics([name], auto_create=True)
+    return (await topics.describe(state, context(), op)).topics[0].error_code
+
+
+async def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        assert await create(state, "t.x_y", 1) == 0
+        for name in ("t_x.y", "t.x.y", "t_x_y"):
+            assert await create(state, name, 1, dry=True) == E.INVALID_TOPIC_EXCEPTION
+            assert await create(state, name, 1) == E.INVALID_TOPIC_EXCEPTION
+            assert await described(state, name) == E.INVALID_TOPIC_EXCEPTION
+        assert await create(state, "t.x_y", 1) == E.TOPIC_ALREADY_EXISTS
+        assert await described(state, "t.x_y") == 0
+        assert [await create(state, name, 1) for name in ("txy", "t-x-y", "T.x_y")] == [0] * 3
+        await state.topics.create(2, "t_x.y", 1)
+        answer = await topics.create(state, context(), CreateTopic("t_x.y", 1))
+        assert answer.error_message == "the name collides with topic 't.x_y'"
+    async with running_state(disk.copy()) as state:
+        assert await create(state, "t_x.y", 1) == E.INVALID_TOPIC_EXCEPTION
+        topic = state.registry.by_name(ORG, "t.x_y")
+        assert topic is not None
+        await state.topics.delete(topic)
+        assert await create(state, "t_x.y", 1) == 0
+        assert await create(state, "t.x_y", 1) == E.INVALID_TOPIC_EXCEPTION
+
+
+async def test_of_colliding_creations_at_once_one_succeeds() -> None:
+    async with running_state(MemoryDisk()) as state:
+        codes = await asyncio.gather(*(create(state, name, 1) for name in ("a.b", "a_b", "a.b")))
+        assert codes == [0, E.INVALID_TOPIC_EXCEPTION, E.TOPIC_ALREADY_EXISTS]
+
+
+async def test_colliding_topics_of_an_earlier_version_are_kept() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        for name in ("a.b", "a_b"):
+            planned = state.registry.plan_topic(ORG, name, 1, new_topic_identity())
+            await state.topics.put_back(planned)
+    async with running_state(disk.copy()) as state:
+        assert [topic.name for topic in state.registry.topics(ORG)] == ["a.b", "a_b"]
+        codes: list[int] = []
+        for name in ("a.b", "a_b"):
+            topic = state.registry.by_name(ORG, name)
+            assert topic is not None
+            assert await create(state, name, 1) == E.TOPIC_ALREADY_EXISTS
+            await state.topics.delete(topic)
+            codes.append(await create(state, "a.b", 1))
+        assert codes == [E.INVALID_TOPIC_EXCEPTION, 0]
