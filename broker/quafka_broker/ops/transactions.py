@@ -271,7 +271,7 @@ def _described(found: Transaction) -> DescribedTransaction:
         found.name,
         state=found.shown_state.value,
         timeout_ms=found.timeout_ms,
-        start_ms=found.shown_start_ms,
+        start_ms=found.shown_start_ms if found.shown_start_ms >= 0 else found.ended_start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
         topics=[TopicPartitions(name, sorted(numbers)) for name, numbers in topics.items()],

@@ -53,6 +53,8 @@ class Transaction:
             requests get the same answers; -1: none.
         previous_id: the previous producer id, like `last_epoch`.
         start_ms: when the transaction began; -1: none is open.
+        ended_start_ms: when the transaction began that ended last in this session; -1: none has,
+            or it had no partitions and groups.
         used_ms: the time of the last event.
         groups: the groups with offsets in the transaction, and these offsets.
         by_client: whether the producer itself ended the last transaction, or is ending this one.
@@ -78,6 +80,7 @@ class Transaction:
     previous_id: int = NO_ID
     state: State = State.EMPTY
     start_ms: int = -1
+    ended_start_ms: int = -1
     used_ms: int = 0
     partitions: dict[PartitionId, str] = field(default_factory=dict[PartitionId, str])
     groups: dict[str, Commit] = field(default_factory=dict[str, Commit])
@@ -152,6 +155,7 @@ class Transaction:
         self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
         self.used_ms = event.at_ms
         self._clear(State.EMPTY)
+        self.ended_start_ms = -1
 
     def add(self, event: Added) -> None:
         """Add partitions and groups to the transaction."""
@@ -186,6 +190,8 @@ class Transaction:
 
     def end(self, event: Ended) -> None:
         """End the transaction."""
+        if self.start_ms >= 0 or self.used_ms != event.at_ms:  # otherwise it is applied again
+            self.ended_start_ms = self.start_ms
         self.producer_id, self.epoch = event.next_id, event.next_epoch
         self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
         self.used_ms, self.by_client = event.at_ms, event.by_client
@@ -221,7 +227,8 @@ class Transaction:
         )  # fmt: skip
         moves = self.moves(every=True)
         if self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
-            return [session, self._ended(), *moves]
+            began = [Added(*self.key, (), (), self.ended_start_ms)]
+            return [session, *began[self.ended_start_ms < 0 :], self._ended(), *moves]
         events: list[Event] = [self._ended(), session] if self.unfinished else [session]
         events += moves
         if self.start_ms < 0:

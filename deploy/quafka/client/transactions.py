@@ -162,7 +162,8 @@ async def describe(cluster: Cluster, name: str, now_ms: int) -> Description:
     (found,) = answer.transaction_states
     check(found.error_code, f"transactional id {name!r}")
     places = [(each.topic, number) for each in found.topics for number in each.partitions]
-    start_ms = found.transaction_start_time_ms
+    # Brokers keep the start of a transaction that has ended.
+    start_ms = found.transaction_start_time_ms if found.transaction_state in _OPEN else -1
     return Description(
         name,
         found.transaction_state,

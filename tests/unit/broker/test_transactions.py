@@ -624,6 +624,37 @@ async def test_an_administrator_ends_what_hangs() -> None:
         assert await sender.end() == ErrorCode.PRODUCER_FENCED
 
 
+@both
+async def test_the_start_of_a_transaction_that_has_ended_is_known(implicit: bool) -> None:
+    """Until the next session, through restarts, and once the id's state is restated."""
+    disk = MemoryDisk()
+
+    async def start_ms() -> int:
+        (found,) = (await call(state, DescribeTransactions(["tx"]))).transactions
+        return found.start_ms
+
+    async with running_state(disk) as state:
+        await create(state)
+        sender = Sender(state, implicit=implicit)
+        await sender.init()
+        assert await start_ms() == -1
+        await sender.write("t", 0, b"a")
+        began = await start_ms()
+        await asyncio.sleep(5)
+        assert not await sender.end()
+        assert await start_ms() == began > 0
+    async with running_state(disk) as state:
+        assert await start_ms() == began
+        await state.transactions.coordinator.restate((1, "tx"))
+        assert await start_ms() == began
+        await state.transactions.coordinator.restate((1, "tx"))
+    async with running_state(disk) as state:
+        assert await start_ms() == began
+        sender.state = state
+        await sender.init()
+        assert await start_ms() == -1
+
+
 # --- batches on their way -----------------------------------------------------------------------
 
 

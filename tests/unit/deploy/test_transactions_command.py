@@ -53,10 +53,10 @@ def _now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "_now_ms", lambda: NOW)
 
 
-def scripted(error: int = 0) -> Fake:
+def scripted(error: int = 0, state_name: str = "Ongoing") -> Fake:
     fake = Fake(APIS)
     state = TransactionState(
-        error_code=error, transactional_id="slow", transaction_state="Ongoing",
+        error_code=error, transactional_id="slow", transaction_state=state_name,
         transaction_timeout_ms=60_000, transaction_start_time_ms=NOW - 90_000, producer_id=7,
         producer_epoch=3, topics=[TopicData(topic="orders", partitions=[1])],
     )  # fmt: skip
@@ -112,6 +112,12 @@ async def test_the_longest_open_transaction_comes_first() -> None:
         1,
     )
     assert (await run(scripted(), "list --open-for 91")).out == "no such transactions\n"
+
+
+async def test_a_transaction_that_has_ended_is_not_open() -> None:
+    ran = await run(scripted(state_name="CompleteCommit"), "describe slow --format json")
+    (found,) = ran.json["transactions"]
+    assert (found["state"], found["open_seconds"]) == ("CompleteCommit", None)
 
 
 async def test_a_transaction_names_what_it_holds_back() -> None:
