@@ -1,7 +1,8 @@
 """AlterClientQuotas (key 49), versions 0-1: sets and removes quotas in the client's org, durably.
 
 Every entry succeeds or fails as a whole, and has its own error. A later entry of the same entity
-comes after an earlier one. With `validate_only` nothing changes.
+comes after an earlier one. The answer has the parts of an entity in Kafka's order, whatever that of
+the request: client-id, user. With `validate_only` nothing changes.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _results(
         result = AlterClientQuotasResponseEntryData(error_code=code, error_message=message or None)
         results.append(result)
         yield
-        for part in entry.entity:
+        for part in sorted(entry.entity, key=lambda each: each.entity_type):
             result.entity.append(EntityData(part.entity_type, part.entity_name))
             yield
     return results

@@ -1,7 +1,8 @@
 """DescribeClientQuotas (key 48), versions 0-1: the quotas of the client's org that match a filter.
 
-A filter that has no meaning is answered INVALID_REQUEST, one by other types of entities
-UNSUPPORTED_VERSION, as in Kafka.
+As in Kafka, the parts of an entity are in the order client-id, user, and its values in that of
+`PLACES`. A filter that has no meaning is answered INVALID_REQUEST, one by other types of entities
+UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.filters import EntityFilter, FilterError
+from quafka_gateway.quotas.kinds import PLACES
+from quafka_mesh_ops.ops.security import QuotaRecord, QuotaValue
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quotas import (
@@ -46,12 +49,16 @@ async def handle(
         ):
             if wanted.matches(key):
                 entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in key]
-                values = [ValueData(key=each.key, value=each.value) for each in record.values]
+                values = [ValueData(key=each.key, value=each.value) for each in _ordered(record)]
                 entries.append(EntryData(entity=entity, values=values))
             yield
 
     await in_slices(find())
     return DescribeClientQuotasResponse(entries=entries)
+
+
+def _ordered(record: QuotaRecord) -> list[QuotaValue]:
+    return sorted(record.values, key=lambda each: PLACES.get(each.key, 0))
 
 
 API = Api(

@@ -25,5 +25,11 @@ class Kind(Enum):
         return LimitName(self.value.replace("_", "."))
 
 
+PLACES = {
+    kind.value: place
+    for place, kind in enumerate((Kind.PRODUCE, Kind.FETCH, Kind.MUTATIONS, Kind.REQUESTS))
+}
+"""The place of a key where Kafka lists the quotas of a user or client id."""
+
 CLIENT_KINDS = (Kind.PRODUCE, Kind.FETCH, Kind.REQUESTS, Kind.MUTATIONS)
 """What users and client ids may have; addresses have connections alone."""

@@ -7,11 +7,28 @@ from math import inf, nan
 import pytest
 
 from quafka_broker.security.checks import quota_refusal
+from quafka_gateway.handlers import alter_client_quotas, describe_client_quotas
 from quafka_gateway.quotas.alteration import change_problem
 from quafka_gateway.quotas.filters import ANY, DEFAULT, EXACT, EntityFilter, FilterError
 from quafka_gateway.security.directory import QuotaKey
-from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+from quafka_mesh_ops.ops.security import (
+    QuotaChange,
+    QuotaEntity,
+    QuotaRecord,
+    QuotaValue,
+    SecurityChange,
+    WatchSecurityResp,
+)
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quotas import (
+    AlterClientQuotasEntryData,
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    EntityData,
+    OpData,
+)
+from tests.unit.broker.tools import ORG
+from tests.unit.gateway.test_declared_order import served
 
 USER, CLIENT, ADDRESS = (
     QuotaEntity("user", "alice"), QuotaEntity("client-id", None), QuotaEntity("ip", "192.0.2.1"),
@@ -124,3 +141,30 @@ def test_other_types_of_entities_are_an_error_of_their_own() -> None:
     with pytest.raises(FilterError) as raised:
         EntityFilter([("group", ANY, None)], strict=False)
     assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_answers_have_kafkas_order() -> None:
+    user, client = EntityData("user", "alice"), EntityData("client-id", None)
+    keys = ("request_percentage", "consumer_byte_rate", "controller_mutation_rate",
+            "producer_byte_rate")  # fmt: skip
+    changes = [
+        AlterClientQuotasEntryData(entity=entity, ops=[OpData(key=key, value=5) for key in keys])
+        for entity in ([user, client], [client, user], [user])
+    ]
+    async with served() as (_, context):
+        request = AlterClientQuotasRequest(entries=changes)
+        altered = (await alter_client_quotas.handle(request, context)).entries
+        assert [(each.error_code, each.entity) for each in altered] == [
+            (0, [client, user]), (0, [client, user]), (0, [user]),
+        ]  # fmt: skip
+        values = [QuotaValue(key, 5) for key in keys]
+        entity = [QuotaEntity("user", "alice"), QuotaEntity("client-id", None)]
+        learned = SecurityChange(False, quota=QuotaRecord(ORG, entity, values))
+        context.services.directory.learn(WatchSecurityResp(b"i", 1, True, False, [learned]))
+        shown = await describe_client_quotas.handle(DescribeClientQuotasRequest(), context)
+        (entry,) = shown.entries or []
+        assert entry.entity == [client, user]
+        assert [each.key for each in entry.values] == [
+            "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate",
+            "request_percentage",
+        ]  # fmt: skip

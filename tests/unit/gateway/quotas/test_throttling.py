@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
+
+import pytest
 
 from quafka_gateway.context import Services
+from quafka_gateway.quotas.kinds import CLIENT_ID, USER
 from quafka_mesh_ops.ops.security import (
     OrgLimit,
     OrgRecord,
@@ -19,6 +23,7 @@ from quafka_proto.headers import decode_response_header
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsResponse
 from quafka_proto.schema.produce import ProduceResponse
+from tests.unit.gateway.quotas.test_precedence import LEVELS
 from tests.unit.gateway.test_connection import Client, settle
 
 
@@ -81,6 +86,25 @@ async def test_muted_for_a_moment() -> None:
             await asyncio.sleep(0.01)
     assert client.transport.paused == 0
     assert answer(client, ApiVersionsResponse, 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_removed_quota_ends_at_once(level: tuple[str | None, str | None]) -> None:
+    names = {"alice": "ANONYMOUS", "app": "test", "": None}
+    parts = zip((USER, CLIENT_ID), level, strict=True)
+    entity = [QuotaEntity(kind, names[name]) for kind, name in parts if name is not None]
+    client = Client()
+    steps = [{"producer_byte_rate": 10.0}, {"request_percentage": 1e6}, {}]
+    for number, values in enumerate(steps):
+        quota = QuotaRecord(1, entity, [QuotaValue(*each) for each in values.items()])
+        change = SecurityChange(not values, quota=quota)
+        page = WatchSecurityResp(b"i", number + 1, number == 0, False, [change])
+        client.services.directory.learn(page)
+        client.produce(number, acks=(-1, 1)[number % 2], records=bytes(1_000))
+        client.broker.produced[-1].set_result(None)
+        await asyncio.sleep(3_600)
+        shown = cast(ProduceResponse, answer(client, ProduceResponse, 9)).throttle_time_ms
+        assert (shown > 0) == (number == 0)
 
 
 async def test_an_org_s_limit_holds_its_clients_together() -> None:
