@@ -23,7 +23,7 @@ import os
 import random
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,14 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES, SECURITY, SHARES, TRANSACTIONS
+from quafka_broker.journals.internal_topics import (
+    GROUPS,
+    INTERNAL_NAMES,
+    SECURITY,
+    SHARES,
+    TRANSACTIONS,
+)
+from quafka_broker.ops import partitions, share_groups
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, partition_of, topic_hash
 from quafka_broker.partitions.producer_state import SequenceError
@@ -46,8 +53,10 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.runs import Room
 from quafka_broker.wal.verify import entries
+from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.security import UserChange
+from quafka_mesh_ops.ops.share_groups import ShareGroupTopics, ShareHeartbeat
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
@@ -55,7 +64,7 @@ from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
 from tests.crash.share_workload import ACCEPT, acknowledge, acquire
 from tests.unit.broker.test_security import SHA256, rule, user
-from tests.unit.broker.tools import ORG, batch_of
+from tests.unit.broker.tools import ORG, batch_of, context
 from tests.unit.broker.transactional import Sender
 
 SEGMENT_BYTES = 10_000
@@ -265,8 +274,8 @@ async def build(folder: Path) -> World:
 async def _fill(state: BrokerState, world: World) -> None:
     state.groups.journal.facts_kept = 20
     made: dict[str, Topic] = {}
-    for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1), ("tx", 2)):
-        made[name], _ = await state.topics.create(ORG, name, partitions)
+    for name, count in (("a", 2), ("gone", 1), ("b", 1), ("old", 1), ("tx", 2)):
+        made[name], _ = await state.topics.create(ORG, name, count)
     world.producer_id = await state.producer_ids.allocate(1)
     senders = [Sender(state, f"transactional {n}", implicit=bool(n)) for n in range(2)]
     for sender in senders:
@@ -294,6 +303,7 @@ async def _fill(state: BrokerState, world: World) -> None:
         if turn == 14:
             made["late"], _ = await state.topics.create(ORG, "late", 1)
             await state.topics.change(made["b"], lambda topic: topic)
+        await _join_share_group(state, world, turn)
     await _retain(state, world, made["old"], 40)
     world.security = security_of(state) or frozenset()
     world.dealt_with = dealt_with(state)
@@ -310,6 +320,28 @@ async def _consume(state: BrokerState, turn: int) -> None:
     if turn % 4 == 3:
         leave = ConsumerHeartbeat("members", names[turn % 3], -1, is_whole=True)
         assert not (await heartbeat(ORG, leave)).error_code
+
+
+async def _join_share_group(state: BrokerState, world: World, turn: int) -> None:
+    """Members of a share group come and go; from turn 14 on they know a topic that grows."""
+    names = ["late"] if turn >= 14 else ["a"]
+    beat = ShareHeartbeat("sharing", f"m{turn % 3}", 0, topics=names, is_whole=True)
+    for epoch in (0, -1)[: 1 + (turn % 4 == 3)]:
+        beat = replace(beat, member_epoch=epoch, topics=None if epoch else names)
+        assert not (await share_groups.heartbeat(state, context(), beat)).error_code
+    if turn == 20:
+        grown = await partitions.create(state, context(), CreatePartitions("late", 2))
+        assert not grown.error_code
+        world.records["late", 1] = {}
+
+
+async def known_partitions(state: BrokerState) -> int:
+    """The partitions that the topic had when the share group learnt it."""
+    topic = state.registry.by_name(ORG, "late")
+    if topic is None:
+        return -1
+    question = ShareGroupTopics("sharing", [topic.uuid])
+    return (await share_groups.topics(state, context(), question)).first_partitions[0]
 
 
 async def _change_security(state: BrokerState, turn: int) -> None:
@@ -430,6 +462,7 @@ class Served(NamedTuple):
         held_back: the partitions whose last stable offset is not the high watermark.
         security: users and rules; None: the start hands out none.
         dealt_with: offsets that the share group does not get again.
+        known: as `known_partitions` shows it.
     """
 
     records: dict[tuple[str, int], dict[int, bytes | None]]
@@ -443,6 +476,7 @@ class Served(NamedTuple):
     held_back: list[PartitionId]
     security: frozenset[str] | None
     dealt_with: frozenset[int]
+    known: int
 
 
 async def serve(world: World, folder: Path) -> Served:
@@ -484,6 +518,7 @@ async def serve(world: World, folder: Path) -> Served:
             ],
             security_of(state),
             dealt_with(state),
+            await known_partitions(state),
         )
 
 
@@ -674,6 +709,8 @@ class Case:
         hits_shares = any(id_ == SHARES for id_, _ in hit)
         self._expect(served.dealt_with <= world.dealt_with, "a share group has lost records")
         self._expect(not again or hits_shares, f"a share group gets again: {sorted(again)}")
+        hits_groups = any(id_ == GROUPS for id_, _ in hit)
+        self._expect(served.known == 1 or hits_groups, f"{served.known} partitions were known")
         if not hit:
             self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
 
