@@ -177,7 +177,8 @@ def _missing(
         return _description(state, topic)
     if not legal_name(name):
         return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not create and state.registry.unnamed_of(org, name) is None:
+    is_new = state.registry.unnamed_of(org, name) is None
+    if is_new and (not create or state.topics.tells_of_deletion(org, name)):
         return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if create and at_most is not None and at_most < state.configs.broker.num_partitions:
         return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION)

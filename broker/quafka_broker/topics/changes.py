@@ -30,6 +30,7 @@ log = logging.getLogger("quafka.broker.registry")
 _TOPICS_PER_DELETION = 200
 """Topics that are deleted by one append, which costs one sync of the disk."""
 _PARTITIONS_PER_SLICE = 1_000
+_DELETIONS_KEPT = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +68,8 @@ class TopicChanges:
         self._room = room
         self._next_deletion: _Deletion | None = None
         self._deleting = asyncio.Lock()
+        self._deleted: dict[tuple[int, str], None] = {}
+        """The last deleted topics that were neither created nor asked for since."""
 
     # --- create and change ------------------------------------------------------------------
 
@@ -90,6 +93,7 @@ class TopicChanges:
             registry.org(org).check_room(partitions, self._room(org), topics=1)
             topic = registry.plan_topic(org, name, partitions, new_topic_identity(), configs)
             await self._journal.record(events.topic_created(topic))
+            self._deleted.pop((org, name), None)
             return topic, True
 
         return await self._journal.in_turn(create)
@@ -139,6 +143,16 @@ class TopicChanges:
             return True
 
         return await self._journal.in_turn(make)
+
+    def tells_of_deletion(self, org: int, name: str) -> bool:
+        """Whether to report that a topic is gone, instead of creating it because a client asks.
+
+        True once after its deletion: clients that had the topic learn that it was deleted.
+        """
+        if (org, name) not in self._deleted:
+            return False
+        del self._deleted[org, name]
+        return True
 
     # --- delete topics ----------------------------------------------------------------------
 
@@ -193,6 +207,9 @@ class TopicChanges:
                 self._wal.drop_partition(partition)
             self._producers.drop_partitions(gone)
             self._configs.topic_deleted(topic)
+            self._deleted[topic.org, topic.name] = None
+            if len(self._deleted) > _DELETIONS_KEPT:
+                del self._deleted[next(iter(self._deleted))]
             self._journal.deletions += 1
             self._parked_fetches.wake(gone)
             await slices.done(len(gone))

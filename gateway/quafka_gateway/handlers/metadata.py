@@ -2,7 +2,8 @@
 
 The leader and only replica of every partition is this gateway (`node.id`). A topic that the request
 names is created where both the client (`allow_auto_topic_creation`, version 4 and up) and the
-broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0 and none
+broker's `auto.create.topics.enable` allow it; the first request for a deleted topic creates nothing
+and gets UNKNOWN_TOPIC_OR_PARTITION. An empty list means all topics in version 0 and none
 from version 1 on; null means all. A topic that is named twice is described once, as in Kafka. The
 topics of several brokers are one list (`catalog.py`). The cluster id is the home broker's, null
 until that broker has answered once. From version 8 on, clients may ask for the operations allowed

@@ -65,3 +65,12 @@ async def test_a_start_finds_what_was_deleted_together(count: int) -> None:
     async with running_state(disk.copy()) as state:
         assert state.registry.topics(ORG) == topics[count:]
         assert not state.log.is_damaged(REGISTRY)
+
+
+async def test_the_last_deleted_topics_are_kept_in_mind() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topics = await made(state, 1_002)
+        await asyncio.gather(*map(state.topics.delete, topics))
+        told = [state.topics.tells_of_deletion(ORG, topic.name) for topic in topics]
+        assert told == [False] * 2 + [True] * 1_000
+        assert not any(state.topics.tells_of_deletion(ORG, topic.name) for topic in topics)
