@@ -14,6 +14,7 @@ from quafka_broker.groups.host import Host
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.share.group import ShareGroup
 from quafka_broker.groups.table import Key
+from quafka_mesh_ops.ops.consumer_groups import KnownTopic
 from quafka_proto.errors import ErrorCode
 
 SHARE = "share"
@@ -47,6 +48,12 @@ class ServedShareGroup(ServedConsumerGroup):
             found.append(self.core.first_partitions(topic_id))
             yield
         return found
+
+    async def learn_first(self, topics: Iterable[KnownTopic]) -> bool:
+        """Learn the topics that are new to the group; returns whether this is durable."""
+        self.core.learn_first((each.topic_id, each.partitions) for each in topics)
+        self.store()
+        return await self.all_stored()
 
     def forget(self, topic_ids: Iterable[bytes]) -> None:
         """Forget topics; see ShareGroup. Durable after `all_stored`."""

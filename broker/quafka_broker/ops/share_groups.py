@@ -61,7 +61,12 @@ async def create(
 ) -> CreateShareGroupResp:
     """Create a share group without members."""
     found = await state.groups.share.create(context.org_id, op.group)
-    return CreateShareGroupResp(found.error_code, found.error)
+    if found.error_code or not op.topics:
+        return CreateShareGroupResp(found.error_code, found.error)
+    group = _find(state, context, op.group)
+    if group is None or not await group.learn_first(op.topics):
+        return CreateShareGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return CreateShareGroupResp(0)
 
 
 async def topics(

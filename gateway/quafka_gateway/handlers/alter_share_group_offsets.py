@@ -12,7 +12,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, ids_of
+from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, described
 from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -43,15 +43,16 @@ async def handle(
             if topic.topic_name not in hidden
             for part in topic.partitions
         )
+        topics = await described({place.topic for place in places}, context, span.context)
         if places:
-            code, message = await create_group(request.group_id, context, span.context)
+            code, message = await create_group(request.group_id, topics, context, span.context)
         else:
             code, message = await check_group(request.group_id, context, span.context)
         if code:
             return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or None)
         op = AlterShareOffsets(request.group_id, places)
         codes = await context.tenant.shares.change(op, span.context) if places else []
-        ids = await ids_of({place.topic for place in places}, context, span.context)
+        ids = dict(await listed((each.topic, each.topic_id) for each in topics))
     return await _response(request, hidden, iter(codes), ids)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops.consumer_groups import KnownTopic
 from quafka_mesh_ops.ops.share_groups import (
     CreateShareGroup,
     DescribeShareGroups,
     ForgetShareTopics,
 )
-from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
@@ -41,12 +42,26 @@ async def check_group(group: str, context: RequestContext, trace: TraceContext |
     return GOOD
 
 
-async def create_group(group: str, context: RequestContext, trace: TraceContext | None) -> Refusal:
-    """Create a group without members, unless there is one; why the offsets cannot be changed."""
+async def create_group(
+    group: str,
+    topics: Sequence[TopicDescription],
+    context: RequestContext,
+    trace: TraceContext | None,
+) -> Refusal:
+    """Create a group without members, unless there is one; why the offsets cannot be changed.
+
+    The group learns the topics.
+    """
     if not group:
         return _NO_NAME
+    known = await listed(
+        KnownTopic(each.topic, each.topic_id, each.partitions)
+        for each in topics
+        if not each.error_code
+    )
+    op = CreateShareGroup(group, known)
     try:
-        answer = await context.tenant.groups.of(group).call(CreateShareGroup(group), trace)
+        answer = await context.tenant.groups.of(group).call(op, trace)
     except UnavailableError as e:
         return e.code, str(e)
     return answer.error_code, answer.error
@@ -63,14 +78,22 @@ async def forget_topics(
         return 0 if e.code == ErrorCode.UNSUPPORTED_VERSION else e.code
 
 
+async def described(
+    names: Collection[str], context: RequestContext, trace: TraceContext | None
+) -> list[TopicDescription]:
+    """Describe topics; none if that is impossible now."""
+    if not names:
+        return []
+    try:
+        found = await context.tenant.topics.describe(DescribeTopics(await listed(names)), trace)
+    except UnavailableError:
+        return []
+    return found.topics
+
+
 async def ids_of(
     names: Collection[str], context: RequestContext, trace: TraceContext | None
 ) -> dict[str, bytes]:
     """The ids of those of the topics that are known now, by name."""
-    if not names:
-        return {}
-    try:
-        found = await context.tenant.topics.describe(DescribeTopics(await listed(names)), trace)
-    except UnavailableError:
-        return {}
-    return dict(await listed((each.topic, each.topic_id) for each in found.topics))
+    topics = await described(names, context, trace)
+    return dict(await listed((each.topic, each.topic_id) for each in topics))

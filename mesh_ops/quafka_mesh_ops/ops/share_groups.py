@@ -53,10 +53,14 @@ class CreateShareGroupResp(WireStruct):
 
 @wire_struct
 class CreateShareGroup(Op[CreateShareGroupResp]):
-    """Create a share group without members, durably, unless it exists; safe to retry."""
+    """Create a share group without members, durably, unless it exists; safe to retry.
+
+    `topics`: those whose offsets are set; the group learns them.
+    """
 
     code = OpCode.CREATE_SHARE_GROUP
     group: str
+    topics: list[KnownTopic] | None = None
 
 
 @wire_struct

@@ -467,6 +467,22 @@ def kind(state: BrokerState) -> Kind:
     return entry.group.kind
 
 
+async def test_a_share_group_learns_the_topics_whose_offsets_are_set() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        learns = CreateShareGroup("g", [KnownTopic("t", topic.uuid, 1)])
+        assert not (await share_groups.create(state, context(), learns)).error_code
+        later = CreateShareGroup("g", [KnownTopic("t", topic.uuid, 7)])
+        assert not (await share_groups.create(state, context(), later)).error_code
+    async with running_state(disk, lease_seconds=0) as state:
+        assert not (await partitions.create(state, context(), CreatePartitions("t", 2))).error_code
+        share = ShareHeartbeat("g", "m", 0, topics=["t"], is_whole=True)
+        assert not (await share_groups.heartbeat(state, context(), share)).error_code
+        question = ShareGroupTopics("g", [topic.uuid])
+        assert (await share_groups.topics(state, context(), question)).first_partitions == [1]
+
+
 @POLICIES
 async def test_a_consumer_joins_classic_members_by_the_policy(policy: str) -> None:
     async with running_state(MemoryDisk()) as state:

@@ -51,6 +51,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.security import WatchSecurity, WatchSecurityResp
+from quafka_mesh_ops.ops.share_groups import CreateShareGroup
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.transactions import AddOffsets, AddPartitions, CommitTxnOffsets
 
@@ -65,6 +66,7 @@ APPENDED: dict[type[WireStruct], dict[str, object]] = {
     AddPartitions: {"elsewhere": None},
     Heartbeat: {"others": None},
     LookAtShards: {"offered": None},
+    CreateShareGroup: {"topics": None},
     HeartbeatResp: {"others": None},
     CommitOffsets: {"knows_member_epochs": False},
     CommittedOffsets: {"require_stable": False, "member_id": None, "member_epoch": -1},

@@ -54,6 +54,15 @@ class ShareGroup(ConsumerGroup):
         """The number of partitions that a topic had when the group learnt it; -1: unknown."""
         return self.subscriptions.first_partitions.get(topic_id, -1)
 
+    def learn_first(self, topics: Iterable[tuple[bytes, int]]) -> None:
+        """Note the partitions of topics, by id, that are new to the group."""
+        noted = self.subscriptions.first_partitions
+        for topic_id, partitions in topics:
+            if topic_id not in noted:
+                noted[topic_id] = partitions
+                self._changes.mark_topics()
+        self.subscriptions.note_partitions(self.settings.max_topics)
+
     def forget(self, topic_ids: Iterable[bytes]) -> None:
         """Forget topics: a later subscription finds them new, with all their partitions."""
         noted = self.subscriptions.first_partitions
