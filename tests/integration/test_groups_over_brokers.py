@@ -41,11 +41,18 @@ from quafka_proto.schema.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from quafka_proto.schema.share_groups import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from quafka_proto.schema.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from tests.support.admin_calls import grow
+from tests.support.fetch_calls import put
 from tests.support.fleet import Fleet
 from tests.support.group_members import GROUPS, poll
 from tests.support.kafka_calls import create_topic, metadata, produce, values
 from tests.support.raw_client import RawClient
+from tests.support.share_calls import LONG, ShareMember
 
 pytestmark = pytest.mark.long
 
@@ -313,6 +320,23 @@ def test_a_share_group_reads_topics_of_both_brokers(client: RawClient, fleet: Fl
     )
     answer = client.call(acknowledged, ShareAcknowledgeResponse, 2)
     assert [part.error_code for topic in answer.responses for part in topic.partitions] == [0, 0]
+
+
+def test_a_share_group_knows_which_partitions_are_new_at_the_other_broker(
+    client: RawClient,
+) -> None:
+    put(client, THERE, b"from before the group")
+    for epoch in (0, -1):
+        beat = ShareGroupHeartbeatRequest(
+            group_id="grows", member_id="m", member_epoch=epoch,
+            subscribed_topic_names=None if epoch else [THERE],
+        )  # fmt: skip
+        assert client.call(beat, ShareGroupHeartbeatResponse, 1).error_code == 0
+    assert grow(client, THERE, 3) == 0
+    put(client, THERE, b"new", partition=2)
+    member = ShareMember(client, "grows", topic_id(client, THERE)[1])
+    (part,) = member.fetch(0, 2, wait_ms=LONG)
+    assert (part.partition_index, values(part)) == (2, [b"new"])
 
 
 def test_a_group_of_the_new_protocol_has_topics_of_both_brokers(client: RawClient) -> None:
