@@ -1,8 +1,9 @@
 """AlterUserScramCredentials (key 51), version 0: sets and removes passwords of the client's org.
 
-A user has one result for all its changes, in the order in which the request first names it, and
-none of them counts if one is not valid. The client sends salted passwords; only keys derived from
-them are stored. Connections of the user that logged in with a former password are closed.
+A request changes one credential of a user: with several, the user gets DUPLICATE_RESOURCE and none
+of them counts, as in Kafka. Results are in the order in which the request first names the users.
+The client sends salted passwords; only keys derived from them are stored. Connections of the user
+that logged in with a former password are closed.
 """
 
 from __future__ import annotations

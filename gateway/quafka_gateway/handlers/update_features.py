@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57), versions 0-2: features stay at the level at which they are finalized.
 
-An update to that level succeeds; every other one is INVALID_UPDATE_VERSION. From version 2 on one
-refused update fails the request as a whole.
+An update to that level succeeds; every other one is INVALID_UPDATE_VERSION. One refused update
+fails the request as a whole, in every version, as in Kafka.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from quafka_proto.schema.cluster import (
 )
 from quafka_telemetry.slices import listed
 
+_WITHOUT_RESULTS = 2
 _LEVELS = {feature.name: feature.level for feature in FEATURES}
 
 
@@ -28,15 +29,17 @@ async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Upd
     """Accept the updates that change nothing."""
     if not may_on_all_orgs(ALTER_CLUSTER, context):
         return await _refused(request)
-    results = await listed(map(_result, request.feature_updates))
-    if context.version < 2:
-        return UpdateFeaturesResponse(results=results)
-    refused = next((each for each in results if each.error_code), None)
-    if refused is None:
+    problems = await listed(map(_problem, request.feature_updates))
+    problem = next((each for each in problems if each), "")
+    if problem:
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.INVALID_UPDATE_VERSION,
+            error_message=f"no feature is updated: {problem}",
+        )
+    if context.version >= _WITHOUT_RESULTS:
         return UpdateFeaturesResponse()
-    return UpdateFeaturesResponse(
-        error_code=refused.error_code, error_message=refused.error_message
-    )
+    updated = (UpdatableFeatureResult(feature=each.feature) for each in request.feature_updates)
+    return UpdateFeaturesResponse(results=await listed(updated))
 
 
 API = Api(
@@ -50,17 +53,12 @@ API = Api(
 )
 
 
-def _result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
+def _problem(update: FeatureUpdateKey) -> str:
+    """Why the feature cannot have this level; "": it has."""
     name, level = update.feature, _LEVELS.get(update.feature)
-    if level == update.max_version_level:
-        return UpdatableFeatureResult(feature=name)
     if level is None:
-        message = f"the feature {name[:100]!r} is not supported"
-    else:
-        message = f"the feature {name!r} is always at level {level}"
-    return UpdatableFeatureResult(
-        feature=name, error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message
-    )
+        return f"{name[:100]!r} is not supported"
+    return "" if level == update.max_version_level else f"{name!r} is always at level {level}"
 
 
 async def _refused(request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:

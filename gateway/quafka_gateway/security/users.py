@@ -24,7 +24,7 @@ Problem = tuple[int, str]
 
 _TWICE: Problem = (
     ErrorCode.DUPLICATE_RESOURCE,
-    "a credential of a user can be changed once in a request",
+    "the credentials of a user can be changed once in a request",
 )
 _PER_STEP = 100
 _NO_NAME: Problem = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user has a name")
@@ -69,15 +69,14 @@ def problems(
 ) -> Generator[None, None, dict[str, Problem]]:
     """The first problem of each user that has one: none of its alterations counts. In steps."""
     found: dict[str, Problem] = {}
-    seen: set[tuple[str, int]] = set()
+    seen: set[str] = set()
     for number, each in enumerate(alterations):
         if number % _PER_STEP == 0:
             yield
         if each.name in found:
             continue
-        key = (each.name, each.mechanism)
-        problem = _TWICE if key in seen else _problem(each, directory, tenant)
-        seen.add(key)
+        problem = _TWICE if each.name in seen else _problem(each, directory, tenant)
+        seen.add(each.name)
         if problem is not None:
             found[each.name] = problem
     return found
@@ -97,6 +96,7 @@ def _problem(each: Alteration, directory: Directory, tenant: Tenant) -> Problem 
         few = each.iterations < LEAST_ITERATIONS
         limit = f"at least {LEAST_ITERATIONS}" if few else f"at most {MOST_ITERATIONS}"
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"there must be {limit} iterations"
+    # A password in place of a salted one would be stored as one fast hash, and can be guessed.
     fits = each.salt and len(each.salted_password) == KEY_BYTES[mechanism]
     return None if fits else _MALFORMED
 

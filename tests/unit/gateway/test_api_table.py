@@ -31,6 +31,7 @@ HELPERS = {
     "replicas",
     "share_offsets",
     "share_records",
+    "token_refusal",
     "transaction_errors",
 }
 """The modules beside the handlers that serve no API."""

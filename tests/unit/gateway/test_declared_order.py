@@ -37,6 +37,7 @@ from quafka_proto.schema import (
     cluster,
     configs,
     consumer_groups,
+    delegation_tokens,
     fetch,
     group_admin,
     groups,
@@ -363,6 +364,10 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         ),
         3,
     ),
+    38: (delegation_tokens.CreateDelegationTokenRequest(), 3),
+    39: (delegation_tokens.RenewDelegationTokenRequest(), 2),
+    40: (delegation_tokens.ExpireDelegationTokenRequest(), 2),
+    41: (delegation_tokens.DescribeDelegationTokenRequest(), 3),
     42: (group_admin.DeleteGroupsRequest(groups_names=[_GROUP]), 2),
     43: (
         replicas.ElectLeadersRequest(
@@ -459,6 +464,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         ),
         0,
     ),
+    64: (cluster.UnregisterBrokerRequest(broker_id=1), 0),
     65: (transaction_admin.DescribeTransactionsRequest(transactional_ids=["x"]), 0),
     66: (transaction_admin.ListTransactionsRequest(), 1),
     68: (

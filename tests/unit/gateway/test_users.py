@@ -52,15 +52,17 @@ BAD, UNKNOWN = ErrorCode.UNACCEPTABLE_CREDENTIAL, ErrorCode.UNSUPPORTED_SASL_MEC
 @pytest.mark.parametrize(
     ("changes", "codes"),
     [
-        ([set_("a"), set_("a", 2, 16_384, size=64), set_("b")], {"a": NONE, "b": NONE}),
+        ([set_("a", 2, 16_384, size=64), set_("b")], {"a": NONE, "b": NONE}),
+        ([set_("a"), set_("a", 2, size=64), set_("b")], {"a": TWICE, "b": NONE}),
         ([set_("a"), set_("a")], {"a": TWICE}),
         ([remove("old"), set_("old")], {"old": TWICE}),
-        ([remove("old"), set_("old", 2, size=64)], {"old": NONE}),
-        ([remove("old"), remove("a"), remove("old", 2)], {"old": MISSING, "a": MISSING}),
+        ([remove("old"), set_("old", 2, size=64)], {"old": TWICE}),
+        ([remove("old"), remove("a"), remove("old", 2)], {"old": TWICE, "a": MISSING}),
+        ([remove("a"), set_("a")], {"a": MISSING}),
         ([set_(""), set_("a", 0), set_("b", 3)], {"": BAD, "a": UNKNOWN, "b": UNKNOWN}),
         ([set_("a", 1, 4_095), set_("b", 1, 16_385), set_("c")], {"a": BAD, "b": BAD, "c": NONE}),
         ([set_("a", salt=b""), set_("b", size=31), set_("c", 2)], {"a": BAD, "b": BAD, "c": BAD}),
-        ([set_("a"), set_("a", 2, 1, size=64)], {"a": BAD}),
+        ([set_("a", 3), set_("a")], {"a": UNKNOWN}),
     ],
 )
 async def test_changes(

@@ -1,0 +1,32 @@
+"""ExpireDelegationToken (key 40), versions 0-2: refused, since there are no tokens."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order
+from quafka_gateway.handlers.token_refusal import NO_TIME, token_refusal
+from quafka_proto.message import Versions
+from quafka_proto.schema.delegation_tokens import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+
+async def handle(
+    request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    """Refuse the request."""
+    return ExpireDelegationTokenResponse(
+        error_code=token_refusal(context.session), expiry_timestamp_ms=NO_TIME
+    )
+
+
+API = Api(
+    key=40,
+    versions=Versions(0, 2),
+    request=ExpireDelegationTokenRequest,
+    handle=handle,
+    access=(),
+    order=Order(),
+)
