@@ -17,7 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
+from tests.support.admin_calls import grow
 from tests.support.cluster import Cluster
+from tests.support.fetch_calls import put
 from tests.support.group_members import SECONDS, fill, produce
 from tests.support.java import JAVA_CLIENTS
 from tests.support.java_member import Java, java_member
@@ -193,6 +195,27 @@ def test_accepted_rejected_and_released(
     for _ in range(3):  # nothing comes any more
         seen.step(member, lambda _: "ACCEPT")
     assert seen.deliveries == {v: DELIVERIES if v in poison else 1 for v in values}
+
+
+def test_records_of_an_added_partition_are_delivered(
+    share_cluster: Cluster, make: Callable[[str], Member], request: pytest.FixtureRequest
+) -> None:
+    """To a group with the default reset, whose member polls throughout."""
+    group = f"grows-{request.node.callspec.id}"
+    with RawClient(share_cluster.address) as client:
+        create_topic(client, group, 1)
+        seen, member = Seen(), make(group)
+
+        def step() -> None:
+            put(client, group, b"early")
+            seen.step(member, lambda _: "ACCEPT")
+            seen.settled.discard("early")
+
+        until(lambda: bool(seen.deliveries), step)  # then the group has begun
+        assert grow(client, group, 2) == 0
+        values = {f"{number}" for number in range(100)}
+        put(client, group, *[value.encode() for value in values], partition=1)
+    until(lambda: values <= seen.settled, lambda: seen.step(member, lambda _: "ACCEPT"))
 
 
 def test_a_lock_that_ends_gives_the_record_to_another_member(
