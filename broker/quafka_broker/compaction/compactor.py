@@ -218,7 +218,8 @@ class Compactor:
         """
         async with self._one:
             candidates = await self._candidates(list(self._registry.every_topic()))
-            await self._seal_if_worth(candidates)
+            if await self._seal_if_worth(candidates):  # what was in the active segment counts now
+                candidates = await self._candidates(list(self._registry.every_topic()))
             known = {each.partition.id for each in candidates}
             self._passes = {id_: last for id_, last in self._passes.items() if id_ in known}
             self._blocked = {id_: at for id_, at in self._blocked.items() if id_ in known}
@@ -266,8 +267,11 @@ class Compactor:
         since = self._blocked.get(each.partition.id)
         return since is not None and clock.monotonic() - since < _BLOCKED_SECONDS
 
-    async def _seal_if_worth(self, candidates: Iterable[_Candidate]) -> None:
-        """Seal the active segment if it delays the compaction of many bytes, or for too long."""
+    async def _seal_if_worth(self, candidates: Iterable[_Candidate]) -> bool:
+        """Seal the active segment if it delays the compaction of many bytes, or for too long.
+
+        Returns whether it was sealed.
+        """
         dirty, overdue = 0, False
         for partition, policy, status in ((c.partition, c.policy, c.status) for c in candidates):
             below = partition.batches.bytes_below
@@ -279,9 +283,11 @@ class Compactor:
         patience = self._configs.broker.log_cleaner_max_wait_ms / 1000
         least = _SEAL_LEAST if patience else 1
         waited = dirty >= least and clock.monotonic() - self._sealed_at >= patience
-        if dirty >= _SEAL_BYTES or waited or overdue:
-            await self._wal.seal()
-            self._sealed_at = clock.monotonic()
+        if not (dirty >= _SEAL_BYTES or waited or overdue):
+            return False
+        await self._wal.seal()
+        self._sealed_at = clock.monotonic()
+        return True
 
     # --- a pass -----------------------------------------------------------------------------
 
