@@ -13,20 +13,23 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_mesh_ops.ops.admin import ConfigChange, ConfigSynonym
+from quafka_mesh_ops import settings
+from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import Setting
-from quafka_proto.config_kinds import ConfigOperation, ConfigSource
+from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
 log = logging.getLogger("quafka.broker")
 
 _CHANGEABLE = {
+    "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
     "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms",
     "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
     "log.cleanup.policy", "log.message.timestamp.after.max.ms",
     "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
     "log.retention.ms", "message.max.bytes",
 }  # fmt: skip
-"""The settings that topics inherit: a subset of Kafka's cluster-wide dynamic configs (KIP-226)."""
+"""The settings that topics inherit, and those of compaction: a subset of Kafka's cluster-wide
+dynamic configs (KIP-226)."""
 
 SETTINGS: dict[str, tuple[str, Setting]] = {
     name: (each.name, each.metadata["setting"])
@@ -36,8 +39,25 @@ SETTINGS: dict[str, tuple[str, Setting]] = {
 """The field of BrokerConfig and its setting, by the config's name."""
 
 
+THROTTLES = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""Limits of replication, in bytes per second, which kafka-reassign-partitions sets and removes.
+Nothing is replicated, so any limit is kept."""
+NO_THROTTLE = (1 << 63) - 1
+_THROTTLE = Setting(
+    "limit of replication; there is none", settings.whole(0, NO_THROTTLE), "0 or more"
+)
+
+
 class BrokerConfigError(Exception):
     """A change that is refused; the message names the config and the allowed values."""
+
+
+class ReadOnlyConfigError(BrokerConfigError):
+    """The config cannot be changed while the broker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +93,18 @@ class DynamicConfigs:
         return [ConfigSynonym(name, values[name], src) for values, src in scopes if name in values]
 
 
+def throttles() -> list[ConfigDescription]:
+    """Describe `THROTTLES` as they are if no client has set them."""
+    source, value = ConfigSource.DEFAULT, str(NO_THROTTLE)
+    words = f"{_THROTTLE.help}. Allowed: {_THROTTLE.allowed}."
+    return [
+        ConfigDescription(
+            name, value, source, ConfigType.LONG, False, words, [ConfigSynonym(name, value, source)]
+        )
+        for name in THROTTLES
+    ]
+
+
 def changed(
     present: Mapping[str, str], changes: Iterable[ConfigChange], *, replaces: bool
 ) -> dict[str, str]:
@@ -95,14 +127,14 @@ def changed(
 
 def _checked(change: ConfigChange) -> str:
     name = change.name
-    if name not in SETTINGS:
-        can = ", ".join(sorted(SETTINGS))
-        raise BrokerConfigError(
+    if name not in SETTINGS and name not in THROTTLES:
+        can = ", ".join(sorted([*SETTINGS, *THROTTLES]))
+        raise ReadOnlyConfigError(
             f"{name[:100]} cannot be changed while the broker runs; these can: {can}"
         )
     if change.operation != ConfigOperation.SET:
         raise BrokerConfigError(f"{name} can be set or deleted, not appended to or subtracted from")
-    _, known = SETTINGS[name]
+    known = _THROTTLE if name in THROTTLES else SETTINGS[name][1]
     text = (change.value or "").strip()
     try:
         known.parse(text)

@@ -18,7 +18,7 @@ from tests.support.raw_client import RawClient
 pytestmark = [pytest.mark.long, JAVA_TOOLS]
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
-REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "downgrade"}
+REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "downgrade", "unregister"}
 
 
 def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
@@ -70,7 +70,8 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "elect": tool("LeaderElectionCommand", *on, "--election-type", "preferred", "--partition",
                       "0"),
         "moving": tool(replicas, *at, "--list"),
-        "move": tool(replicas, *at, "--execute", "--reassignment-json-file", moves),
+        "move": tool(replicas, *at, "--execute", "--reassignment-json-file", moves, "--throttle",
+                     "1000"),
         "moved": tool(replicas, *at, "--verify", "--reassignment-json-file", moves),
         "delete records": tool("DeleteRecordsCommand", *at, "--offset-json-file", deletes),
         "starts": tool("GetOffsetShell", *on, "--time", "-2"),
@@ -85,6 +86,7 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "transact": tool("ProducerPerformance", *at, "--topic", TOPIC, "--num-records", "1",
                          "--record-size", "9", "--throughput", "-1", "--transactional-id", "x"),
         "features": tool("FeatureCommand", *at, "describe"),
+        "unregister": tool("ClusterTool", "unregister", *at, "--id", "77"),
         "downgrade": tool("FeatureCommand", *at, "downgrade", "--feature", "transaction.version=1"),
     }  # fmt: skip
     for kind in ("topics", "brokers", "users", "clients", "ips", "client-metrics", "groups"):
@@ -110,6 +112,7 @@ def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
     assert "num.partitions cannot be changed while the broker runs" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output
     assert "'transaction.version' is always at level 2" in said["downgrade"].output
+    assert "broker 77 is not registered" in said["unregister"].output
 
 
 def test_cluster_wide_defaults(said: dict[str, Outcome]) -> None:
@@ -202,5 +205,5 @@ def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome])
         "topic operations": 8, "sizes": 5, "total": True, "end": 2, "groups": 1, "offsets": 1,
         "members": 0, "reassignments": 0, "producers": 0, "quotas": 0, "users": 0,
         "transactions": 1, "acls": "SecurityDisabledException",
-        "tokens": "UnsupportedVersionException",
+        "tokens": "UnsupportedByAuthenticationException",
     }  # fmt: skip

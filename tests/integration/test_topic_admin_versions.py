@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from quafka_broker.broker_configs import THROTTLES
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import (
@@ -67,6 +68,7 @@ E = ErrorCode
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 CHANGEABLE = {
+    *THROTTLES, "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
     "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms",
     "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
     "log.cleanup.policy", "log.message.timestamp.after.max.ms",
@@ -320,6 +322,10 @@ def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version
     if version >= 1:
         assert configs["data"].config_source == ConfigSource.STATIC_BROKER
         assert configs["num.partitions"].config_source == ConfigSource.DEFAULT
+        for name in ("listeners", "advertised.listeners"):
+            assert configs[name].config_source == ConfigSource.STATIC_BROKER
+            assert [s.source for s in configs[name].synonyms] == [ConfigSource.STATIC_BROKER]
+        assert configs["broker.id"].config_source == ConfigSource.DEFAULT
     assert (everywhere.error_code, everywhere.configs) == (0, [])
     assert values(loggers)["root"].value == "INFO"
     assert values(loggers)["quafka.gateway.connection"].value == "INFO"
@@ -367,7 +373,7 @@ def test_alter_configs_replaces(client: RawClient, version: int) -> None:
         (LOGGER, "0", {"root": "DEBUG"}),
         (ResourceType.CLIENT_METRICS, "m", {"interval.ms": "1"}),
     ) == [
-        0, E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_CONFIG, E.INVALID_CONFIG, E.INVALID_CONFIG,
+        0, E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REQUEST, E.INVALID_REQUEST, E.INVALID_CONFIG,
         E.INVALID_CONFIG,
     ]  # fmt: skip
     assert own_configs(client, name) == {"segment.ms": "7"}
@@ -402,7 +408,7 @@ def test_incremental_alter_configs(client: RawClient, version: int) -> None:
     assert change(("retention.ms", SET, None)) == E.INVALID_REQUEST
     assert change(("retention.ms", 9, "6")) == E.INVALID_REQUEST
     assert change(("quafka.id", SET, "top_mine")) == E.INVALID_CONFIG
-    assert change(("log.level", SET, "debug"), kind=BROKER, of="0") == E.INVALID_CONFIG
+    assert change(("log.level", SET, "debug"), kind=BROKER, of="0") == E.INVALID_REQUEST
     assert change(("log.level", DELETE, None), kind=BROKER, of="0") == 0, "it was not set"
     assert change(("log.level", DELETE, None), kind=BROKER, of="1") == E.INVALID_REQUEST
     assert change(("x", SET, "1"), of="none") == E.UNKNOWN_TOPIC_OR_PARTITION

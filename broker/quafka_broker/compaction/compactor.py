@@ -109,7 +109,7 @@ class Compactor:
     async def run(self) -> None:
         """Compact due partitions every `log.cleaner.backoff.ms`, until cancelled."""
         while True:
-            await asyncio.sleep(self._configs.broker.log_cleaner_backoff_ms / 1000)
+            await self._back_off()
             if not self._configs.broker.log_cleaner_enable or not self._configs.broker.wal_rewrite:
                 continue
             try:
@@ -120,6 +120,17 @@ class Compactor:
             except Exception:  # a bug must not let the log grow for ever
                 self.failures += 1
                 log.exception("compaction failed; the next run tries again")
+
+    async def _back_off(self) -> None:
+        """Wait for `log.cleaner.backoff.ms`; a change of it begins the wait anew."""
+        changed = self._configs.backoff_changed
+        while True:
+            changed.clear()
+            try:
+                async with asyncio.timeout(self._configs.broker.log_cleaner_backoff_ms / 1000):
+                    await changed.wait()
+            except TimeoutError:
+                return
 
     async def close(self) -> None:
         """Abandon the passes that `compact` has begun."""

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quafka_broker import broker_configs
-from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicConfigs
+from quafka_broker.broker_configs import (
+    SETTINGS,
+    BrokerConfigError,
+    DynamicConfigs,
+    ReadOnlyConfigError,
+)
 from quafka_broker.config import LogSettings
 from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.partitions.errors import StorageError
@@ -111,6 +116,7 @@ async def describe_broker(
         _changeable(state.configs.dynamic, each) if each.name in SETTINGS else each
         for each in described_settings.describe(state.configs.dynamic.static, LogSettings)
     ]
+    settings += [_changeable(state.configs.dynamic, each) for each in broker_configs.throttles()]
     return DescribeBrokerResp(
         state.registry.cluster_id,
         settings,
@@ -147,6 +153,8 @@ async def alter_broker(
             change(state.registry.broker_configs[scope])
         else:
             await state.configs.change_broker_configs(scope, change)
+    except ReadOnlyConfigError as e:
+        return AlterBrokerConfigsResp(ErrorCode.INVALID_REQUEST, str(e))
     except BrokerConfigError as e:
         return AlterBrokerConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
     except StorageError as e:

@@ -100,7 +100,11 @@ _SMALL_SIZE: _Values = (ConfigType.INT, _number(4, _MAX_INT), "4 or more")
 _COUNT: _Values = (ConfigType.INT, _number(0, _MAX_INT), "0 to 2147483647")
 _LEVEL: _Values = (ConfigType.INT, _number(-131072, 22), "-131072 to 22")
 _LOCAL: _Values = (ConfigType.LONG, _number(-2, _MAX_LONG), "-2 or more")
-_NO_LIST: _Values = (ConfigType.LIST, _one_of(""), "nothing")
+_REPLICA_LIST: _Values = (
+    ConfigType.LIST,
+    lambda text: re.fullmatch(r"\*|([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?", text, re.ASCII) is not None,
+    "nothing, *, or partition:broker,...",
+)
 
 TOPIC_CONFIGS: dict[str, TopicConfig] = {
     config.name: config
@@ -199,7 +203,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         *_no_effect(_FILES, _SMALL_SIZE, segment_index_bytes="10485760"),
         *_no_effect(_FILES, _BOOLEAN, preallocate="false"),
         *_no_effect(_REPLICAS, _BOOLEAN, unclean_leader_election_enable="false"),
-        *_no_effect(_REPLICAS, _NO_LIST, leader_replication_throttled_replicas="",
+        *_no_effect(_REPLICAS, _REPLICA_LIST, leader_replication_throttled_replicas="",
                     follower_replication_throttled_replicas=""),
         *_no_effect(_TIERED, _LOCAL, local_retention_ms="-2", local_retention_bytes="-2"),
         *_no_effect(_AS_SENT, _LEVEL, compression_gzip_level="-1", compression_lz4_level="9",

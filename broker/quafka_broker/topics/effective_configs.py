@@ -24,11 +24,13 @@ class EffectiveConfigs:
     Attributes:
         broker: the broker's settings in effect.
         retention_changed: set when the retention of any topic may have changed.
+        backoff_changed: set when `log.cleaner.backoff.ms` has changed.
     """
 
     def __init__(self, config: BrokerConfig, registry: Registry, journal: RegistryJournal) -> None:
         self.broker = config
         self.retention_changed = asyncio.Event()
+        self.backoff_changed = asyncio.Event()
         self._started_with = config
         self._registry = registry
         self._journal = journal
@@ -62,8 +64,11 @@ class EffectiveConfigs:
             after = change(before)
             if after != before:
                 await self._journal.record(broker_configs_changed(scope, after))
+                backoff = self.broker.log_cleaner_backoff_ms
                 self.refresh()
                 self.retention_changed.set()
+                if self.broker.log_cleaner_backoff_ms != backoff:
+                    self.backoff_changed.set()
 
         await self._journal.in_turn(make)
 

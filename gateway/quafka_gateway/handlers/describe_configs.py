@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from quafka_gateway.cluster.admin import DescribedGroup, DescribedTopic
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -57,6 +57,13 @@ _UNCHANGEABLE = {
     "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
 }
 """Broker configs that Kafka's tools look for, and that have only one value here."""
+_SETTINGS_OF = {
+    "broker.id": ("node_id",),
+    "listeners": ("listen", "listeners"),
+    "advertised.listeners": ("advertised_listener", "advertised_listeners", "listen", "listeners"),
+    "listener.security.protocol.map": ("listener_security_protocol_map",),
+}
+"""The settings that Kafka's names of listeners stand for: the source is that of these settings."""
 _PLAIN_TYPES = {ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE}
 _PLAIN = {"log.cleanup.policy", "log.message.timestamp.type", "log.cleaner.min.cleanable.ratio"}
 """Text settings that clients of all orgs may see, because they name nothing."""
@@ -231,13 +238,16 @@ def _facts(context: RequestContext) -> list[ConfigDescription]:
         "advertised.listeners": (advertised, ConfigType.STRING),
         "listener.security.protocol.map": (protocols, ConfigType.STRING),
     }
-    return [
-        ConfigDescription(
-            name, value, ConfigSource.DEFAULT, kind, True, "This value is fixed.",
-            [ConfigSynonym(name, value, ConfigSource.DEFAULT)],
-        )
-        for name, (value, kind) in facts.items()
-    ]  # fmt: skip
+    config = context.services.config
+    given = {each.name for each in fields(config) if getattr(config, each.name) != each.default}
+    found: list[ConfigDescription] = []
+    for name, (value, kind) in facts.items():
+        is_given = not given.isdisjoint(_SETTINGS_OF.get(name, ()))
+        source = ConfigSource.STATIC_BROKER if is_given else ConfigSource.DEFAULT
+        synonyms = [ConfigSynonym(name, value, source)]
+        words = "This value is fixed."
+        found.append(ConfigDescription(name, value, source, kind, True, words, synonyms))
+    return found
 
 
 def _loggers() -> list[ConfigDescription]:

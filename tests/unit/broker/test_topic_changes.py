@@ -167,6 +167,22 @@ async def test_many_changes_do_not_make_the_next_start_long() -> None:
                 "leader.replication.throttled.replicas": "",
             },
         ),
+        (
+            [("follower.replication.throttled.replicas", SET, "0:0,1:0")],
+            {
+                "retention.ms": "5",
+                "preallocate": "true",
+                "follower.replication.throttled.replicas": "0:0,1:0",
+            },
+        ),
+        (
+            [("leader.replication.throttled.replicas", SET, "*")],
+            {
+                "retention.ms": "5",
+                "preallocate": "true",
+                "leader.replication.throttled.replicas": "*",
+            },
+        ),
         ([("quafka.slug", SET, "s")], {"retention.ms": "5", "preallocate": "true"}),
         (
             [("cleanup.policy", SUBTRACT, "delete")],
@@ -188,6 +204,8 @@ def test_changes(
         (ConfigChange("retention.ms", APPEND, "5"), "retention.ms: it is not a list"),
         (ConfigChange("retention.ms", SUBTRACT, "5"), "retention.ms: it is not a list"),
         (ConfigChange("cleanup.policy", APPEND, "keep"), "'delete,keep'"),
+        (ConfigChange("leader.replication.throttled.replicas", SET, "0:"), "partition:broker"),
+        (ConfigChange("leader.replication.throttled.replicas", SET, "0:1,"), "partition:broker"),
         (ConfigChange("no.such.config", SET, "1"), "no.such.config"),
         (ConfigChange("no.such.config", APPEND, "1"), "no.such.config"),
         (ConfigChange("retention.ms", SET, None), "retention.ms cannot be None"),
