@@ -39,6 +39,8 @@ _FINE_BYTES = 256 << 10  # with contiguous runs of this size a reader hardly see
 _CPU_SHARE = 0.25
 _STEP_BACK_SECONDS = 0.001
 _STEPS_BACK = 50
+_CATCH_UP_SECONDS = 0.05
+"""How far the thread may fall behind its pace and then catch up, without pauses."""
 _PARTITIONS_PER_SLICE = 50
 
 T = TypeVar("T")
@@ -345,10 +347,12 @@ class RewriteTask:
     def _pace(self, steps: Steps) -> None:
         """Run the steps in the thread, with pauses.
 
+        The pace includes the time that steps and late wake-ups take.
+
         Raises:
             StoppedError: the broker stops; the steps are incomplete.
         """
-        used = clock.thread_time()
+        used, due = clock.thread_time(), clock.monotonic()
         for size in steps:
             if self._stop.is_set():
                 raise StoppedError
@@ -356,10 +360,12 @@ class RewriteTask:
                 if not self._busy():
                     break
                 clock.sleep(_STEP_BACK_SECONDS)
-            now = clock.thread_time()
-            by_cpu = (now - used) * (1 / _CPU_SHARE - 1)
-            clock.sleep(max(size / self._policy.bytes_per_second, by_cpu))
-            used = now
+            before, used = used, clock.thread_time()
+            due += max(size / self._policy.bytes_per_second, (used - before) / _CPU_SHARE)
+            ahead = due - clock.monotonic()
+            if ahead > 0:
+                clock.sleep(ahead)
+            due -= min(0.0, ahead + _CATCH_UP_SECONDS)
 
     def _joined_gaps(self, edit: SegmentEdit | None) -> list[tuple[Partition, Gaps, list[int]]]:
         """The new gaps of each partition, and the markers in them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
+from quafka_loop import clock
 from quafka_proto.log_format import APPENDED, REWRITTEN
 from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -307,3 +309,34 @@ async def test_records_that_die_at_the_last_moment(monkeypatch: pytest.MonkeyPat
         await check(log, dict.fromkeys(NAMES, 59))
     async with open_log(disk.copy(), segment_bytes=SEGMENT) as log:
         assert all(segment.entries for segment in log._contents.segments)
+
+
+async def test_the_pace_includes_the_time_of_the_steps_themselves() -> None:
+    async with open_log(MemoryDisk()) as log:
+        work = log.rewrite_task(RewritePolicy(bytes_per_second=1 << 20), lambda: 0)
+
+        def steps(seconds: float) -> Iterator[int]:
+            for _ in range(100):
+                clock.sleep(seconds)
+                yield 1 << 16
+
+        for seconds, expected in ((0.0, 6.25), (0.04, 6.25), (0.1, 10.0)):
+            began = clock.monotonic()
+            await work.paced(steps(seconds))
+            assert clock.monotonic() - began == pytest.approx(expected, rel=0.01)
+        await work.close()
+
+
+async def test_after_a_long_step_the_pace_is_not_made_up_for() -> None:
+    async with open_log(MemoryDisk()) as log:
+        work = log.rewrite_task(RewritePolicy(bytes_per_second=1 << 20), lambda: 0)
+
+        def steps() -> Iterator[int]:
+            clock.sleep(60)
+            for _ in range(16):
+                yield 1 << 16
+
+        began = clock.monotonic()
+        await work.paced(steps())
+        assert clock.monotonic() - began == pytest.approx(60 + 15 / 16 - 0.05)
+        await work.close()
