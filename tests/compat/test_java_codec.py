@@ -25,7 +25,9 @@ CASES = [(message, version) for message, version in ALL_CASES if message.api_key
 def codecs() -> list[list[Path]]:
     """The jars of Kafka's clients, of two versions."""
     logging = jar("org.slf4j", "slf4j-api", "1.7.36")
-    return [[jar("org.apache.kafka", "kafka-clients", v), logging] for v in ("4.3.0", "3.9.1")]
+    return [
+        [jar("org.apache.kafka", "kafka-clients", v), logging] for v in ("4.4.0", "4.3.0", "3.9.1")
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.3 of one node (KRaft), whose log folders tests read."""
+"""A real Apache Kafka 4.4 of one node (KRaft), whose log folders tests read."""
 
 from __future__ import annotations
 

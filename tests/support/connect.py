@@ -19,7 +19,7 @@ from tests.support.kafka_calls import create_topic
 from tests.support.ports import lasting_port
 from tests.support.raw_client import RawClient
 
-KAFKA = "4.3.0"
+KAFKA = "4.4.0"
 SECONDS = 40.0
 STATE = {kind: f"connect-{kind}" for kind in ("config", "offset", "status")}
 _CONNECTOR = "org.apache.kafka.connect.file.FileStreamSourceConnector"

@@ -96,7 +96,7 @@ def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
 def kafka_clients() -> list[Path]:
     """The jars of Kafka's clients alone."""
     return [
-        jar("org.apache.kafka", "kafka-clients", "4.3.0"),
+        jar("org.apache.kafka", "kafka-clients", "4.4.0"),
         jar("org.slf4j", "slf4j-api", "1.7.36"),
         jar("org.slf4j", "slf4j-simple", "1.7.36"),
     ]
@@ -106,7 +106,7 @@ def kafka_streams() -> list[Path]:
     """The jars of Kafka Streams, with those of the tools."""
     return [
         *kafka_tools(),
-        jar("org.apache.kafka", "kafka-streams", "4.3.0"),
+        jar("org.apache.kafka", "kafka-streams", "4.4.0"),
         jar("org.rocksdb", "rocksdbjni", "10.1.3"),
     ]
 

@@ -35,6 +35,8 @@ async def handle(
         return AlterShareGroupOffsetsResponse(
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message=DENIED
         )
+    if not request.topics:
+        return AlterShareGroupOffsetsResponse()
     hidden = await denied((each.topic_name for each in request.topics), READ_TOPIC, context)
     with context.child("gateway.kafka.alter_share_group_offsets") as span:
         places = await listed(

@@ -60,8 +60,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     with context.child("gateway.kafka.create_topics") as span:
         for topic in request.topics:
             await slices.done()
-            refusal = _refusal(topic, times, context.node_id)
-            if times[topic.name] == 1 and not (
+            named = times.pop(topic.name, 0)
+            if not named:
+                continue  # answered once
+            refusal = _refusal(topic, named, context.node_id)
+            if named == 1 and not (
                 creates_any or context.may(CREATE_TOPIC, topic.name)
             ):
                 refusal = _error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED)
@@ -92,8 +95,9 @@ API = Api(
 )
 
 
-def _refusal(topic: CreatableTopic, times: Counter[str], node: int) -> CreatableTopicResult | None:
-    if times[topic.name] > 1:
+def _refusal(topic: CreatableTopic, named: int, node: int) -> CreatableTopicResult | None:
+    """`named`: how often the request names the topic."""
+    if named > 1:
         return _error(topic, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
     if len(topic.configs) > _MOST_CONFIGS:
         return _error(topic, ErrorCode.INVALID_CONFIG, f"more than {_MOST_CONFIGS} configs")
@@ -130,7 +134,7 @@ def _created(topic: CreatableTopic, answer: CreateTopicResp) -> CreatableTopicRe
         error_code=answer.error_code,
         error_message=answer.error_message or None,
         num_partitions=answer.partitions,
-        replication_factor=1,
+        replication_factor=-1 if answer.error_code else 1,
         configs=_configs(answer),
     )
 

@@ -143,7 +143,8 @@ def _ops(
     )
     for topic in named:
         times[topic] += 1
-        yield DeleteTopic(*topic)
+        if times[topic] == 1:  # answered once
+            yield DeleteTopic(*topic)
 
 
 def _refusal(

@@ -35,9 +35,9 @@ Batches = dict[Place, list[AcknowledgementBatch]]
 
 def member_of(group: str | None, member: str | None, context: RequestContext) -> Key | ErrorCode:
     """The group and the member of a request, or the error of the whole request."""
-    if not group:
+    if group == "":
         return ErrorCode.INVALID_GROUP_ID
-    if not member or len(member) > _MOST_MEMBER_ID:
+    if group is None or not member or len(member) > _MOST_MEMBER_ID:
         return ErrorCode.INVALID_REQUEST
     if not context.may(READ_GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED

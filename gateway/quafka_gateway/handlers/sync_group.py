@@ -15,9 +15,14 @@ from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
 from quafka_telemetry.slices import listed
 
+_NAMES_PROTOCOL = 5
+
 
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Wait for the assignment at the broker."""
+    unnamed = request.protocol_type is None or request.protocol_name is None
+    if context.version >= _NAMES_PROTOCOL and unnamed:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.may(READ_GROUP, request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     op = SyncGroup(

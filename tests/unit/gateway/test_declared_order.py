@@ -232,7 +232,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         groups.LeaveGroupRequest(group_id=_GROUP, members=[groups.MemberIdentity(member_id="m")]),
         5,
     ),
-    14: (groups.SyncGroupRequest(group_id=_GROUP, generation_id=1, member_id="m"), 5),
+    14: (groups.SyncGroupRequest(group_id=_GROUP, generation_id=1, member_id="m"), 4),
     15: (group_admin.DescribeGroupsRequest(groups=[_GROUP]), 5),
     16: (group_admin.ListGroupsRequest(), 4),
     17: (sasl.SaslHandshakeRequest(mechanism="PLAIN"), 1),

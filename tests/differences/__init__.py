@@ -1,0 +1,1 @@
+"""The same raw requests played on Quafka and on Apache Kafka, and every difference explained."""
