@@ -484,7 +484,7 @@ def configs(server: Server) -> None:
         (2, "changing", "retention.ms", 2, "1"), (2, "changing", "cleanup.policy", 2, "compact"),
         (2, "changing", "retention.ms", 7, "1"), (2, "changing", "nothing", 0, "1"),
         (2, "changing", "nothing", 1, None), (2, "never", "retention.ms", 0, "1"),
-        (4, "77", "log.retention.ms", 0, "5"),
+        (4, "", "num.partitions", 0, "5"), (4, "77", "log.retention.ms", 0, "5"),
         (32, "group", "consumer.session.timeout.ms", 0, "1"),
         (32, "group", "consumer.session.timeout.ms", 0, "50000"),
         (32, "group", "nothing", 0, "1"), (1, "x", "nothing", 0, "1"),
