@@ -20,16 +20,21 @@ def describe(settings: CommonSettings, of: type[CommonSettings]) -> list[ConfigD
         value = getattr(settings, field.name)
         shown, default = (None if v is None else known.show(v) for v in (value, field.default))
         name = field.name.replace("_", ".")
-        synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
+        synonyms: list[ConfigSynonym] = []
         if value != field.default:
-            synonyms.insert(0, ConfigSynonym(name, shown, ConfigSource.STATIC_BROKER))
-        source = synonyms[0].source
+            synonyms.append(ConfigSynonym(name, shown, ConfigSource.STATIC_BROKER))
+        if default is not None:
+            synonyms.append(ConfigSynonym(name, default, ConfigSource.DEFAULT))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         words = f"{known.help}. Allowed: {known.allowed}."
-        found.append(ConfigDescription(name, shown, source, _kind(value), True, words, synonyms))
+        kind = _kind(value, str(field.type))
+        found.append(ConfigDescription(name, shown, source, kind, True, words, synonyms))
     return found
 
 
-def _kind(value: object) -> ConfigType:
+def _kind(value: object, declared: str) -> ConfigType:
+    if value is None and declared.startswith("int"):
+        return ConfigType.LONG
     if isinstance(value, bool):
         return ConfigType.BOOLEAN
     if isinstance(value, int):

@@ -38,6 +38,9 @@ from quafka_mesh_ops.ops.admin import (
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
 
+_OVERRIDES = {"log.retention.ms": "log.retention.hours"}
+"""Settings that override another one: as in Kafka, its values are among their synonyms."""
+
 
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeTopicConfigs
@@ -117,6 +120,10 @@ async def describe_broker(
         for each in described_settings.describe(state.configs.dynamic.static, LogSettings)
     ]
     settings += [_changeable(state.configs.dynamic, each) for each in broker_configs.throttles()]
+    by_name = {each.name: each for each in settings}
+    for name, otherwise in _OVERRIDES.items():
+        if by_name[name].synonyms:
+            by_name[name].synonyms.extend(by_name[otherwise].synonyms)
     return DescribeBrokerResp(
         state.registry.cluster_id,
         settings,

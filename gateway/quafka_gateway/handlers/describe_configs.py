@@ -217,7 +217,7 @@ def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
     return [
         ConfigDescription(
             each.name, synonym.value, source, each.config_type, False, each.documentation,
-            [s for s in each.synonyms if s.source != ConfigSource.DYNAMIC_BROKER],
+            [synonym],
         )
         for each in settings
         for synonym in each.synonyms

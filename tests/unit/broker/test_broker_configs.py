@@ -15,7 +15,7 @@ from quafka_mesh_ops.ops.admin import (
     ConfigDescription,
     DescribeBroker,
 )
-from quafka_proto.config_kinds import ConfigOperation, ConfigSource
+from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 from quafka_proto.errors import ErrorCode as E
 from tests.unit.broker.compacting import COMPACT, compacting
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -93,3 +93,22 @@ async def test_a_shorter_backoff_of_compaction_is_in_effect_at_once() -> None:
         assert state.compaction.passes == 1
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_synonyms_of_the_retention_are_those_of_kafka() -> None:
+    name, hours = "log.retention.ms", ("log.retention.hours", "-1", ConfigSource.DEFAULT)
+    async with running_state(MemoryDisk()) as state:
+
+        async def synonyms() -> list[tuple[str, str | None, int]]:
+            found = await shown(state, name)
+            assert found.config_type == ConfigType.LONG
+            return [(each.name, each.value, each.source) for each in found.synonyms]
+
+        assert await synonyms() == []
+        assert await change(state, name, "7") == 0
+        assert await synonyms() == [(name, "7", ConfigSource.DYNAMIC_BROKER), hours]
+        assert await change(state, name, "8", own=False) == 0
+        everywhere = (name, "8", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        assert await synonyms() == [(name, "7", ConfigSource.DYNAMIC_BROKER), everywhere, hours]
+        assert await change(state, name, None) == 0
+        assert await synonyms() == [everywhere, hours]
