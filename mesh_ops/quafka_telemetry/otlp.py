@@ -14,8 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
+from uuid import uuid4
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import (
+    SERVICE_INSTANCE_ID,
+    SERVICE_NAME,
+    SERVICE_VERSION,
+    Resource,
+)
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -47,6 +53,7 @@ from quafka_telemetry.tracing import (
     Tracer,
     is_failure,
 )
+from quafka_telemetry.version import version
 
 logger = logging.getLogger("quafka.tracing")
 
@@ -283,8 +290,10 @@ class Translator:
     def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
         self._names, schema_url = semconv.names(env)
         self._scope = InstrumentationScope("quafka", None, schema_url)
-        self._resource = Resource.create(
-            {SERVICE_NAME: env.get("OTEL_SERVICE_NAME", service_name)}, schema_url
+        # What OTEL_RESOURCE_ATTRIBUTES sets takes precedence.
+        own = Resource({SERVICE_INSTANCE_ID: str(uuid4()), SERVICE_VERSION: version()})
+        self._resource = own.merge(
+            Resource.create({SERVICE_NAME: env.get("OTEL_SERVICE_NAME", service_name)}, schema_url)
         )
 
     def readable(self, span: RecordedSpan) -> ReadableSpan:

@@ -55,12 +55,14 @@ KAFKA_ERROR = "kafka.error"
 MALFORMED = "malformed request"
 CANCELLED = "cancelled"
 AUDIT = "audit"
+PARTITION = "kafka.partition"
 
 # --- attributes: OpenTelemetry's ------------------------------------------------------------
 
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
 DESTINATION = "messaging.destination.name"
+PARTITION_ID = "messaging.destination.partition.id"
 CLIENT_ID = "messaging.client.id"
 GROUP = "messaging.consumer.group.name"
 MESSAGE_COUNT = "messaging.batch.message_count"
@@ -86,6 +88,8 @@ GENERATION = "kafka.group.generation"
 MEMBERS = "kafka.group.members"
 MEMBER_EPOCH = "kafka.group.member_epoch"
 PARTITIONS = "kafka.partitions"
+TOPIC_ID = "kafka.topic_id"
+COMMITTED = "kafka.transaction.committed"
 PRODUCER_ID = "kafka.producer_id"
 TRANSACTIONAL_ID = "kafka.transactional_id"
 REASON = "quafka.reason"
@@ -106,7 +110,8 @@ OUTCOME = "quafka.audit.outcome"
 
 ATTRIBUTES = frozenset(
     {
-        SYSTEM, OPERATION, DESTINATION, CLIENT_ID, GROUP, MESSAGE_COUNT, BODY_SIZE, ERROR_TYPE,
+        SYSTEM, OPERATION, DESTINATION, PARTITION_ID, TOPIC_ID, COMMITTED, CLIENT_ID,
+        GROUP, MESSAGE_COUNT, BODY_SIZE, ERROR_TYPE,
         PEER_ADDRESS, PEER_PORT, VIRTUAL_TOPIC, FETCH_OFFSET, RETURNED_COUNT, HIGH_WATERMARK,
         API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, MEMBER_EPOCH,
         PARTITIONS, PRODUCER_ID, TRANSACTIONAL_ID, REASON,

@@ -4,6 +4,7 @@ its kind; what links them; and that no span is left without a parent."""
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -198,6 +199,28 @@ def test_a_read_names_the_trace_that_wrote_what_it_returns(traced: Traced) -> No
     assert (org, partition) == ("1", "0")
     assert 0 <= int(topic_hash) < 2**128
     assert trace.named(semconv.WAL_READ).attributes[semconv.FROM_DISK] is False
+    assert seen[semconv.TOPIC_ID]
+    for name in (semconv.GATEWAY_FETCH, semconv.FETCH_READ):
+        about = trace.named(name).attributes
+        assert (about[semconv.DESTINATION], about[semconv.PARTITION_ID]) == ("read", "0")
+
+
+def test_a_fetch_by_id_has_the_name_of_its_topic(traced: Traced) -> None:
+    written(traced, "by-id")
+    with traced.client("id-reader") as client:
+        (topic,) = metadata(client, "by-id").topics
+        request = fetch_request("by-id", 0)
+        request.topics[0].topic, request.topics[0].topic_id = "", topic.topic_id
+        assert client.call(request, FetchResponse, 13).error_code == 0
+    trace = traced.collector.wait_for_tree("id-reader", READ)
+    expected = {
+        semconv.DESTINATION: "by-id",
+        semconv.TOPIC_ID: urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        semconv.PARTITION_ID: "0",
+    }
+    for name in (semconv.GATEWAY_FETCH, semconv.FETCH_READ):
+        about = trace.named(name).attributes
+        assert {key: about.get(key) for key in expected} == expected
 
 
 def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Traced) -> None:
@@ -295,6 +318,10 @@ def test_a_transaction_is_one_story_of_linked_requests(traced: Traced) -> None:
     for _, span in others:
         assert span.links == [begun.trace_id]
         assert span.attributes[semconv.PRODUCER_ID] == producer.id
+    spans = [span for trace in traced.collector.traces() for span in trace.spans]
+    ended = [span for span in spans if span.name == "gateway.kafka.end_txn"]
+    ended.sort(key=lambda span: span.start)
+    assert [span.attributes[semconv.COMMITTED] for span in ended] == [True, False]
 
 
 def test_an_admin_op(traced: Traced) -> None:

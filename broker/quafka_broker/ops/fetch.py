@@ -40,6 +40,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import Destination, describe_destinations
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 
@@ -71,6 +72,7 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
         answers = await _read(state, op, poll.targets, times, reading)
         if span.context is not None:
             _describe(span, poll.targets, answers)
+            describe_destinations(span, _destinations(state, context.org_id, poll.targets))
             _trace_reads(context, span.context, times or [])
     return FetchOpsResp(
         answers, leased=state.leases.unchanged_since(stamp), parked_us=round(parked * 1e6)
@@ -365,6 +367,16 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     fail_with(span, (answer.error_code for answer in answers))
     traces = (parse_traceparent(each.traceparent) for a in answers for each in a.produced_by or ())
     span.link(trace for trace in traces if trace is not None)
+
+
+def _destinations(state: BrokerState, org: int, targets: list[_Target]) -> list[Destination]:
+    """The partitions with the names and ids of their topics, as far as they exist."""
+    found: list[Destination] = []
+    for op in (target.op for target in targets):
+        topic = state.registry.find(org, op.topic, op.topic_id)
+        name, uuid = (op.topic, op.topic_id) if topic is None else (topic.name, topic.uuid)
+        found.append((name, uuid, op.partition))
+    return found
 
 
 def _trace_reads(context: OpContext, parent: TraceContext, times: list[ReadTimes]) -> None:

@@ -15,6 +15,7 @@ from quafka_mesh_ops.ops.transactions import EndTransaction, TransactionalProduc
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.transactions import EndTxnRequest, EndTxnResponse
+from quafka_telemetry import semconv
 
 _FIRST_WITH_EPOCH = 5
 _ERRORS = NewErrors(fenced=2, abortable=4)
@@ -36,6 +37,7 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnRespo
         bumps_epoch,
     )
     with context.child("gateway.kafka.end_txn") as span:
+        span.set({semconv.COMMITTED: request.committed})
         answer = await context.tenant.transactions.end(op, span.context)
     if answer.error_code or not bumps_epoch:
         return EndTxnResponse(error_code=_ERRORS.code(answer.error_code, context.version))

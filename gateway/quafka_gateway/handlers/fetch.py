@@ -51,6 +51,7 @@ from quafka_proto.schema.fetch import (
 )
 from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with
 
@@ -84,7 +85,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     with context.child(semconv.GATEWAY_FETCH) as span:
         answers = await read(op, context, span)
         if span.context is not None:
-            _describe(span, fetch.ops, answers)
+            _describe(span, fetch.ops, answers, context)
             span.link(islice(_produced_by(context, fetch.ops, answers), MAX_LINKS))
     if quota is not None and _over_quota(quota, answers, context):
         error, session_id, _ = fetch.throttled()
@@ -275,12 +276,16 @@ def _partition(index: int, answer: FetchOpResp) -> PartitionData:
     )
 
 
-def _describe(span: Span, ops: list[FetchOp], answers: list[FetchOpResp]) -> None:
+def _describe(
+    span: Span, ops: list[FetchOp], answers: list[FetchOpResp], context: RequestContext
+) -> None:
     returned = sum(len(batch) for answer in answers for batch in answer.records)
     span.set({semconv.PARTITIONS: len(answers), semconv.BODY_SIZE: returned})
-    topics = {op.topic for op in ops}
-    if len(topics) == 1 and topics != {""}:
-        span.set({semconv.DESTINATION: topics.pop()})
+    known = context.tenant.names.known
+    describe_destinations(
+        span,
+        [(op.topic or known(op.topic_id) or "", op.topic_id, op.partition) for op in ops],
+    )
     fail_with(span, (answer.error_code for answer in answers))
 
 

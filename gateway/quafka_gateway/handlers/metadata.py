@@ -146,7 +146,10 @@ async def _describe(
     describe = context.tenant.topics.describe
     access = context.access
     if access is None:
-        return await describe(question, trace)
+        found = await describe(question, trace)
+        if question.topics is not None:  # for traces of requests that name topics by id
+            context.tenant.names.learn(found.topics)
+        return found
     if question.topics is None:
         found = await describe(question, trace)
         return replace(found, topics=await visible(found.topics, context))

@@ -62,6 +62,7 @@ from quafka_proto.schema.share_fetch import (
     ShareFetchResponse,
 )
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import Span, TraceContext, fail_with
 
@@ -115,6 +116,11 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             if any(each.acquired for each in found.values()):
                 context.tenant.shares.release_later(_release(session, found))
             raise
+        if span.context is not None:
+            known = context.tenant.names.known
+            describe_destinations(
+                span, [(known(topic) or "", topic, index) for topic, index in session.partitions]
+            )
         fail_with(span, (*codes.values(), *(each.error for each in found.values())))
     return response
 

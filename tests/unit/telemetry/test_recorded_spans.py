@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import MAX_PARTITION_EVENTS, describe_destinations
 from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue, Translator
 from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.tracing import (
@@ -20,6 +21,7 @@ from quafka_telemetry.tracing import (
     TraceContext,
     parse_client,
 )
+from quafka_telemetry.version import version
 
 PARENT = TraceContext(5, 6, "vendor=1")
 ROOT = Path(__file__).parents[3]
@@ -187,3 +189,33 @@ def test_a_state_is_kept_in_whole_members_or_not_at_all(state: str, kept: str) -
     found = parse_client("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", state)
     assert found is not None
     assert found.context.tracestate == kept
+
+
+def test_several_partitions_are_events_with_a_bound(out: Out) -> None:
+    with out.tracer.start(semconv.GATEWAY_FETCH, PARENT) as span:
+        describe_destinations(span, [("t", bytes(15) + b"\1", n) for n in range(100)])
+    seen = out.one()
+    topic = {semconv.DESTINATION: "t", semconv.TOPIC_ID: "AAAAAAAAAAAAAAAAAAAAAQ"}
+    assert seen.attributes == {semconv.SYSTEM: "kafka", **topic}
+    assert [(each.name, each.attributes) for each in seen.events] == [
+        (semconv.PARTITION, {**topic, semconv.PARTITION_ID: str(n)})
+        for n in range(MAX_PARTITION_EVENTS)
+    ]
+
+
+def test_partitions_of_several_topics_share_no_name(out: Out) -> None:
+    with out.tracer.start(semconv.GATEWAY_FETCH, PARENT) as span:
+        describe_destinations(span, [("a", b"", 0), ("", bytes(16), 1)])
+    seen = out.one()
+    assert seen.attributes == {semconv.SYSTEM: "kafka"}
+    assert [each.attributes for each in seen.events] == [
+        {semconv.DESTINATION: "a", semconv.PARTITION_ID: "0"},
+        {semconv.PARTITION_ID: "1"},
+    ]
+
+
+def test_the_resource_has_the_instance_and_the_version(out: Out) -> None:
+    out.tracer.start(semconv.HANDLE, PARENT).end()
+    about = out.one().resource.attributes
+    assert about["service.version"] == version()
+    assert about["service.instance.id"]

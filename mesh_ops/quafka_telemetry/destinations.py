@@ -1,0 +1,47 @@
+"""The topics and partitions of a request, as attributes and events of its span."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from itertools import islice
+
+from quafka_telemetry import semconv
+from quafka_telemetry.tracing import Attributes, Span
+
+MAX_PARTITION_EVENTS = 16
+"""Partitions of one request that get an event; the others are only counted."""
+
+Destination = tuple[str, bytes, int]
+"""The topic's name ("": unknown), its id (empty or zero: unknown), and the partition."""
+
+
+def describe_destinations(span: Span, partitions: Sequence[Destination]) -> None:
+    """Name the topic that all partitions share, and each partition: several are events.
+
+    Only for sampled spans: others need no names.
+    """
+    if not partitions:
+        return
+    if len(partitions) == 1:
+        span.set(_attributes(partitions[0]))
+        return
+    name, topic_id, _ = partitions[0]
+    if all(each[:2] == (name, topic_id) for each in partitions):
+        span.set(_topic(name, topic_id))
+    for each in islice(partitions, MAX_PARTITION_EVENTS):
+        span.event(semconv.PARTITION, _attributes(each))
+
+
+def _attributes(partition: Destination) -> Attributes:
+    name, topic_id, index = partition
+    return {**_topic(name, topic_id), semconv.PARTITION_ID: str(index)}
+
+
+def _topic(name: str, topic_id: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if name:
+        found[semconv.DESTINATION] = name
+    if any(topic_id):
+        found[semconv.TOPIC_ID] = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return found
