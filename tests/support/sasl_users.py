@@ -47,14 +47,16 @@ def alter_users(
     address: tuple[str, int], *changes: ScramCredentialUpsertion | ScramCredentialDeletion
 ) -> None:
     """Change users through a listener at which everybody may."""
-    request = AlterUserScramCredentialsRequest(
-        deletions=[each for each in changes if isinstance(each, ScramCredentialDeletion)],
-        upsertions=[each for each in changes if isinstance(each, ScramCredentialUpsertion)],
-    )
     with RawClient(address) as client:
-        response = client.call(request, AlterUserScramCredentialsResponse, 0)
-    for each in response.results:
-        assert each.error_code == 0, each
+        for change in changes:  # a request changes one credential of a user
+            request = (
+                AlterUserScramCredentialsRequest(deletions=[change])
+                if isinstance(change, ScramCredentialDeletion)
+                else AlterUserScramCredentialsRequest(upsertions=[change])
+            )
+            response = client.call(request, AlterUserScramCredentialsResponse, 0)
+            for each in response.results:
+                assert each.error_code == 0, each
 
 
 def log_in_plain(client: RawClient, name: str, password: str) -> Any:

@@ -64,9 +64,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             if not named:
                 continue  # answered once
             refusal = _refusal(topic, named, context.node_id)
-            if named == 1 and not (
-                creates_any or context.may(CREATE_TOPIC, topic.name)
-            ):
+            if named == 1 and not (creates_any or context.may(CREATE_TOPIC, topic.name)):
                 refusal = _error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED)
             if refusal is None and not mutations.may_go_on():
                 refusal = _error(topic, REFUSED, MESSAGE)
