@@ -17,7 +17,7 @@ from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.long, JAVA_TOOLS]
 TOPIC = "of-admins"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "downgrade", "unregister"}
 
 

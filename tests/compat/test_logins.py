@@ -19,7 +19,7 @@ from tests.support.sasl_users import alter_users, upsertion
 
 pytestmark = pytest.mark.long
 
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 PASSWORD = "secret"
 MECHANISMS = {
     "PLAIN": "plain.Plain",

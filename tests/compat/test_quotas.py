@@ -19,7 +19,7 @@ from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.long
 
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 RATE = 100_000
 BYTES = 400_000
 

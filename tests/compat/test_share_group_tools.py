@@ -26,7 +26,7 @@ def test_the_tools_of_share_groups(shared_cluster: Cluster) -> None:
 
     def configs(*arguments: str) -> Run:
         names = ("--entity-type", "groups", "--entity-name", _GROUP)
-        return tool("kafka.admin.ConfigCommand", *server, *names, *arguments)
+        return tool("ConfigCommand", *server, *names, *arguments)
 
     def shares(*arguments: str) -> Run:
         return tool("consumer.group.ShareGroupCommand", *server, *arguments)

@@ -33,9 +33,8 @@ class Outcome:
 
 
 def tool(name: str, *arguments: str, text: str = "") -> Run:
-    """A tool of Kafka's tools package; one with a dot in its name, of another."""
-    package = "" if name.startswith("kafka.") else "org.apache.kafka.tools."
-    return Run(package + name, arguments, text)
+    """A tool of Kafka's tools package."""
+    return Run(f"org.apache.kafka.tools.{name}", arguments, text)
 
 
 def run_tools(runs: dict[str, Run]) -> dict[str, Outcome]:

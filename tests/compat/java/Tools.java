@@ -8,7 +8,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.internals.Exit;
 
 /** Runs Kafka's command line tools one after another in one virtual machine.
  *  Stdin: [{"tool": class, "arguments": [...], "input": text}]; stdout: [{"exit", "output"}]. */
