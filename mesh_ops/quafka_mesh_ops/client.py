@@ -344,7 +344,12 @@ class MeshClient:
 
     def _wait(self, scheduler: Scheduler[Call], call: Call) -> None:
         scheduler.wait(call)
-        call.queued = self._tracer.start(semconv.QUEUED, call.trace)
+        call.queued = queued = self._tracer.start(semconv.QUEUED, call.trace)
+        if queued.context is not None:
+            connector = self._connector
+            queued.set({semconv.PEER_ADDRESS: connector.host, semconv.PEER_PORT: connector.port})
+            if call.shard is not None:
+                queued.set({semconv.SHARD: call.shard})
 
     @staticmethod
     def _give_up(scheduler: Scheduler[Call], call: Call) -> None:

@@ -14,14 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from uuid import uuid4
 
-from opentelemetry.sdk.resources import (
-    SERVICE_INSTANCE_ID,
-    SERVICE_NAME,
-    SERVICE_VERSION,
-    Resource,
-)
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -38,6 +31,7 @@ from opentelemetry.trace import (
 from quafka_loop import clock, threads
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp_environment import speaks_grpc
+from quafka_telemetry.resource import process_resource
 from quafka_telemetry.sampling import Sampler
 from quafka_telemetry.tracing import (
     CLIENT,
@@ -53,7 +47,6 @@ from quafka_telemetry.tracing import (
     Tracer,
     is_failure,
 )
-from quafka_telemetry.version import version
 
 logger = logging.getLogger("quafka.tracing")
 
@@ -290,11 +283,7 @@ class Translator:
     def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
         self._names, schema_url = semconv.names(env)
         self._scope = InstrumentationScope("quafka", None, schema_url)
-        # What OTEL_RESOURCE_ATTRIBUTES sets takes precedence.
-        own = Resource({SERVICE_INSTANCE_ID: str(uuid4()), SERVICE_VERSION: version()})
-        self._resource = own.merge(
-            Resource.create({SERVICE_NAME: env.get("OTEL_SERVICE_NAME", service_name)}, schema_url)
-        )
+        self._resource = process_resource(service_name, env, schema_url)
 
     def readable(self, span: RecordedSpan) -> ReadableSpan:
         """Return the span as the exporter takes it."""

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
-from uuid import uuid4
 
 from quafka_loop import clock, threads
 from quafka_telemetry.metrics import Family, Histogram, Kind, Metrics
@@ -21,6 +20,7 @@ from quafka_telemetry.otlp_environment import has_collector, speaks_grpc
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricExportResult, MetricsData
+    from opentelemetry.sdk.resources import Resource
 
 logger = logging.getLogger("quafka.metrics")
 
@@ -57,24 +57,21 @@ def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | 
         return None
     _refuse_delta(env)
     interval = _interval(env)
-    return MetricsPush(
-        _exporter(env), env.get("OTEL_SERVICE_NAME", service_name), metrics, interval
-    )
+    from quafka_telemetry.resource import process_resource
+
+    return MetricsPush(_exporter(env), process_resource(service_name, env), metrics, interval)
 
 
 class MetricsPush:
     """Sends a program's metrics every `interval` seconds, and once at its end."""
 
     def __init__(
-        self, exporter: _Exporter, service_name: str, metrics: Metrics, interval: float
+        self, exporter: _Exporter, resource: Resource, metrics: Metrics, interval: float
     ) -> None:
-        from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self._exporter = exporter
-        # Each gateway, and each worker of a gateway, has its own counters.
-        instance = Resource({SERVICE_INSTANCE_ID: str(uuid4())})
-        self._resource = instance.merge(Resource.create({SERVICE_NAME: service_name}))
+        self._resource = resource
         self._scope = InstrumentationScope("quafka")
         self._metrics = metrics
         self._interval = interval

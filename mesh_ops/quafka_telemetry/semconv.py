@@ -44,6 +44,7 @@ SHARE_ACKNOWLEDGE = "broker.share.acknowledge"
 COMMIT = "broker.wal.commit"
 WAL_WRITE = "broker.wal.write"
 WAL_FSYNC = "broker.wal.fsync"
+WAL_PUT = "broker.wal.put"
 ACK = "kafkaop.ack"
 ACK_RECEIVED = "kafkaop.ack_received"
 GROUP_PARK = "broker.group.park"
@@ -98,6 +99,7 @@ CONNECTION = "quafka.connection.id"
 OP = "quafka.op"
 ORG = "quafka.org.id"
 PARKED_MS = "quafka.parked_ms"
+SHARD = "quafka.shard"
 LATENCY_MS = "quafka.latency_ms"
 CACHE_HITS = "quafka.cache.partitions"
 CACHE_BYTES = "quafka.cache.bytes"
@@ -115,8 +117,8 @@ ATTRIBUTES = frozenset(
         PEER_ADDRESS, PEER_PORT, VIRTUAL_TOPIC, FETCH_OFFSET, RETURNED_COUNT, HIGH_WATERMARK,
         API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, MEMBER_EPOCH,
         PARTITIONS, PRODUCER_ID, TRANSACTIONAL_ID, REASON,
-        SAMPLED_BY, CONNECTION, OP, ORG, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES, SHARED,
-        FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME,
+        SAMPLED_BY, CONNECTION, OP, ORG, SHARD, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES,
+        SHARED, FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME,
     }
 )  # fmt: skip
 """All attributes, by the names of `VERSION`."""

@@ -418,7 +418,8 @@ def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[Writ
         span = tracer.start(semconv.WAL_WRITE, commit, shared, begun=write.began)
         span.end(write.written)
         if write.synced > write.written:
-            span = tracer.start(semconv.WAL_FSYNC, commit, shared, begun=write.written)
+            name = semconv.WAL_PUT if write.put else semconv.WAL_FSYNC
+            span = tracer.start(name, commit, shared, begun=write.written)
             span.end(write.synced)
 
 

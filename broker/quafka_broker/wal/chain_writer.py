@@ -240,7 +240,7 @@ class ChainWriter(Writer):
                 self._lost(error)
                 return
             sent.popleft()
-            group.synced = clock.time_ns()
+            group.synced, group.put = clock.time_ns(), True
             self.stats.fsync.observe((group.synced - group.written) / 1e9)
             self._publish(group)
             self._forget_ends(group)

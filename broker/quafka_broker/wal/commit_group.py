@@ -21,7 +21,8 @@ _NO_START = EntryStart(bytes(PATCHED_SIZE), 0, 0)
 class WriteTimes(NamedTuple):
     """When one write of the log began, was written and was synced (ns since the epoch).
 
-    `synced` equals `written` where `wal.fsync` does not sync each write.
+    `synced` equals `written` where `wal.fsync` does not sync each write. `put`: the write is
+    durable as an object of a store, not by a sync.
     """
 
     began: int
@@ -29,6 +30,7 @@ class WriteTimes(NamedTuple):
     synced: int
     appends: int
     bytes: int
+    put: bool = False
 
 
 class Member(NamedTuple):
@@ -79,6 +81,7 @@ class CommitGroup:
         ends: the next offset of each partition with batches in this group, or in one that is not
             published yet.
         began: when the write began; `written` and `synced`: when those steps ended (ns).
+        put: whether it becomes durable as an object of a store.
     """
 
     salt: int
@@ -95,6 +98,7 @@ class CommitGroup:
     began: int = 0
     written: int = 0
     synced: int = 0
+    put: bool = False
     _batch: memoryview | None = None
     _start: EntryStart = _NO_START
     _rest: memoryview = memoryview(b"")  # noqa: RUF009 - empty
@@ -134,7 +138,8 @@ class CommitGroup:
         asking = [append.writes for append in self.appends if append.writes is not None]
         if not asking:
             return
-        times = WriteTimes(self.began, self.written, self.synced, len(self.appends), self.size)
+        appends = len(self.appends)
+        times = WriteTimes(self.began, self.written, self.synced, appends, self.size, self.put)
         for writes in asking:
             if times not in writes:
                 writes.append(times)

@@ -13,6 +13,7 @@ import pytest
 from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
+from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_telemetry.eager_task import DirectFuture
@@ -268,3 +269,12 @@ async def test_an_end_of_the_loop_with_a_silent_store_is_bounded(
             await sent
         with pytest.raises(StorageError):
             await waiting
+
+
+async def test_a_trace_says_that_the_write_was_a_put() -> None:
+    writes: list[WriteTimes] = []
+    async with chained(MemoryChain(latency=lambda: 0.001)) as log:
+        await log.append(log.partition(topic_id("t")), checked(b"value"), writes=writes)
+    (write,) = writes
+    assert write.put
+    assert write.began <= write.written <= write.synced

@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 
 from quafka_telemetry.metrics import Family, Metrics, gauge
 from quafka_telemetry.otlp_metrics import MetricsPush
+from quafka_telemetry.resource import process_resource
 
 
 class Exporter:
@@ -40,7 +41,7 @@ async def test_a_collector_that_fails_once_does_not_end_the_push(
     metrics = Metrics()
     metrics.add(collect)
     exporter = Exporter()
-    push = MetricsPush(exporter, "test", metrics, 0.01)
+    push = MetricsPush(exporter, process_resource("test", {}), metrics, 0.01)
     push.start()
     async with asyncio.timeout(5):
         await exporter.taken.wait()
