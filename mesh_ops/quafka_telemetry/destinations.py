@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from quafka_telemetry import semconv
@@ -11,25 +11,28 @@ from quafka_telemetry.tracing import Attributes, Span
 
 MAX_PARTITION_EVENTS = 16
 """Partitions of one request that get an event; the others are only counted."""
+MAX_COMPARED = 1_000
+"""Partitions of one request that are looked at: a request for more names no topic on its span."""
 
 Destination = tuple[str, bytes, int]
 """The topic's name ("": unknown), its id (empty or zero: unknown), and the partition."""
 
 
-def describe_destinations(span: Span, partitions: Sequence[Destination]) -> None:
+def describe_destinations(span: Span, destinations: Iterable[Destination]) -> None:
     """Name the topic that all partitions share, and each partition: several are events.
 
     Only for sampled spans: others need no names.
     """
+    partitions = list(islice(destinations, MAX_COMPARED + 1))
     if not partitions:
         return
     if len(partitions) == 1:
         span.set(_attributes(partitions[0]))
         return
     name, topic_id, _ = partitions[0]
-    if all(each[:2] == (name, topic_id) for each in partitions):
+    if len(partitions) <= MAX_COMPARED and all(each[:2] == (name, topic_id) for each in partitions):
         span.set(_topic(name, topic_id))
-    for each in islice(partitions, MAX_PARTITION_EVENTS):
+    for each in partitions[:MAX_PARTITION_EVENTS]:
         span.event(semconv.PARTITION, _attributes(each))
 
 

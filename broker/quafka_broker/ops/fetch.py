@@ -15,6 +15,7 @@ records, so that it does not delay others; the fetch parks until the source wake
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
@@ -369,14 +370,12 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     span.link(trace for trace in traces if trace is not None)
 
 
-def _destinations(state: BrokerState, org: int, targets: list[_Target]) -> list[Destination]:
+def _destinations(state: BrokerState, org: int, targets: list[_Target]) -> Iterator[Destination]:
     """The partitions with the names and ids of their topics, as far as they exist."""
-    found: list[Destination] = []
     for op in (target.op for target in targets):
         topic = state.registry.find(org, op.topic, op.topic_id)
         name, uuid = (op.topic, op.topic_id) if topic is None else (topic.name, topic.uuid)
-        found.append((name, uuid, op.partition))
-    return found
+        yield name, uuid, op.partition
 
 
 def _trace_reads(context: OpContext, parent: TraceContext, times: list[ReadTimes]) -> None:

@@ -284,7 +284,7 @@ def _describe(
     known = context.tenant.names.known
     describe_destinations(
         span,
-        [(op.topic or known(op.topic_id) or "", op.topic_id, op.partition) for op in ops],
+        ((op.topic or known(op.topic_id) or "", op.topic_id, op.partition) for op in ops),
     )
     fail_with(span, (answer.error_code for answer in answers))
 

@@ -119,7 +119,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         if span.context is not None:
             known = context.tenant.names.known
             describe_destinations(
-                span, [(known(topic) or "", topic, index) for topic, index in session.partitions]
+                span, ((known(topic) or "", topic, index) for topic, index in session.partitions)
             )
         fail_with(span, (*codes.values(), *(each.error for each in found.values())))
     return response

@@ -12,7 +12,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from quafka_telemetry import semconv
-from quafka_telemetry.destinations import MAX_PARTITION_EVENTS, describe_destinations
+from quafka_telemetry.destinations import (
+    MAX_PARTITION_EVENTS,
+    Destination,
+    describe_destinations,
+)
 from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue, Translator
 from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.tracing import (
@@ -219,3 +223,19 @@ def test_the_resource_has_the_instance_and_the_version(out: Out) -> None:
     about = out.one().resource.attributes
     assert about["service.version"] == version()
     assert about["service.instance.id"]
+
+
+def test_of_very_many_partitions_the_first_are_looked_at(out: Out) -> None:
+    looked_at: list[int] = []
+
+    def partitions() -> Iterator[Destination]:
+        for number in range(100_000):
+            looked_at.append(number)
+            yield "t", b"", number
+
+    with out.tracer.start(semconv.GATEWAY_FETCH, PARENT) as span:
+        describe_destinations(span, partitions())
+    seen = out.one()
+    assert seen.attributes == {semconv.SYSTEM: "kafka"}
+    assert len(seen.events) == MAX_PARTITION_EVENTS
+    assert len(looked_at) < 1_100
