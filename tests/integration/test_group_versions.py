@@ -88,6 +88,10 @@ def test_a_member_comes_and_goes(client: RawClient, version: int) -> None:
     share = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
     sync = SyncGroupRequest(group_id=group, generation_id=1, member_id=me, assignments=[share])
     in_sync = min(version, 5)
+    if in_sync >= 5:
+        unnamed = client.call(sync, SyncGroupResponse, in_sync)
+        assert unnamed.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        sync.protocol_type, sync.protocol_name = "consumer", "range"
     synced = client.call(sync, SyncGroupResponse, in_sync)
     assert (synced.error_code, synced.assignment) == (0, b"mine")
     assert synced.protocol_name == ("range" if in_sync >= 5 else None)

@@ -475,7 +475,7 @@ def _by_id(ids: Other) -> list[tuple[Message, int]]:
         (metadata.MetadataRequest(topics=[described]), 12),
         (groups.HeartbeatRequest(group_id=group, generation_id=1, member_id=ids.member), 4),
         (groups.LeaveGroupRequest(group_id=group, members=[member]), 5),
-        (groups.SyncGroupRequest(group_id=group, generation_id=1, member_id=ids.member), 5),
+        (groups.SyncGroupRequest(group_id=group, generation_id=1, member_id=ids.member), 4),
         (end, 4),
         (added, 3),
         (transactions.WriteTxnMarkersRequest(markers=[marker]), 1),
