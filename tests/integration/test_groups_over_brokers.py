@@ -325,16 +325,18 @@ def test_a_share_group_reads_topics_of_both_brokers(client: RawClient, fleet: Fl
 def test_a_share_group_knows_which_partitions_are_new_at_the_other_broker(
     client: RawClient,
 ) -> None:
-    put(client, THERE, b"from before the group")
+    grows = "logs.grows"
+    create_topic(client, grows, 2)
+    put(client, grows, b"from before the group")
     for epoch in (0, -1):
         beat = ShareGroupHeartbeatRequest(
             group_id="grows", member_id="m", member_epoch=epoch,
-            subscribed_topic_names=None if epoch else [THERE],
+            subscribed_topic_names=None if epoch else [grows],
         )  # fmt: skip
         assert client.call(beat, ShareGroupHeartbeatResponse, 1).error_code == 0
-    assert grow(client, THERE, 3) == 0
-    put(client, THERE, b"new", partition=2)
-    member = ShareMember(client, "grows", topic_id(client, THERE)[1])
+    assert grow(client, grows, 3) == 0
+    put(client, grows, b"new", partition=2)
+    member = ShareMember(client, "grows", topic_id(client, grows)[1])
     (part,) = member.fetch(0, 2, wait_ms=LONG)
     assert (part.partition_index, values(part)) == (2, [b"new"])
 
