@@ -11,7 +11,7 @@ from tests.support.admin_calls import own_configs
 from tests.support.cluster import Cluster
 from tests.support.compacted import ALWAYS_DUE, EAGER, wait_for_pass
 from tests.support.confluent import consume
-from tests.support.connect import STATE, ask, connect_file, worker
+from tests.support.connect import STATE, ask, connect_jars, worker
 from tests.support.group_members import GROUPS
 from tests.support.java import JAVA_TOOLS
 from tests.support.kafka_calls import fetch, values
@@ -30,7 +30,7 @@ def eager(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @JAVA_TOOLS
-@pytest.mark.needs(fetch=connect_file)
+@pytest.mark.needs(fetch=connect_jars)
 def test_a_connector_goes_on_where_it_ended(eager: Cluster, tmp_path: Path) -> None:
     """Also with two other workers, which read the compacted topics from their beginning."""
     bootstrap = eager.bootstrap

@@ -14,6 +14,7 @@ from tests.support.needs import FETCH_SECONDS, CannotFetchError, program
 
 _JARS = Path(sys.prefix) / "jars"
 _POM = Path(__file__).parents[1] / "compat" / "java" / "pom.xml"
+KAFKA = "4.4.0"
 QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 """Tests are over before the second compiler has paid for itself."""
 
@@ -38,17 +39,20 @@ def jar(group: str, artifact: str, version: str) -> Path:
     return path
 
 
-def kafka_tools() -> list[Path]:
+def kafka_tools(version: str = KAFKA) -> list[Path]:
     """The jars of Kafka's command line tools, fetched once into the virtual environment.
 
     Raises:
         CannotFetchError: Maven Central cannot be reached.
     """
-    folder = _JARS / f"tools-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
+    project = _POM.read_text().replace(f"<version>{KAFKA}<", f"<version>{version}<")
+    folder = _JARS / f"tools-{hashlib.sha256(project.encode()).hexdigest()[:8]}"
     with alone(folder):
         if not folder.is_dir():
             part = folder.with_suffix(".part")
-            command = [program("mvn"), "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+            pom = folder.with_suffix(".xml")
+            pom.write_text(project)
+            command = [program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={part}"]
             try:
                 subprocess.run(
@@ -96,7 +100,7 @@ def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
 def kafka_clients() -> list[Path]:
     """The jars of Kafka's clients alone."""
     return [
-        jar("org.apache.kafka", "kafka-clients", "4.4.0"),
+        jar("org.apache.kafka", "kafka-clients", KAFKA),
         jar("org.slf4j", "slf4j-api", "1.7.36"),
         jar("org.slf4j", "slf4j-simple", "1.7.36"),
     ]
@@ -106,7 +110,7 @@ def kafka_streams() -> list[Path]:
     """The jars of Kafka Streams, with those of the tools."""
     return [
         *kafka_tools(),
-        jar("org.apache.kafka", "kafka-streams", "4.4.0"),
+        jar("org.apache.kafka", "kafka-streams", KAFKA),
         jar("org.rocksdb", "rocksdbjni", "10.1.3"),
     ]
 
