@@ -13,6 +13,7 @@ from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.topics import events
+from quafka_broker.topics.deleted_names import DeletedNames
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.events import Event
 from quafka_broker.topics.identity import new_topic_identity
@@ -30,7 +31,6 @@ log = logging.getLogger("quafka.broker.registry")
 _TOPICS_PER_DELETION = 200
 """Topics that are deleted by one append, which costs one sync of the disk."""
 _PARTITIONS_PER_SLICE = 1_000
-_DELETIONS_KEPT = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -68,8 +68,7 @@ class TopicChanges:
         self._room = room
         self._next_deletion: _Deletion | None = None
         self._deleting = asyncio.Lock()
-        self._deleted: dict[tuple[int, str], None] = {}
-        """The last deleted topics that were neither created nor asked for since."""
+        self._deleted = DeletedNames()
 
     # --- create and change ------------------------------------------------------------------
 
@@ -93,7 +92,7 @@ class TopicChanges:
             registry.org(org).check_room(partitions, self._room(org), topics=1)
             topic = registry.plan_topic(org, name, partitions, new_topic_identity(), configs)
             await self._journal.record(events.topic_created(topic))
-            self._deleted.pop((org, name), None)
+            self._deleted.discard(org, name)
             return topic, True
 
         return await self._journal.in_turn(create)
@@ -149,10 +148,7 @@ class TopicChanges:
 
         True once after its deletion: clients that had the topic learn that it was deleted.
         """
-        if (org, name) not in self._deleted:
-            return False
-        del self._deleted[org, name]
-        return True
+        return self._deleted.discard(org, name)
 
     # --- delete topics ----------------------------------------------------------------------
 
@@ -207,9 +203,7 @@ class TopicChanges:
                 self._wal.drop_partition(partition)
             self._producers.drop_partitions(gone)
             self._configs.topic_deleted(topic)
-            self._deleted[topic.org, topic.name] = None
-            if len(self._deleted) > _DELETIONS_KEPT:
-                del self._deleted[next(iter(self._deleted))]
+            self._deleted.add(topic.org, topic.name)
             self._journal.deletions += 1
             self._parked_fetches.wake(gone)
             await slices.done(len(gone))
