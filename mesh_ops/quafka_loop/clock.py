@@ -21,6 +21,12 @@ time_ns: Callable[[], int] = _time.time_ns
 perf_counter: Callable[[], float] = _time.perf_counter
 """Seconds since an arbitrary moment, with the finest resolution: for short durations."""
 
+
+def microseconds_since(moment: float) -> int:
+    """Whole microseconds since a moment of `perf_counter`."""
+    return round((perf_counter() - moment) * 1e6)
+
+
 thread_time: Callable[[], float] = _time.thread_time
 """Seconds of CPU time of this thread."""
 

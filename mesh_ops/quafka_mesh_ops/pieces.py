@@ -170,13 +170,12 @@ class Pieces:
             raise ProtocolError(f"a piece of {len(data)} bytes")
         key = stream_id, request_id
         if piece is Piece.MORE:
-            self._begun(key).add(data)
+            self._arriving.setdefault(key, ArrivingBytes()).add(data)
             self.unfinished += len(data)
             if self.unfinished > self._limit:
                 raise ProtocolError(f"more than {self._limit} bytes of unfinished frames")
             return None
-        arriving = self._begun(key)
-        del self._arriving[key]
+        arriving = self._arriving.pop(key, None) or ArrivingBytes()
         self.unfinished -= arriving.size
         if piece is Piece.ABANDONED:
             return None
@@ -185,9 +184,3 @@ class Pieces:
         if len(frames) != 1 or frames[0][0] is not Tag.OP:
             raise ProtocolError("pieces that are not the frame of an op")
         return frames[0]
-
-    def _begun(self, key: tuple[int, int]) -> ArrivingBytes:
-        found = self._arriving.get(key)
-        if found is None:
-            found = self._arriving[key] = ArrivingBytes()
-        return found

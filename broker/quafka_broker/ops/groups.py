@@ -34,7 +34,7 @@ async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGro
                     semconv.MEMBERS: len(answer.members or ()),
                 }
             )
-        return replace(answer, parked_us=_microseconds_since(began))
+        return replace(answer, parked_us=clock.microseconds_since(began))
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
@@ -43,7 +43,7 @@ async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGro
         span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
         began = clock.perf_counter()
         answer = await state.groups.classic.sync(context.org_id, op)
-        return replace(answer, parked_us=_microseconds_since(began))
+        return replace(answer, parked_us=clock.microseconds_since(began))
 
 
 async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
@@ -60,7 +60,3 @@ async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> Leave
     """Remove members."""
     error, leavers = state.groups.classic.leave(context.org_id, op)
     return LeaveGroupResp(error, [int(code) for code in leavers])
-
-
-def _microseconds_since(began: float) -> int:
-    return round((clock.perf_counter() - began) * 1e6)

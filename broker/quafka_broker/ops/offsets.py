@@ -60,7 +60,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             except StorageError:
                 failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and the retry may succeed
                 errors = [error or failed for error in errors]
-            commit_us = round((clock.perf_counter() - began) * 1e6)
+            commit_us = clock.microseconds_since(began)
     return CommitOffsetsResp([int(error) for error in errors], commit_us)
 
 

@@ -77,7 +77,9 @@ async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> Prod
     request = _Request(state, context.org_id, op, None)
     begun = request.begin_now() or await request.begin_in_order()
     appended = clock.perf_counter()
-    return ProduceOpsResp(await _finish(begun), request.check_us, _since(appended))
+    return ProduceOpsResp(
+        await _finish(begun), request.check_us, clock.microseconds_since(appended)
+    )
 
 
 async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
@@ -89,17 +91,12 @@ async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps)
         appended = clock.perf_counter()
         with context.tracer.start(semconv.COMMIT, span.context) as commit:
             answers = await _finish(begun)
-        commit_us = _since(appended)
+        commit_us = clock.microseconds_since(appended)
         if span.context is not None:
             _describe(span, op, begun, answers)
             _trace_writes(context.tracer, commit.context, writes)
             _remember(state, span.context, begun)
     return ProduceOpsResp(answers, request.check_us, commit_us)
-
-
-def _since(moment: float) -> int:
-    """Microseconds since a moment of `clock.perf_counter`."""
-    return round((clock.perf_counter() - moment) * 1e6)
 
 
 class _Request:
