@@ -35,7 +35,7 @@ class ArrivingBytes:
         self._recent += size
         parts = self._parts
         if size >= _SHORT:
-            parts.append(part)
+            parts.append(memoryview(part))  # a bytearray among the parts is our own
         elif parts and isinstance(parts[-1], bytearray):
             parts[-1] += part
         else:

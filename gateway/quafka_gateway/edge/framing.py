@@ -19,14 +19,17 @@ class RequestFramer:
     as it arrives.
     """
 
-    __slots__ = ("_arriving", "_limit", "_want", "partial")
+    __slots__ = ("_arriving", "_limit", "_want")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._arriving: ArrivingBytes | None = None  # the unfinished frame, or its length
         self._want = 0  # length of the frame being read; 0: not known yet
-        self.partial = 0
-        """Bytes of the unfinished frame. Only to be read."""
+
+    @property
+    def partial(self) -> int:
+        """Bytes of the unfinished frame."""
+        return 0 if self._arriving is None else self._arriving.size
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add the bytes that arrived; return the frames that are now whole, without length prefix.
@@ -37,10 +40,9 @@ class RequestFramer:
         arriving = self._arriving
         if arriving is None:
             return self._cut(data, 0)
-        missing = (self._want or _LENGTH_SIZE) - self.partial
+        missing = (self._want or _LENGTH_SIZE) - arriving.size
         if len(data) < missing:
             arriving.add(data)
-            self.partial += len(data)
             return []
         self._arriving = None
         if not self._want:  # some bytes of a length have arrived before
@@ -68,7 +70,6 @@ class RequestFramer:
             at += want
             want = 0
         rest = data[at:]
-        self.partial = len(rest)
         self._want = want
         if rest or want:
             self._arriving = ArrivingBytes()

@@ -27,6 +27,14 @@ def test_the_whole_is_the_parts_in_their_order(parts: list[tuple[bytes, type[Buf
         assert whole.take() == b"".join(part for part, _ in parts)
 
 
+def test_a_buffer_of_the_caller_is_not_extended() -> None:
+    given, whole = bytearray(5_000), ArrivingBytes()
+    whole.add(given)
+    whole.add(b"short")
+    assert given == bytes(5_000)
+    assert whole.take() == bytes(5_000) + b"short"
+
+
 @pytest.mark.parametrize("size", [2, 5_000, 200_000])
 def test_parts_take_little_more_memory_than_their_bytes(size: int) -> None:
     """A part is a view of bytes that are sixteen times as long, as of a packet's."""
