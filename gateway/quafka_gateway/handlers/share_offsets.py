@@ -70,8 +70,13 @@ async def create_group(
 async def forget_topics(
     group: str, topic_ids: Iterable[bytes], context: RequestContext, trace: TraceContext | None
 ) -> int:
-    """Make a group find topics new, with all their partitions; returns the error code."""
-    op = ForgetShareTopics(group, await listed(topic_ids))
+    """Make a group find topics new, with all their partitions; returns the error code.
+
+    Topics that do not exist have no id.
+    """
+    op = ForgetShareTopics(group, await listed(each for each in topic_ids if each))
+    if not op.topic_ids:
+        return 0
     try:
         return (await context.tenant.groups.of(group).call(op, trace)).error_code
     except UnavailableError as e:  # an earlier broker notes no partitions
