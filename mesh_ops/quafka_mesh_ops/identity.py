@@ -120,9 +120,17 @@ class Identity:
             raise StartupError(f"cannot read or create the node key {path}: {e.strerror}") from e
 
     def certificate(self, now: datetime) -> tuple[x509.Certificate, Ed25519PrivateKey]:
-        """Return a certificate that is valid for at least half of its lifetime from `now` (UTC)."""
+        """Return a certificate that peers accept for the next hours.
+
+        It is valid from at least half of `CLOCK_SKEW` before `now` (UTC), also if this node's clock
+        was set back, until at least half of the lifetime after it.
+        """
         certificate = self._certificate
-        if certificate is None or now + CERTIFICATE_LIFETIME / 2 > certificate.not_valid_after_utc:
+        if (
+            certificate is None
+            or now - CLOCK_SKEW / 2 < certificate.not_valid_before_utc
+            or now + CERTIFICATE_LIFETIME / 2 > certificate.not_valid_after_utc
+        ):
             certificate = self._certificate = make_certificate(
                 self._key, now - CLOCK_SKEW, now + CERTIFICATE_LIFETIME
             )

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import (
     CERTIFICATE_LIFETIME,
+    CLOCK_SKEW,
     Identity,
     make_certificate,
     parse_node_id,
@@ -80,6 +81,18 @@ def test_a_certificate_is_renewed_at_half_its_life() -> None:
     after_half, _ = identity.certificate(NOW + CERTIFICATE_LIFETIME / 2 + HOUR)
     assert before_half is first
     assert after_half.not_valid_after_utc > first.not_valid_after_utc
+
+
+def test_a_node_whose_clock_was_set_back_makes_a_new_certificate() -> None:
+    """A machine may start with a clock that is years ahead, until it has asked another one."""
+    identity = Identity(Ed25519PrivateKey.generate())
+    ahead, _ = identity.certificate(NOW)
+    little_back, _ = identity.certificate(NOW - CLOCK_SKEW / 2 + HOUR)
+    assert little_back is ahead
+    for back in (CLOCK_SKEW / 2 + HOUR, 365 * 24 * HOUR):
+        certificate, _ = identity.certificate(NOW - back)
+        assert verify_peer(certificate, NOW - back, {identity.node_id}) == identity.node_id
+        assert certificate.not_valid_before_utc == NOW - back - CLOCK_SKEW
 
 
 def test_an_allowed_peer_is_known_by_its_key() -> None:
