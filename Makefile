@@ -8,6 +8,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS   ?=
 # Tests of processes mostly wait, the others compute: two workers more than there are cores keep the
 # cores busy. In the order of the folders the short tests come last, so that all workers end at about
@@ -88,18 +89,19 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[client]'
+	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka and its tests' needs into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PIP) 'pip>=25.1' # Debian's pip does not know dependency groups
+	@$(PIP) -e '.[avro,redis,s3,spark]' --group dev
 	@echo "compiling the tests, which each worker would do otherwise ..."
 	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' \
+	@$(PIP) --group fuzz \
 		|| { echo "atheris cannot be installed here: it has wheels for Linux x86-64" \
 			"only; \`make test-all\` runs half a million mutations without it" >&2; \
 			exit 1; }

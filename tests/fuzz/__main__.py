@@ -33,8 +33,8 @@ def main() -> int:
     args = parser.parse_args()
     if importlib.util.find_spec("atheris") is None:
         print(
-            "atheris is not installed: `make fuzz` needs the extra `fuzz`, for which there are\n"
-            "wheels on Linux x86-64 only; `make test-all` runs half a million mutations without\n"
+            "atheris is not installed: `make fuzz` installs the dependency group `fuzz`. It has\n"
+            "wheels for Linux x86-64 only; `make test-all` runs half a million mutations without\n"
             "it.",
             file=sys.stderr,
         )

@@ -7,12 +7,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
-from quafka.commands import kafka_client
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.group_members import GROUPS
@@ -111,18 +109,6 @@ def test_as_a_member_of_a_group(quafka: Command) -> None:
         "cannot be combined with --group"
         in quafka("consume -t grouped -g members -p 0", code=2).err
     )
-
-
-@pytest.mark.long
-def test_the_extra_is_named_where_it_is_missing(
-    quafka: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(_name: str) -> ModuleSpec | None:
-        return None
-
-    monkeypatch.setattr(kafka_client, "find_spec", missing)
-    for command in ("consume -t x", "produce -t x"):
-        assert "pip install 'quafka[client]'" in quafka(command, code=1).err
 
 
 @pytest.mark.long

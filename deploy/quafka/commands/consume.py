@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quafka.client import offsets
 from quafka.client.errors import ClientError
 from quafka.client.positions import Position
-from quafka.commands.kafka_client import Troubles, available, config
+from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import Record, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
@@ -39,7 +39,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     show = _show(options)
-    available()
     begin = asyncio.run(_begin(options))
     from confluent_kafka import Consumer, TopicPartition
 

@@ -1,12 +1,10 @@
-"""librdkafka for `produce` and `consume`; confluent-kafka is an extra of this package."""
+"""librdkafka for `produce` and `consume`, imported only when one of these runs."""
 
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from quafka.client.errors import ClientError
 from quafka.client.sasl import Credentials
 from quafka.client.security import Security, Tls
 from quafka.commands.run import complain
@@ -18,15 +16,6 @@ if TYPE_CHECKING:
 _silent = logging.getLogger("quafka.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
-
-
-def available() -> None:
-    """Raise ClientError if confluent-kafka is not installed."""
-    if find_spec("confluent_kafka") is None:
-        raise ClientError(
-            "produce and consume need confluent-kafka, which is not installed; "
-            "`pip install 'quafka[client]'`"
-        )
 
 
 class Troubles:

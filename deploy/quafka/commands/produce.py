@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from quafka.client.errors import ClientError
-from quafka.commands.kafka_client import Troubles, available, config
+from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.records import Header, Record, from_line
@@ -33,7 +33,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     records = _records(options)
-    available()
     asyncio.run(_check(options))
     from confluent_kafka import Producer
 

@@ -1,0 +1,64 @@
+"""What pyproject.toml promises of the package, its extras and its page on PyPI."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+FOLDERS = ("proto", "mesh_ops", "broker", "gateway", "spark", "deploy", "docs")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_that_it_has_types(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def test_every_extra_is_for_users() -> None:
+    assert sorted(PROJECT["project"]["optional-dependencies"]) == ["avro", "redis", "s3", "spark"]
+    assert sorted(PROJECT["dependency-groups"]) == ["dev", "fuzz", "test"]
+
+
+def test_every_extra_is_installed_for_the_tests() -> None:
+    extras = ",".join(PROJECT["project"]["optional-dependencies"])
+    assert f"-e '.[{extras}]' --group dev" in (ROOT / "Makefile").read_text()
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    """In messages, docstrings and documentation."""
+    pages = [*ROOT.glob("*.md"), *(f for name in FOLDERS for f in (ROOT / name).rglob("*.md"))]
+    sources = [file for name in FOLDERS for file in (ROOT / name).rglob("*.py")]
+    texts = {file: file.read_text("utf-8") for file in (*pages, *sources)}
+    named = {
+        (extra, file.relative_to(ROOT).as_posix())
+        for file, text in texts.items()
+        for extras in re.findall(r"quafka\[([\w,-]+)\]", text)
+        for extra in extras.split(",")
+    }
+    assert len(named) > 5
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert {place for place in named if place[0] not in extras} == set()
+
+
+def test_the_readme_s_links_are_absolute_on_pypi() -> None:
+    """The substitutions that hatch-fancy-pypi-readme makes."""
+    hook = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    relative = [link for link in _LINK.findall(text) if not link.startswith(("http", "#"))]
+    assert len(relative) > 20
+    for each in hook["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    files = PROJECT["project"]["urls"]["Homepage"] + "/blob/main/"
+    absolute = [link for link in _LINK.findall(text) if not link.startswith("#")]
+    assert all(link.startswith("https://") for link in absolute)
+    named = [link.removeprefix(files) for link in absolute if link.startswith(files)]
+    assert named == relative
+    for link in named:  # without anchors, which test_documentation checks
+        assert (ROOT / link.partition("#")[0]).exists(), link
