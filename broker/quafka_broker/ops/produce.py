@@ -177,7 +177,11 @@ class _Request:
             begun: list[_Begun] = []
             slices = Slices(_APPENDS_A_SLICE)
             self._join(verdicts)
+            log = self._state.log
             for part, verdict in zip(parts, verdicts, strict=True):
+                if not log.has_room(self._org):
+                    # While others append, an op of 90 MB is many commits: theirs are between them.
+                    await log.wait_for_room(self._org)
                 # The topic may have been deleted meanwhile.
                 begun.append(self._append(part, self._find_if_known(part), verdict))
                 await slices.done()

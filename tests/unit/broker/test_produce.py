@@ -134,6 +134,31 @@ async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> No
         assert found == [b"%d" % n for n in range(30)]
 
 
+async def test_another_org_appends_between_the_batches_of_a_large_op() -> None:
+    """All of them in one commit would take as long as the disk needs for all of them."""
+    batch = batch_of(b"x" * 600_000)
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 40)
+        await state.topics.create(2, "t", 1)
+        await send(state, ProduceOp("t", 0, batch_of(b"1")))
+        await send(state, ProduceOp("t", 0, batch_of(b"1")), org=2)  # now the log is shared
+        large = asyncio.create_task(
+            send(state, *(ProduceOp("t", at, batch) for at in range(1, 40)))
+        )
+
+        def stored() -> int:
+            partitions = [state.log.partition(topic.partition_id(at)) for at in range(1, 40)]
+            return sum(partition.high_watermark for partition in partitions)
+
+        while not stored():
+            await asyncio.sleep(0)
+        (answer,) = await send(state, ProduceOp("t", 0, batch_of(b"2")), org=2)
+        assert answer.base_offset == 1
+        assert stored() < 6
+        assert {answer.error_code for answer in await large} == {ErrorCode.NONE}
+        assert stored() == 39
+
+
 async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
