@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ logger = logging.getLogger("quafka.mesh")
 
 HANDSHAKE_DEADLINE = 5.0
 _PRESSURE_LOGGED_EVERY = 60.0
+_MAX_POSTPONED = 8
+"""How often datagrams of one connection may be postponed; its peer sends again what is dropped."""
+_HANDSHAKE_SECONDS = 0.003
+"""Time for handshakes in each turn of the loop."""
 
 _CID_LENGTH = 8
 _LONG_HEADER = 0x80
@@ -154,6 +159,8 @@ class Listener:
         self._cids: dict[bytes, Connection] = {}
         self._connections: dict[Connection, set[bytes]] = {}
         self._handshakes: dict[Connection, _Handshake] = {}
+        self._postponed: deque[tuple[Connection, list[bytes], Address]] = deque()
+        self._postponed_of: Counter[Connection] = Counter()
         self._admitted: dict[Connection, NodeId] = {}
         """The connections that `limits` counts, until they need no more datagrams."""
         self._reset_secret = identity.secret("stateless reset")
@@ -233,10 +240,12 @@ class Listener:
                 while end < len(datagrams) and _continues(datagrams[end], cid):
                     end += 1
                 connection = self._cids.get(cid)
-                if connection is not None:
-                    connection.receive(datagrams[start:end], address)
-                else:
+                if connection is None:
                     self._unknown_connection(cid, len(first), address)
+                elif connection in self._postponed_of:
+                    self._postpone(connection, datagrams[start:end], address)
+                else:
+                    connection.receive(datagrams[start:end], address)
             start = end
 
     def _unknown_connection(self, cid: bytes, size: int, address: Address) -> None:
@@ -250,13 +259,44 @@ class Listener:
     def _received_long_header(self, data: bytes, address: Address) -> None:
         """Process a handshake packet, or the first one of an unknown peer (RFC 9000, 5.2.2)."""
         connection = self._cids.get(destination_of(data))
-        if connection is not None:
-            self._feed(connection, data, address)
-        elif self._accepting:
-            self._stranger(data, address)
+        if connection is None:
+            if self._accepting:
+                self._stranger(data, address)
+        elif connection in self._handshakes:
+            self._postpone(connection, [data], address)
+        else:
+            self._feed(connection, [data], address)
 
-    def _feed(self, connection: Connection, data: bytes, address: Address) -> None:
-        connection.receive([data], address)
+    def _postpone(self, connection: Connection, datagrams: list[bytes], address: Address) -> None:
+        """Process datagrams of a handshake soon, and those that follow them after them.
+
+        Each takes a millisecond of cryptography, for which open connections do not wait.
+        """
+        if self._postponed_of[connection] < _MAX_POSTPONED:
+            self._postponed_of[connection] += 1
+            self._postponed.append((connection, datagrams, address))
+            if len(self._postponed) == 1:
+                self._loop.call_soon(self._continue_handshakes)
+
+    def _continue_handshakes(self) -> None:
+        until = clock.perf_counter() + _HANDSHAKE_SECONDS
+        while self._postponed:
+            connection, datagrams, address = self._postponed.popleft()
+            self._postponed_of[connection] -= 1
+            if not self._postponed_of[connection]:
+                del self._postponed_of[connection]
+            if connection in self._connections:
+                self._feed(connection, datagrams, address)
+            if clock.perf_counter() >= until:
+                break
+        if self._postponed:
+            self._loop.call_soon(self._continue_handshakes)
+
+    def _feed(self, connection: Connection, datagrams: list[bytes], address: Address) -> None:
+        connection.receive(datagrams, address)
+        if not connection.is_over and not connection.quic.is_open:
+            self._strangers.outcomes["unreadable"] += 1
+            connection.abort("its first packet could not be opened")
         if connection.is_ready and connection in self._handshakes:
             self._strangers.admission.remember(host_of(address), self._loop.time())
             self._handshake_over(connection)
@@ -282,10 +322,7 @@ class Listener:
                 )
             return
         connection = self._new_connection(found, len(data), address)
-        self._feed(connection, data, address)
-        if not connection.is_over and not connection.quic.is_open:
-            self._strangers.outcomes["unreadable"] += 1
-            connection.abort("its first packet could not be opened")
+        self._postpone(connection, [data], address)
 
     def _new_connection(self, welcome: Welcome, size: int, address: Address) -> Connection:
         assert self._udp is not None

@@ -17,6 +17,7 @@ from quafka_mesh_ops.transport import admission
 from quafka_mesh_ops.transport.admission import MAX_UNPROVEN
 from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello, garbage
+from tests.support.virtual.threads import current_hub
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 
 PATIENCE = 30.0
@@ -38,11 +39,14 @@ class Served:
     def connections(self) -> int:
         return len(self.server._listener._connections)
 
-    @asynccontextmanager
-    async def gateway(self, batched: bool = True) -> AsyncIterator[MeshClient]:
-        client = MeshClient(
+    def client(self, batched: bool = True) -> MeshClient:
+        return MeshClient(
             "127.0.0.1", self.port, OURS, {self._identity.node_id}, Tracer(), batched=batched
         )
+
+    @asynccontextmanager
+    async def gateway(self, batched: bool = True) -> AsyncIterator[MeshClient]:
+        client = self.client(batched)
         await client.start()
         try:
             assert await client.wait_connected(PATIENCE)
@@ -112,6 +116,24 @@ async def test_silent_senders_hold_slots_for_as_long_as_a_handshake_may_take() -
             async with asyncio.timeout(10):
                 while s.connections > 2:
                     await asyncio.sleep(0.01)
+
+
+async def test_an_op_does_not_wait_for_the_handshakes_of_others() -> None:
+    async with served() as s, s.gateway() as client:
+        current_hub().reading_seconds = 0.002  # two readings for each step of a handshake
+        others = [s.client() for _ in range(12)]
+        for each in others:
+            await each.start()
+        listener = s.server._listener
+        while len(listener._postponed) < 8:
+            await asyncio.sleep(0)
+        assert await client.call(DescribeTopics(), org_id=1, deadline=1)
+        assert len(listener._handshakes) > 8
+        assert all([await each.wait_connected(PATIENCE) for each in others])
+        assert not listener._handshakes
+        assert not listener._postponed_of
+        for each in others:
+            await each.close()
 
 
 async def test_a_sender_that_proves_nothing_gets_three_times_its_bytes_at_most() -> None:
