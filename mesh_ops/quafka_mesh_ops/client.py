@@ -38,7 +38,14 @@ from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
 from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.slices import in_slices
-from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
+from quafka_telemetry.tracing import (
+    CLIENT,
+    AttributeValue,
+    TraceContext,
+    Tracer,
+    fail_with,
+    parse_traceparent,
+)
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -271,7 +278,7 @@ class MeshClient:
     ) -> R:
         with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
             if span.context is not None:
-                span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id})
+                span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id, **self._place(shard)})
             try:
                 return await self._call(op, org_id, deadline, span.context, lane, shard)
             except OpFailedError as e:
@@ -346,10 +353,18 @@ class MeshClient:
         scheduler.wait(call)
         call.queued = queued = self._tracer.start(semconv.QUEUED, call.trace)
         if queued.context is not None:
-            connector = self._connector
-            queued.set({semconv.PEER_ADDRESS: connector.host, semconv.PEER_PORT: connector.port})
-            if call.shard is not None:
-                queued.set({semconv.SHARD: call.shard})
+            queued.set(self._place(call.shard))
+
+    def _place(self, shard: int | None) -> dict[str, AttributeValue]:
+        """Where an op goes, for its spans."""
+        connector = self._connector
+        place: dict[str, AttributeValue] = {
+            semconv.PEER_ADDRESS: connector.host,
+            semconv.PEER_PORT: connector.port,
+        }
+        if shard is not None:
+            place[semconv.SHARD] = shard
+        return place
 
     @staticmethod
     def _give_up(scheduler: Scheduler[Call], call: Call) -> None:

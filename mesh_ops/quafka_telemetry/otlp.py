@@ -32,7 +32,7 @@ from quafka_loop import clock, threads
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp_environment import speaks_grpc
 from quafka_telemetry.resource import process_resource
-from quafka_telemetry.sampling import Sampler
+from quafka_telemetry.sampling import ALWAYS, Sampler
 from quafka_telemetry.tracing import (
     CLIENT,
     INTERNAL,
@@ -240,6 +240,14 @@ class OtlpTracer(Tracer):
             return NO_SPAN
         span = self._begin(name, None, SERVER, attributes, begun)
         span.attributes[semconv.SAMPLED_BY] = reason
+        return span
+
+    def own_root(self, name: str, attributes: Attributes, begun: int | None = None) -> Span:
+        """See Tracer."""
+        if not self._sampler.decide_late():
+            return NO_SPAN
+        span = self._begin(name, None, INTERNAL, attributes, begun)
+        span.attributes[semconv.SAMPLED_BY] = ALWAYS
         return span
 
     def start(

@@ -20,6 +20,8 @@ NEVER = float("inf")
 
 BY_RATIO, BY_CLIENT, SLOW, FAILED = "ratio", "client", "slow", "failed"
 """The reasons to trace a request."""
+ALWAYS = "always"
+"""The reason to trace rare work of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Sampler:
         return BY_RATIO if self.bucket.has_any() else ""
 
     def decide_late(self) -> bool:
-        """Whether another slow or failed request may be traced late."""
+        """Whether another trace may be made that no ratio decides."""
         if not self._late.has_any():
             return False
         self._late.spend(1)

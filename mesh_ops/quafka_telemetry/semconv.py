@@ -40,6 +40,7 @@ WAL_READ = "broker.wal.read"
 LIST_OFFSETS_READ = "rafka.broker.list_offsets.read"
 STORE = "broker.produce.store"
 SHARE_ACQUIRE = "broker.share.acquire"
+SHARE_PARK = "broker.share.park"
 SHARE_ACKNOWLEDGE = "broker.share.acknowledge"
 COMMIT = "broker.wal.commit"
 WAL_WRITE = "broker.wal.write"
@@ -49,6 +50,23 @@ ACK = "kafkaop.ack"
 ACK_RECEIVED = "kafkaop.ack_received"
 GROUP_PARK = "broker.group.park"
 GROUP_HEARTBEAT = "broker.group.heartbeat"
+TAKE_OVER = "broker.shard.take_over"
+SHARD_LOOK = "broker.shard.look"
+SHARD_PROBE = "broker.shard.probe"
+SHARD_LIST = "broker.shard.list"
+SHARD_CLAIM = "broker.shard.claim"
+SHARD_FENCE = "broker.shard.fence"
+SHARD_VERIFY = "broker.shard.verify"
+SHARD_READ_AHEAD = "broker.shard.read_ahead"
+SHARD_MATERIALISE = "broker.shard.materialise"
+SHARD_REPLAY = "broker.shard.replay"
+SHARD_START = "broker.shard.start"
+GIVE_UP = "broker.shard.give_up"
+SHARD_PREPARE = "broker.shard.prepare"
+SHARD_DRAIN = "broker.shard.drain"
+SHARD_CLOSE = "broker.shard.close"
+SHARD_RELEASE = "broker.shard.release"
+SHARD_AWAIT_OWNER = "broker.shard.await_owner"
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -62,12 +80,13 @@ PARTITION = "kafka.partition"
 
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
 DESTINATION = "messaging.destination.name"
 PARTITION_ID = "messaging.destination.partition.id"
 CLIENT_ID = "messaging.client.id"
 GROUP = "messaging.consumer.group.name"
 MESSAGE_COUNT = "messaging.batch.message_count"
-BODY_SIZE = "messaging.message.body.size"
+CLUSTER_ID = "messaging.kafka.cluster.id"
 ERROR_TYPE = "error.type"
 PEER_ADDRESS = "network.peer.address"
 PEER_PORT = "network.peer.port"
@@ -91,6 +110,7 @@ MEMBER_EPOCH = "kafka.group.member_epoch"
 PARTITIONS = "kafka.partitions"
 TOPIC_ID = "kafka.topic_id"
 COMMITTED = "kafka.transaction.committed"
+LEADER_EPOCH = "kafka.leader_epoch"
 PRODUCER_ID = "kafka.producer_id"
 TRANSACTIONAL_ID = "kafka.transactional_id"
 REASON = "quafka.reason"
@@ -100,6 +120,13 @@ OP = "quafka.op"
 ORG = "quafka.org.id"
 PARKED_MS = "quafka.parked_ms"
 SHARD = "quafka.shard"
+SHARD_EPOCH = "quafka.shard.epoch"
+PREVIOUS_OWNER = "quafka.shard.previous_owner"
+NEXT_OWNER = "quafka.shard.next_owner"
+NODE = "quafka.node.id"
+STORE_OBJECTS = "quafka.store.objects"
+STORE_BYTES = "quafka.store.bytes"
+REPLAYED_BYTES = "quafka.replayed_bytes"
 LATENCY_MS = "quafka.latency_ms"
 CACHE_HITS = "quafka.cache.partitions"
 CACHE_BYTES = "quafka.cache.bytes"
@@ -107,23 +134,35 @@ SHARED = "quafka.shared"
 FROM_DISK = "quafka.read.from_disk"
 COMMIT_APPENDS = "quafka.commit.appends"
 COMMIT_BYTES = "quafka.commit.bytes"
+RECORD_BYTES = "quafka.record_bytes"
 PRINCIPAL = "quafka.principal"
 OUTCOME = "quafka.audit.outcome"
+
+OPERATION_TYPES = {
+    "Produce": "send",
+    "Fetch": "receive",
+    "ShareFetch": "receive",
+    "OffsetCommit": "settle",
+    "TxnOffsetCommit": "settle",
+    "ShareAcknowledge": "settle",
+}
+"""The operation types of the Kafka APIs that have one."""
 
 ATTRIBUTES = frozenset(
     {
         SYSTEM, OPERATION, DESTINATION, PARTITION_ID, TOPIC_ID, COMMITTED, CLIENT_ID,
-        GROUP, MESSAGE_COUNT, BODY_SIZE, ERROR_TYPE,
+        GROUP, MESSAGE_COUNT, ERROR_TYPE, OPERATION_TYPE, CLUSTER_ID, RECORD_BYTES,
         PEER_ADDRESS, PEER_PORT, VIRTUAL_TOPIC, FETCH_OFFSET, RETURNED_COUNT, HIGH_WATERMARK,
         API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, MEMBER_EPOCH,
         PARTITIONS, PRODUCER_ID, TRANSACTIONAL_ID, REASON,
         SAMPLED_BY, CONNECTION, OP, ORG, SHARD, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES,
-        SHARED, FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME,
+        SHARED, FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES, PRINCIPAL, OUTCOME, LEADER_EPOCH,
+        SHARD_EPOCH, PREVIOUS_OWNER, NEXT_OWNER, NODE, STORE_OBJECTS, STORE_BYTES, REPLAYED_BYTES,
     }
 )  # fmt: skip
 """All attributes, by the names of `VERSION`."""
 
-RENAMED = {SYSTEM: "messaging.system.name"}
+RENAMED = {SYSTEM: "messaging.system.name", CLUSTER_ID: "kafka.cluster.id"}
 """The attributes with another name in `NEW_VERSION`."""
 
 

@@ -235,6 +235,13 @@ class Tracer:
         """Trace a finished request that was not sampled, within the bound on late traces."""
         return NO_SPAN
 
+    def own_root(self, name: str, attributes: Attributes, begun: int | None = None) -> Span:
+        """Start a trace of rare work of this process, which no client asked for.
+
+        Sampling ratios do not apply; the bound on late traces does.
+        """
+        return NO_SPAN
+
     def start(
         self,
         name: str,
@@ -251,6 +258,26 @@ class Tracer:
 
     def shutdown(self) -> None:
         """Export the queued spans, for a few seconds at most. Blocks: run it off the event loop."""
+
+
+class Steps(NamedTuple):
+    """Starts the spans of the steps of a larger work.
+
+    Attributes:
+        parent: the span of the whole work; None: it is not traced.
+    """
+
+    tracer: Tracer
+    parent: TraceContext | None
+
+    def begin(
+        self, name: str, attributes: Attributes | None = None, begun: int | None = None
+    ) -> Span:
+        """Start the span of a step. `begun`: see `Tracer.start`."""
+        return self.tracer.start(name, self.parent, attributes, begun=begun)
+
+
+UNTRACED = Steps(Tracer(), None)
 
 
 class ProducedBy:

@@ -4,7 +4,7 @@ its kind; what links them; and that no span is left without a parent."""
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from quafka_proto.schema.groups import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from quafka_proto.schema.produce import ProduceResponse
 from quafka_telemetry import semconv
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import (
@@ -30,9 +31,11 @@ from tests.support.kafka_calls import (
     metadata,
     produce,
     produce_batch,
+    produce_request,
     values,
 )
 from tests.support.raw_client import RawClient
+from tests.support.share_calls import ACCEPT, ShareMember, acquired
 from tests.support.spans import Collector, SeenSpan, Trace, collector
 from tests.support.transactional import TV2, RawProducer
 
@@ -174,7 +177,14 @@ def test_a_produce(traced: Traced) -> None:
     request = trace.named(semconv.REQUEST).attributes
     assert request[semconv.OPERATION] == "Produce"
     assert request[semconv.PARKED_MS] == 0
-    assert trace.named(semconv.GATEWAY_PRODUCE).attributes[semconv.DESTINATION] == "produced"
+    assert request[semconv.OPERATION_TYPE] == "send"
+    assert request[semconv.CLUSTER_ID]
+    for name in (semconv.GATEWAY_PRODUCE, semconv.STORE):
+        about = trace.named(name).attributes
+        assert (about[semconv.DESTINATION], about[semconv.PARTITION_ID]) == ("produced", "0")
+    sent = trace.named(semconv.SENT).attributes
+    host, port = traced.cluster.broker.ready["mesh"].rsplit(":", 1)
+    assert (sent[semconv.PEER_ADDRESS], sent[semconv.PEER_PORT]) == (host, int(port))
     assert trace.named(semconv.CONNECT).attributes[semconv.SAMPLED_BY] == "ratio"
 
 
@@ -221,6 +231,53 @@ def test_a_fetch_by_id_has_the_name_of_its_topic(traced: Traced) -> None:
     for name in (semconv.GATEWAY_FETCH, semconv.FETCH_READ):
         about = trace.named(name).attributes
         assert {key: about.get(key) for key in expected} == expected
+
+
+def test_a_produce_by_id_has_the_name_of_its_topic(traced: Traced) -> None:
+    with traced.client("id-writer") as client:
+        (topic,) = metadata(client, "written-by-id").topics
+        request = produce_request("", b"a")
+        request.topic_data[0].topic_id = topic.topic_id
+        answer = client.call(request, ProduceResponse, 13)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    trace = traced.collector.wait_for_tree("id-writer", PRODUCE)
+    for name in (semconv.GATEWAY_PRODUCE, semconv.STORE):
+        assert destination(trace.named(name)) == ("written-by-id", topic.topic_id, "0")
+
+
+def destination(span: SeenSpan) -> tuple[object, bytes, object]:
+    """The topic's name and id, and the partition."""
+    about = span.attributes
+    topic_id = urlsafe_b64decode(about.get(semconv.TOPIC_ID, "") + "==")
+    return about.get(semconv.DESTINATION), topic_id, about.get(semconv.PARTITION_ID)
+
+
+def test_all_requests_of_a_share_session_name_their_partitions(traced: Traced) -> None:
+    """Also the last one, of a session that has forgotten the partition."""
+    with traced.client("share-member") as client:
+        (topic,) = metadata(client, "shared").topics
+        member = ShareMember(client, "share-team", topic.topic_id)
+        assert member.fetch(0) == []
+        produce(client, "shared", b"a", b"b")
+        assert acquired(member.fetch()[0]) == [(0, 1, 1)]
+        assert member.acknowledge({0: [(0, 0, [ACCEPT])]}) == [0]
+        assert member.fetch(forget=0) == []
+        assert member.fetch(acks={0: [(1, 1, [ACCEPT])]}, epoch=-1)
+    named = ("shared", topic.topic_id, "0")
+    last = traced.collector.wait_for(
+        lambda trace: (
+            semconv.SHARE_ACKNOWLEDGE in str(trace.spans)
+            and any(span.name == semconv.GATEWAY_SHARE_FETCH for span in trace.spans)
+        )
+    )
+    assert destination(last.named(semconv.GATEWAY_SHARE_FETCH)) == named
+    shares = {semconv.SHARE_ACQUIRE, semconv.SHARE_ACKNOWLEDGE, semconv.GATEWAY_SHARE_ACKNOWLEDGE}
+    seen = [s for trace in traced.collector.traces() for s in trace.spans if s.name in shares]
+    assert {span.name for span in seen} == shares
+    assert {destination(span) for span in seen} == {named}
+    acquire = [span for span in seen if span.name == semconv.SHARE_ACQUIRE]
+    assert [span.attributes[semconv.MESSAGE_COUNT] for span in acquire[:2]] == [0, 2]
+    assert {span.attributes[semconv.GROUP] for span in acquire} == {"share-team"}
 
 
 def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Traced) -> None:
@@ -322,6 +379,8 @@ def test_a_transaction_is_one_story_of_linked_requests(traced: Traced) -> None:
     ended = [span for span in spans if span.name == "gateway.kafka.end_txn"]
     ended.sort(key=lambda span: span.start)
     assert [span.attributes[semconv.COMMITTED] for span in ended] == [True, False]
+    commits = [span for span in spans if span.name == "gateway.kafka.txn_offset_commit"]
+    assert {span.attributes[semconv.DESTINATION] for span in commits} == {"in-a-transaction"}
 
 
 def test_an_admin_op(traced: Traced) -> None:

@@ -15,9 +15,9 @@ records, so that it does not delay others; the fetch parks until the source wake
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.partitions.partition import PartitionId
@@ -41,7 +41,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_telemetry import semconv
-from quafka_telemetry.destinations import Destination, describe_destinations
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 
@@ -73,7 +73,7 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
         answers = await _read(state, op, poll.targets, times, reading)
         if span.context is not None:
             _describe(span, poll.targets, answers)
-            describe_destinations(span, _destinations(state, context.org_id, poll.targets))
+            describe_destinations(span, destinations(state, context.org_id, op.partitions))
             _trace_reads(context, span.context, times or [])
     return FetchOpsResp(
         answers, leased=state.leases.unchanged_since(stamp), parked_us=round(parked * 1e6)
@@ -354,28 +354,22 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     first = targets[0] if targets else None
     batches = [batch for answer in answers for batch in answer.records]
     placed = [each for answer in answers for each in extents_of(answer.places)]
-    returned = sum(read_header(batch).record_count for batch in batches)
+    count = sum(read_header(batch).record_count for batch in batches)
+    count += sum(each.offsets for each in placed)
     span.set(
         {
             semconv.VIRTUAL_TOPIC: first.partition.id.key if first and first.partition else "",
             semconv.PARTITIONS: len(targets),
             semconv.FETCH_OFFSET: first.op.fetch_offset if first else -1,
-            semconv.RETURNED_COUNT: returned + sum(each.offsets for each in placed),
-            semconv.BODY_SIZE: sum(map(len, batches)) + sum(each.length for each in placed),
+            semconv.RETURNED_COUNT: count,
+            semconv.MESSAGE_COUNT: count,
+            semconv.RECORD_BYTES: sum(map(len, batches)) + sum(each.length for each in placed),
             semconv.HIGH_WATERMARK: answers[0].high_watermark if answers else -1,
         }
     )
     fail_with(span, (answer.error_code for answer in answers))
     traces = (parse_traceparent(each.traceparent) for a in answers for each in a.produced_by or ())
     span.link(trace for trace in traces if trace is not None)
-
-
-def _destinations(state: BrokerState, org: int, targets: list[_Target]) -> Iterator[Destination]:
-    """The partitions with the names and ids of their topics, as far as they exist."""
-    for op in (target.op for target in targets):
-        topic = state.registry.find(org, op.topic, op.topic_id)
-        name, uuid = (op.topic, op.topic_id) if topic is None else (topic.name, topic.uuid)
-        yield name, uuid, op.partition
 
 
 def _trace_reads(context: OpContext, parent: TraceContext, times: list[ReadTimes]) -> None:

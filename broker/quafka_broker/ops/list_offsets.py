@@ -13,6 +13,7 @@ Without such a record the offset is -1, and no error, as in Kafka.
 
 from __future__ import annotations
 
+from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
@@ -25,6 +26,7 @@ from quafka_mesh_ops.ops.offsets import (
 )
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import fail_with
 
@@ -47,6 +49,7 @@ async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> 
             await slices.done()
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers)})
+            describe_destinations(span, destinations(state, context.org_id, op.partitions))
             fail_with(span, (answer.error_code for answer in answers))
     return ListOffsetsOpsResp(answers)
 

@@ -19,6 +19,7 @@ from quafka_broker.admission.queue import (
     Verdict,
     claimed_records,
 )
+from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch, SequenceError
@@ -38,6 +39,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.records import LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, read_header
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import Slices, turn
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
@@ -94,6 +96,7 @@ async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps)
         commit_us = clock.microseconds_since(appended)
         if span.context is not None:
             _describe(span, op, begun, answers)
+            describe_destinations(span, destinations(state, context.org_id, op.partitions))
             _trace_writes(context.tracer, commit.context, writes)
             _remember(state, span.context, begun)
     return ProduceOpsResp(answers, request.check_us, commit_us)
@@ -402,7 +405,7 @@ def _describe(
             semconv.PARTITIONS: len(answers),
             semconv.BASE_OFFSET: answers[0].base_offset if answers else -1,
             semconv.MESSAGE_COUNT: sum(write.records for write in writes),
-            semconv.BODY_SIZE: sum(len(part.records) for part in op.partitions),
+            semconv.RECORD_BYTES: sum(len(part.records) for part in op.partitions),
         }
     )
     fail_with(span, (answer.error_code for answer in answers))

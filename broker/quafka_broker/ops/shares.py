@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.shares.acquiring import Acquiring, Target
 from quafka_broker.shares.lag import lag_of, start_of
@@ -48,8 +49,9 @@ from quafka_mesh_ops.ops.shares import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import Slices, listed
-from quafka_telemetry.tracing import fail_with
+from quafka_telemetry.tracing import Steps, fail_with
 
 _PARTITIONS_PER_SLICE = 50
 _AT_ONCE = 200
@@ -71,13 +73,21 @@ async def acquire(state: BrokerState, context: OpContext, op: AcquireRecords) ->
     with context.tracer.start(semconv.SHARE_ACQUIRE, context.trace) as span:
         try:
             with state.shares.acquires(group, acquiring.holder, acquiring):
-                await acquiring.run(until)
+                await acquiring.run(until, Steps(context.tracer, span.context))
         except asyncio.CancelledError:
             acquiring.give_back()
             raise
         if span.context is not None:
             taken = sum(part.end - part.first for each in targets for part in each.acquired)
-            span.set({semconv.PARTITIONS: len(targets), semconv.RETURNED_COUNT: taken})
+            span.set(
+                {
+                    semconv.GROUP: op.group,
+                    semconv.PARTITIONS: len(targets),
+                    semconv.RETURNED_COUNT: taken,
+                    semconv.MESSAGE_COUNT: taken,
+                }
+            )
+            describe_destinations(span, destinations(state, context.org_id, op.partitions))
             fail_with(span, (each.error for each in targets))
     answers = [_acquired(target) for target in targets]
     return AcquireRecordsResp(answers, terms.lock_ms, round(acquiring.parked_seconds * 1e6))
@@ -133,7 +143,8 @@ async def acknowledge(
     with context.tracer.start(semconv.SHARE_ACKNOWLEDGE, context.trace) as span:
         codes = await _acknowledge(state, group, op, terms)
         if span.context is not None:
-            span.set({semconv.PARTITIONS: len(codes)})
+            span.set({semconv.GROUP: op.group, semconv.PARTITIONS: len(codes)})
+            describe_destinations(span, destinations(state, context.org_id, op.partitions))
             fail_with(span, codes)
     return AcknowledgeRecordsResp(codes, terms.lock_ms)
 

@@ -25,7 +25,9 @@ from quafka_mesh_ops.ops.shares import MOST_ACQUIRED, AcquireRecords
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import ROW_CONTROL, ROW_TRANSACTIONAL, IndexRow
 from quafka_proto.records import CONTROL, TRANSACTIONAL, BatchHeader, read_header
+from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import UNTRACED, Steps
 
 _PARTITIONS_PER_SLICE = 50
 _FIRST_BATCHES, _FEW_BATCHES = 4, 256
@@ -70,14 +72,17 @@ class Acquiring:
         self._wanted = max(1, min(op.min_bytes, op.max_bytes))
         self.parked_seconds = 0.0
 
-    async def run(self, until: float) -> None:
+    async def run(self, until: float, steps: Steps = UNTRACED) -> None:
         """Acquire now if there are enough records; otherwise wait, up to loop time `until`."""
         loop = asyncio.get_running_loop()
         if await self._try(last=self._op.max_wait_ms <= 0 or not self.targets):
             return
         shares = {source.id: share for share, source in self._waited_for.items()}
         began = loop.time()
-        with WaitingMember(self._parked, shares, until, self._has_more) as parked:
+        with (
+            steps.begin(semconv.SHARE_PARK),
+            WaitingMember(self._parked, shares, until, self._has_more) as parked,
+        ):
             for source in self._waited_for.values():
                 source.expect_growth()
             while not (await self._try(last=parked.over) or parked.over or self.abandoned):

@@ -95,6 +95,8 @@ class BrokerLink:
         self._org_id = org_id
         self._in_vain_at = -_VAIN_SECONDS
         self._lister = TopicLister(self.call)
+        self.cluster_id = ""
+        """The broker's, as it has said last when it described topics."""
         self._heartbeats = JointHeartbeats(partial(self.call, trace=None))
         self._joint = JointProduces(self._produce, _failed, lambda: client.connected, turns, org_id)
 
@@ -242,11 +244,13 @@ class BrokerLink:
     ) -> DescribeTopicsResp:
         """Topics, their ids and partition counts. The list may be shared: do not change it."""
         try:
-            return await self._lister.describe(op, trace, seconds)
+            answer = await self._lister.describe(op, trace, seconds)
         except UnavailableError as e:
             if e.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
             return _refused(op)
+        self.cluster_id = answer.cluster_id
+        return answer
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
         """Send a heartbeat, which may be held for a moment to leave with others; its error code.

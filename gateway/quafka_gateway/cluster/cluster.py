@@ -56,6 +56,11 @@ class Cluster:
         self.only = links[0] if len(links) == 1 else None
         self.catalog = Catalog(routes, self._describe, cluster_id)
 
+    @property
+    def cluster_id(self) -> str:
+        """The id that clients see; empty until the home broker has said it."""
+        return self.catalog.cluster_id or self.home.cluster_id
+
     def link_of(self, topic: str) -> BrokerLink:
         """The link to the broker that serves the topic with this name."""
         return self.links[self.routes.broker_of(topic)]

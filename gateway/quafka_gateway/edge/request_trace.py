@@ -47,9 +47,15 @@ class RequestTrace:
         connect: Span,
         api: AnyApi,
         header: RequestHeader,
+        cluster_id: str,
         begun: int | None = None,
     ) -> None:
-        """`begun`: when the request arrived, in ns since the epoch; None: now."""
+        """Begin the spans.
+
+        Args:
+            cluster_id: the id of the Kafka cluster; empty: not known yet.
+            begun: when the request arrived, in ns since the epoch; None: now.
+        """
         self._tracer = tracer
         self._connect = connect
         self._write: Span = NO_SPAN
@@ -58,9 +64,11 @@ class RequestTrace:
         self.request.set(
             {
                 semconv.OPERATION: api.name,
-                semconv.CLIENT_ID: header.client_id or "",
                 semconv.API_VERSION: header.api_version,
                 semconv.CORRELATION_ID: header.correlation_id,
+                **_optional(semconv.OPERATION_TYPE, semconv.OPERATION_TYPES.get(api.name)),
+                **_optional(semconv.CLIENT_ID, header.client_id),
+                **_optional(semconv.CLUSTER_ID, cluster_id),
             }
         )
 
@@ -109,6 +117,11 @@ class RequestTrace:
         self._connect.end()
 
 
+def _optional(name: str, value: str | None) -> dict[str, AttributeValue]:
+    """The attribute, unless it has no value."""
+    return {name: value} if value else {}
+
+
 class ConnectionTracing:
     """Makes the traces of one connection's requests."""
 
@@ -122,6 +135,10 @@ class ConnectionTracing:
             semconv.PEER_PORT: client.port,
             semconv.CONNECTION: client.serial,
         }
+
+    @property
+    def _cluster_id(self) -> str:
+        return self._session.tenant.cluster.cluster_id
 
     def sample(
         self,
@@ -147,7 +164,7 @@ class ConnectionTracing:
         connect = tracer.root(semconv.CONNECT, self._session.tenant.org_id, client, self._about)
         if connect.context is None:
             return None
-        trace = RequestTrace(tracer, connect, api, header)
+        trace = RequestTrace(tracer, connect, api, header, self._cluster_id)
         if request is not None:
             trace.describe(request, self._session.tenant.transaction_traces)
         return trace
@@ -172,7 +189,7 @@ class ConnectionTracing:
         connect = tracer.late_root(semconv.CONNECT, reason, self._about, begun)
         if connect.context is None:
             return None
-        trace = RequestTrace(tracer, connect, api, header, begun)
+        trace = RequestTrace(tracer, connect, api, header, self._cluster_id, begun)
         trace.end_request(errors, seconds, parked)
         trace.end()
         return trace

@@ -31,6 +31,7 @@ from quafka_gateway.handlers.authorized import (
     rule_changes,
 )
 from quafka_gateway.handlers.client_context import context_of_batch
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas.client import RateQuota
@@ -51,7 +52,6 @@ from quafka_proto.schema.fetch import (
 )
 from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
 from quafka_telemetry import semconv
-from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with
 
@@ -280,12 +280,8 @@ def _describe(
     span: Span, ops: list[FetchOp], answers: list[FetchOpResp], context: RequestContext
 ) -> None:
     returned = sum(len(batch) for answer in answers for batch in answer.records)
-    span.set({semconv.PARTITIONS: len(answers), semconv.BODY_SIZE: returned})
-    known = context.tenant.names.known
-    describe_destinations(
-        span,
-        ((op.topic or known(op.topic_id) or "", op.topic_id, op.partition) for op in ops),
-    )
+    span.set({semconv.PARTITIONS: len(answers), semconv.RECORD_BYTES: returned})
+    describe_partitions(span, ops, context)
     fail_with(span, (answer.error_code for answer in answers))
 
 

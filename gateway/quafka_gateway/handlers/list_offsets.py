@@ -11,6 +11,7 @@ from collections.abc import Collection, Generator, Iterator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.list_offsets_v0 import DENIED_OFFSET
 from quafka_gateway.handlers.order import Order, State
@@ -51,6 +52,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         isolation_level=request.isolation_level,
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
+        describe_partitions(span, op.partitions, context)
         ask = context.tenant.topics.list_offsets
         answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
     return await in_slices(_response(request, answers, context.version, hidden))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -45,6 +46,7 @@ async def handle(
         )
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
+        describe_partitions(span, op.partitions[::3], context)
         ask = context.tenant.topics.list_offsets
         answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
     topics: list[ListOffsetsTopicResponse] = []

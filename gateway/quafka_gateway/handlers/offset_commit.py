@@ -14,6 +14,7 @@ from types import MappingProxyType
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, refusals
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
@@ -53,6 +54,7 @@ async def handle(
         knows_member_epochs=context.version >= 9,
     )
     with context.child("gateway.kafka.offset_commit") as span:
+        describe_partitions(span, op.offsets, context)
         none = bool(refused) and not op.offsets
         errors = (
             []

@@ -22,6 +22,7 @@ from typing import TypeAlias
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.authorized import WRITE_TOPIC, WRITE_TRANSACTION, refusals
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.produce_responses import partition_response
@@ -82,9 +83,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             answers = await append(request, ops, context, span)
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
-            topics = {topic.name for topic in request.topic_data}
-            if len(topics) == 1 and topics != {""}:
-                span.set({semconv.DESTINATION: topics.pop()})
+            describe_partitions(span, ops, context)
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None

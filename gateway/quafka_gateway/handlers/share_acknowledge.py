@@ -13,6 +13,7 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.share_sessions import Place
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
+from quafka_gateway.handlers.destinations import describe_places
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_records import (
@@ -50,6 +51,7 @@ async def handle(
         except UnavailableError as e:
             return ShareAcknowledgeResponse(error_code=e.code)
         session = context.tenant.share_sessions.begin(key, epoch, context.lane, fetches=False)
+        describe_places(span, wanted.places, context)
         if isinstance(session, ErrorCode):
             return ShareAcknowledgeResponse(error_code=session)
         codes = await acknowledge(

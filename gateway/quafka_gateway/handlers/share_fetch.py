@@ -34,6 +34,7 @@ from quafka_gateway.handlers.share_records import (
     Named,
     acknowledge,
     by_topic,
+    describe_session,
     end_session,
     member_of,
     named,
@@ -62,7 +63,6 @@ from quafka_proto.schema.share_fetch import (
     ShareFetchResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import Span, TraceContext, fail_with
 
@@ -96,6 +96,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         except UnavailableError as e:
             return ShareFetchResponse(error_code=e.code)
         session = await _begin(request, key, wanted, new, context)
+        describe_session(span, session, wanted, context)
         if isinstance(session, ErrorCode):
             return ShareFetchResponse(error_code=session)
         found: dict[Place, _Fetched] = {}
@@ -116,11 +117,6 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             if any(each.acquired for each in found.values()):
                 context.tenant.shares.release_later(_release(session, found))
             raise
-        if span.context is not None:
-            known = context.tenant.names.known
-            describe_destinations(
-                span, ((known(topic) or "", topic, index) for topic, index in session.partitions)
-            )
         fail_with(span, (*codes.values(), *(each.error for each in found.values())))
     return response
 

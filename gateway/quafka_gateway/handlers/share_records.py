@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.share_sessions import FINAL, Key, Place, ShareSession
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, refusals
+from quafka_gateway.handlers.destinations import describe_places
 from quafka_mesh_ops.ops.shares import (
     MOST_ACQUIRED,
     AcknowledgedBatch,
@@ -23,7 +25,7 @@ from quafka_proto.schema.share_fetch import (
     FetchTopic,
 )
 from quafka_telemetry.slices import Slices, in_slices
-from quafka_telemetry.tracing import TraceContext
+from quafka_telemetry.tracing import Span, TraceContext
 
 GAP, ACCEPT, RENEW = 0, 1, 4
 _MOST_MEMBER_ID = 255
@@ -73,6 +75,18 @@ async def refused_topics(
     topics = dict.fromkeys(("", topic_id) for topic_id, _ in places)
     found = await refusals(topics, READ_TOPIC, context, trace)
     return {topic_id: code for (_, topic_id), code in found.items()}
+
+
+def describe_session(
+    span: Span, session: ShareSession | ErrorCode, wanted: Named, context: RequestContext
+) -> None:
+    """Name the partitions of a session, and those of which a request has acknowledgements only.
+
+    A member's last request acknowledges records of partitions that the session may have lost.
+    """
+    its = () if isinstance(session, ErrorCode) else session.partitions
+    others = (place for place in wanted.places if place not in its)
+    describe_places(span, chain(its, others), context)
 
 
 async def acknowledge(

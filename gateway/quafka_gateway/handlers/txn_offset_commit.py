@@ -11,6 +11,7 @@ from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION, denied
+from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
@@ -70,6 +71,7 @@ async def handle(
         implicit=context.version >= _FIRST_IMPLICIT,
     )
     with context.child("gateway.kafka.txn_offset_commit") as span:
+        describe_partitions(span, op.offsets, context)
         none = bool(hidden) and not op.offsets
         codes = (
             []

@@ -20,6 +20,7 @@ HELPERS = {
     "client_context",
     "config_changes",
     "described_groups",
+    "destinations",
     "features",
     "kafka_api",
     "list_offsets_v0",

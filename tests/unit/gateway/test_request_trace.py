@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -36,6 +37,7 @@ class Org:
 
     def __init__(self) -> None:
         self.transaction_traces = TransactionTraces()
+        self.cluster = SimpleNamespace(cluster_id="")
 
 
 class Edge:
@@ -144,3 +146,29 @@ def test_malformed_bytes_leave_the_reason(edge: Edge) -> None:
     request, _ = edge.close()
     assert request.events[0][0] == semconv.MALFORMED
     assert request.events[0][2] == {semconv.REASON: "a frame of no sense"}
+
+
+def test_a_request_has_the_type_of_its_operation_and_its_cluster() -> None:
+    edge = Edge(ratio=1.0)
+    named = {
+        "Produce": "send",
+        "Fetch": "receive",
+        "ShareFetch": "receive",
+        "OffsetCommit": "settle",
+        "TxnOffsetCommit": "settle",
+        "ShareAcknowledge": "settle",
+    }
+    for key, api in APIS.items():
+        trace = edge.tracing.sample(api, RequestHeader(key, 0, 1, None), None, b"")
+        assert trace is not None
+        trace.end()
+    edge.tenant.cluster.cluster_id = "a-cluster"
+    trace = edge.tracing.sample(API, HEADER, None, b"")
+    assert trace is not None
+    trace.end()
+    *spans, last = (span.attributes for span in edge.close() if span.name == semconv.REQUEST)
+    found = {about[semconv.OPERATION]: about.get(semconv.OPERATION_TYPE) for about in spans}
+    assert {name: kind for name, kind in found.items() if kind} == named
+    unknown = {semconv.CLIENT_ID, semconv.CLUSTER_ID}
+    assert not any(unknown & about.keys() for about in spans)
+    assert (last[semconv.CLIENT_ID], last[semconv.CLUSTER_ID]) == ("client", "a-cluster")

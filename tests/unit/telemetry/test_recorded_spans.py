@@ -20,12 +20,14 @@ from quafka_telemetry.destinations import (
 from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue, Translator
 from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.tracing import (
+    INTERNAL,
     MAX_LINKS,
     ProducedBy,
     TraceContext,
     parse_client,
 )
 from quafka_telemetry.version import version
+from tests.support.recorded_spans import RecordedSpans
 
 PARENT = TraceContext(5, 6, "vendor=1")
 ROOT = Path(__file__).parents[3]
@@ -147,6 +149,22 @@ def test_names_follow_what_was_opted_for(opted: str, names: set[str], schema: st
     assert set(seen.attributes or {}) == {*names, semconv.SAMPLED_BY}
     assert seen.instrumentation_scope is not None
     assert seen.instrumentation_scope.schema_url == f"https://opentelemetry.io/schemas/{schema}"
+
+
+def test_every_renamed_attribute_is_in_the_table_of_attributes() -> None:
+    assert semconv.RENAMED.keys() <= semconv.ATTRIBUTES
+    assert semconv.RENAMED[semconv.CLUSTER_ID] == "kafka.cluster.id"
+
+
+def test_rare_work_is_traced_whatever_the_ratio_within_a_bound() -> None:
+    recorded = RecordedSpans(ratio=0)
+    for shard in range(1_000):
+        recorded.tracer.own_root(semconv.TAKE_OVER, {semconv.SHARD: shard}).end()
+    spans = recorded.close()
+    assert 100 <= len(spans) < 300
+    assert len({span.context.trace_id for span in spans if span.context is not None}) == len(spans)
+    assert spans[0].attributes == {semconv.SHARD: 0, semconv.SAMPLED_BY: "always"}
+    assert (spans[0].parent, spans[0].kind) == (None, INTERNAL)
 
 
 def test_every_name_in_the_code_is_of_the_table() -> None:
