@@ -42,7 +42,9 @@ from quafka_objects.store import ObjectStore
 from quafka_proto.chain_format import Owner, manifest_path
 from quafka_proto.cluster_format import ClusterFile
 from quafka_proto.errors import Malformed
+from quafka_telemetry import semconv
 from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import UNTRACED, Steps
 
 log = logging.getLogger("quafka.broker.store")
 
@@ -157,11 +159,13 @@ class StoredLog:
         seen: Seen,
         config: LogSettings,
         folder: Path,
+        steps: Steps = UNTRACED,
     ) -> StoredLog:
         """Become the only writer of a shard, and make its local folder below `folder`.
 
         Args:
             seen: the facts of the decision.
+            steps: traces the steps.
 
         Raises:
             FencedError: another broker was faster.
@@ -171,7 +175,8 @@ class StoredLog:
             DamagedLogError, Malformed: the log in the store is damaged.
         """
         try:
-            await asyncio.to_thread(probe, folder)
+            with steps.begin(semconv.SHARD_PROBE):
+                await asyncio.to_thread(probe, folder)
         except OSError as e:
             raise StartupError(f"the folder {folder} cannot be used: {e.strerror or e}") from e
         prefetched = PrefetchedStore(store.blocking)
@@ -180,7 +185,7 @@ class StoredLog:
         try:
             taken = await take_over(
                 store.calls, shard, owner, clock.time,
-                seen=seen, read=partial(prefetched.headers, store.calls, shard),
+                seen=seen, read=partial(prefetched.headers, store.calls, shard), steps=steps,
             )  # fmt: skip
         except BaseException:
             prefetched.forget()
@@ -189,10 +194,13 @@ class StoredLog:
         lease = asyncio.create_task(keep_lease(chain, clock.time))
         headers = [header for _, header in taken.objects]
         try:
-            disk = await asyncio.to_thread(
-                materialise, prefetched, chain, chain.manifest, headers, folder,
-                config.store_cache_bytes,
-            )  # fmt: skip
+            with steps.begin(semconv.SHARD_MATERIALISE) as span:
+                disk = await asyncio.to_thread(
+                    materialise, prefetched, chain, chain.manifest, headers, folder,
+                    config.store_cache_bytes,
+                )  # fmt: skip
+                objects, size = prefetched.fetched
+                span.set({semconv.STORE_OBJECTS: objects, semconv.STORE_BYTES: size})
         except BaseException:
             prefetched.forget()
             lease.cancel()

@@ -355,7 +355,7 @@ class GatewaySession:
         if not self._begin_shard(op.shard):
             raise OpFailedError(NOT_LEADER_OR_FOLLOWER)
         self.several = op.several
-        return OpenShardResp(op.several)
+        return OpenShardResp(op.several, self._server.shards.recent_takeover(op.shard))
 
     def _cancel(self, request_id: int) -> None:
         for blocked in self._blocked.values():

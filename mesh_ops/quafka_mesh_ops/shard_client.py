@@ -25,8 +25,9 @@ from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
 from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.tracing import TraceContext
+from quafka_telemetry.tracing import TraceContext, Tracer, parse_traceparent
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -101,9 +102,10 @@ class OpClient(Protocol):
 class ClientPool:
     """The connections of a process to brokers, one for each address. For one event loop."""
 
-    def __init__(self, make: Callable[[str, int, int | None], MeshClient]) -> None:
+    def __init__(self, make: Callable[[str, int, int | None], MeshClient], tracer: Tracer) -> None:
         """`make`: makes a client that is not started, of an address and perhaps a single shard."""
         self._make = make
+        self.tracer = tracer
         self._shared: dict[tuple[str, int], MeshClient] = {}
         self._users: dict[MeshClient, int] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -184,6 +186,8 @@ class ShardClient:
         self._held: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._peer: NodeId = ""
+        self._takeover: TraceContext | None = None
+        """The takeover by which the shard came to where it was opened last."""
         self._disconnected_at = 0.0
         self.said_goodbye = False
 
@@ -267,7 +271,7 @@ class ShardClient:
         until = asyncio.get_running_loop().time() + deadline
         while True:
             if not self._open or self._held:
-                await self._hold(until)
+                await self._hold_traced(until, trace)
             client, shard = self._client, None if self._alone else self._shard
             assert client is not None
             try:
@@ -276,6 +280,19 @@ class ShardClient:
                 )
             except ShardLeftError:
                 deadline = until - self._loop.time()
+
+    async def _hold_traced(self, until: float, trace: TraceContext | None) -> None:
+        """As `_hold`. The span of the wait has a link to the takeover that it was for."""
+        with self._pool.tracer.start(semconv.QUEUED, trace) as span:
+            if self._shard is not None:
+                span.set({semconv.SHARD: self._shard})
+            try:
+                await self._hold(until)
+            finally:
+                if self._port:
+                    span.set({semconv.PEER_ADDRESS: self._host, semconv.PEER_PORT: self._port})
+            if self._takeover is not None:
+                span.link((self._takeover,))
 
     async def _hold(self, until: float) -> None:
         """Wait until the shard is open, and all earlier calls are on their way.
@@ -420,6 +437,7 @@ class ShardClient:
 
     async def _ask(self, client: MeshClient) -> str:
         """Open the shard; returns why it is not open."""
+        self._takeover = None
         if self._shard is None or self._alone:
             return ""
         op = OpenShard(self._shard, several=True)
@@ -432,6 +450,7 @@ class ShardClient:
         except MeshError as e:
             return str(e)
         else:
+            self._takeover = parse_traceparent(answer.traceparent)
             if not answer.several:
                 self._go_alone(client, self._shard)
         return ""

@@ -55,6 +55,12 @@ class PrefetchedStore(PassingStore):
         self._ranges: dict[str, list[_Range]] = {}
         self._lock = threads.Lock()
         self._left = _MOST_BYTES
+        self._objects = 0
+
+    @property
+    def fetched(self) -> tuple[int, int]:
+        """The number of objects that are read ahead, and their bytes; without the list of files."""
+        return self._objects, _MOST_BYTES - self._left
 
     def fetch(self, path: str, size: int) -> None:
         """Begin to read an object, unless the limit is reached. Does not block."""
@@ -62,6 +68,7 @@ class PrefetchedStore(PassingStore):
             if size > self._left or path in self._ranges:
                 return
             self._left -= size
+            self._objects += 1
             self._ranges[path] = [
                 _Range(at, min(size, at + _CHUNK), self._begin(path, at, min(_CHUNK, size - at)))
                 for at in range(0, size, _CHUNK)

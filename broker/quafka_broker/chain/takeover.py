@@ -32,6 +32,8 @@ from quafka_proto.chain_format import (
     encode_header,
 )
 from quafka_proto.errors import Malformed
+from quafka_telemetry import semconv
+from quafka_telemetry.tracing import UNTRACED, Steps
 
 ReadHeaders = Callable[[Sequence[ListedObject]], Awaitable[list[ChainHeader]]]
 """Reads the headers of listed objects. Raises as `read_headers`."""
@@ -101,6 +103,7 @@ async def take_over(
     lease_ms: int = LEASE_MS,
     deadline_s: float = 30,
     random: Random | None = None,
+    steps: Steps = UNTRACED,
 ) -> Taken:
     """Make `owner` the only writer of the shard. Creates the manifest if there is none.
 
@@ -112,6 +115,7 @@ async def take_over(
         seen: the facts of the decision; if there was another takeover since, or the owner has
             changed its manifest, nothing is taken. None: look now.
         read: reads the headers of listed objects; None: each by a request.
+        steps: traces the round trips.
 
     Raises:
         FencedError: another broker was faster.
@@ -130,8 +134,9 @@ async def take_over(
                 lease_until_ms=int(clock() * 1000) + lease_ms,
             )
             if listed is None:
-                listed = await _listed(store, before, now)
-            return await _take(store, before, after, listed, read, random)
+                with steps.begin(semconv.SHARD_LIST):
+                    listed = await _listed(store, before, now)
+            return await _take(store, before, after, listed, read, random, steps)
     except TimeoutError as e:
         raise StoreUnavailableError(f"shard {shard}: the store does not answer") from e
 
@@ -155,6 +160,7 @@ async def _take(
     listed: Sequence[ListedObject],
     read: ReadHeaders | None,
     random: Random,
+    steps: Steps,
 ) -> Taken:
     """Raise the epoch, and prevent every other writer from adding to the chain.
 
@@ -170,15 +176,15 @@ async def _take(
     Objects never change, so their headers are read at the same time.
     """
     shard = after.shard
-    if read is None:
-        reading = asyncio.ensure_future(read_headers(store, shard, [each.seq for each in listed]))
-    else:
-        reading = asyncio.ensure_future(read(listed))
+    reading = asyncio.ensure_future(_read(store, shard, listed, read, steps))
     try:
-        mine = await _raise_epoch(store, before, after, random)
+        with steps.begin(semconv.SHARD_CLAIM):
+            mine = await _raise_epoch(store, before, after, random)
         end = first_read(mine.manifest) + len(listed)
-        first, late = await _fence(store, mine.manifest, end, random)
-        mine = await verify(store, mine)
+        with steps.begin(semconv.SHARD_FENCE):
+            first, late = await _fence(store, mine.manifest, end, random)
+        with steps.begin(semconv.SHARD_VERIFY):
+            mine = await verify(store, mine)
         try:
             headers = await reading
         except ObjectNotFoundError as e:  # deleted since, by a later owner or by hand
@@ -191,6 +197,23 @@ async def _take(
     chain = Chain(store, mine, first + WINDOW, random)
     now = before.manifest if before else Manifest(shard)
     return Taken(chain, now, [(header.seq, header) for header in objects])
+
+
+async def _read(
+    store: ChainStore,
+    shard: int,
+    listed: Sequence[ListedObject],
+    read: ReadHeaders | None,
+    steps: Steps,
+) -> list[ChainHeader]:
+    about = {
+        semconv.STORE_OBJECTS: len(listed),
+        semconv.STORE_BYTES: sum(each.size for each in listed),
+    }
+    with steps.begin(semconv.SHARD_READ_AHEAD, about):
+        if read is None:
+            return await read_headers(store, shard, [each.seq for each in listed])
+        return await read(listed)
 
 
 async def _manifest(store: ChainStore, shard: int) -> StoredManifest | None:

@@ -19,6 +19,8 @@ from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.chain_format import Owner
 from quafka_proto.cluster_format import ClusterFile
+from quafka_telemetry import semconv
+from quafka_telemetry.tracing import UNTRACED, Steps
 
 _LEAST_CACHE = 64 << 20
 _DRAIN_SECONDS = 5.0
@@ -68,11 +70,14 @@ class HostedShard:
         self._ending: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, hosting: Hosting, number: int, seen: Seen, peers: Peers) -> HostedShard:
+    async def open(
+        cls, hosting: Hosting, number: int, seen: Seen, peers: Peers, steps: Steps
+    ) -> HostedShard:
         """Take a shard over, recover its log, and serve it.
 
         Args:
             seen: the facts of the decision.
+            steps: traces the steps.
 
         Raises:
             FencedError: another broker was faster.
@@ -82,23 +87,27 @@ class HostedShard:
         config = hosting.config_of(number)
         folder = hosting.folder_of(number)
         stored = await StoredLog.take(
-            hosting.store, number, hosting.owner, seen, config, hosting.config.folder / "wal"
-        )
+            hosting.store, number, hosting.owner, seen, config, hosting.config.folder / "wal",
+            steps,
+        )  # fmt: skip
         # The first shard's log has the name of the cluster.
         name = hosting.cluster.cluster_id if number == 0 else ""
         shard = Shard(number, config, folder, stored.log, peers, hosting.stats, cluster_id=name)
         hosted = cls(hosting, shard, stored)
         try:
-            await shard.open()
-            stored.begin(shard.state)
-            await shard.start(hosting.allowed)
+            with steps.begin(semconv.SHARD_REPLAY) as span:
+                await shard.open()
+                span.set({semconv.REPLAYED_BYTES: stored.log.figures().unsaved_bytes})
+            with steps.begin(semconv.SHARD_START):
+                stored.begin(shard.state)
+                await shard.start(hosting.allowed)
         except BaseException as e:
             lost = stored.chain.failure
             await hosted.close()
             if lost is not None and isinstance(e, Exception):
                 raise FencedError(lost) from e
             raise
-        hosting.mesh.shards.add(number, shard.handlers)
+        hosting.mesh.shards.add(number, shard.handlers, steps.parent)
         return hosted
 
     @property
@@ -115,26 +124,29 @@ class HostedShard:
         """Shorten the takeover by another broker. The shard serves meanwhile."""
         await self.stored.prepare_hand_over(_PREPARE_SECONDS)
 
-    async def end(self, *, last_view: bool = False) -> None:
+    async def end(self, steps: Steps = UNTRACED, *, last_view: bool = False) -> None:
         """Answer the ops under way, close the log and give the shard up. Safe to repeat.
 
         `close` ends the remaining parts of the shard. `last_view`: no broker is there to take it
         over.
         """
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end(last_view))
+            self._ending = asyncio.get_running_loop().create_task(self._end(steps, last_view))
         await asyncio.shield(self._ending)
 
-    async def _end(self, last_view: bool) -> None:
+    async def _end(self, steps: Steps, last_view: bool) -> None:
         hosting = self._hosting
         seconds = _DRAIN_SECONDS if self.stored.chain.failure is None else 0.0
-        await self.shard.drain()
-        await hosting.mesh.drain_shard(self.shard.number, seconds)
-        if last_view:
-            await self.stored.write_last_view()
-        self.stored.prepare_to_close()
-        await self.shard.close()
-        await self.stored.release()
+        with steps.begin(semconv.SHARD_DRAIN):
+            await self.shard.drain()
+            await hosting.mesh.drain_shard(self.shard.number, seconds)
+        with steps.begin(semconv.SHARD_CLOSE):
+            if last_view:
+                await self.stored.write_last_view()
+            self.stored.prepare_to_close()
+            await self.shard.close()
+        with steps.begin(semconv.SHARD_RELEASE):
+            await self.stored.release()
 
     async def close(self) -> None:
         """End the remaining parts of the shard, and remove its folder."""

@@ -21,6 +21,7 @@ from quafka_broker.chain.manifest import StoredManifest, read_manifest, taken_by
 from quafka_broker.chain.takeover import Seen, look
 from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
 from quafka_broker.cluster.members import ALIVE_SECONDS, BEAT_SECONDS, Members
+from quafka_broker.cluster.move_traces import DISK_LOST, PLACED_ELSEWHERE, STOPPING, MoveTraces
 from quafka_broker.cluster.notices import SECONDS, Notice, Notices
 from quafka_broker.cluster.own_epochs import OwnEpochs
 from quafka_broker.cluster.peers import OtherBrokers, ShardPeers
@@ -37,7 +38,9 @@ from quafka_objects.cluster import read_brokers, read_cluster
 from quafka_proto.chain_format import Manifest, Owner
 from quafka_proto.cluster_format import Registration, broker_path, encode_registration
 from quafka_proto.errors import Malformed
+from quafka_telemetry import semconv
 from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Span, TraceContext
 
 log = logging.getLogger("quafka.broker.cluster")
 
@@ -90,6 +93,7 @@ class ClusterMember:
         self._reading = StoreCalls("the cluster cannot be seen")
         self._registering = StoreCalls("this broker cannot register")
         self._notices = Notices(brokers, self._me.node)
+        self._traces = MoveTraces(brokers.tracer, self._me.node)
         self._ending: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -100,12 +104,12 @@ class ClusterMember:
         """The handler of the op between brokers."""
         return dict((LookAtShards.handled_by(self._told_to_look),))
 
-    async def _told_to_look(self, _context: OpContext, op: LookAtShards) -> LookAtShardsResp:
+    async def _told_to_look(self, context: OpContext, op: LookAtShards) -> LookAtShardsResp:
         self._beat_seen_at = float("-inf")  # draining brokers are in the registrations
         self._wake.set()
         shard = op.offered
         if shard is not None and 0 <= shard < len(self.manifests) and self._may_take(shard):
-            self._begin(shard, self._take_offered(shard))
+            self._begin(shard, self._take_offered(shard, context.trace))
         return LookAtShardsResp()
 
     def _may_take(self, shard: int) -> bool:
@@ -158,7 +162,7 @@ class ClusterMember:
             )
         else:
             hosted = list(self.hosted.items())
-            await asyncio.gather(*(self._end(*each, last_view=True) for each in hosted))
+            await asyncio.gather(*(self._end_last(*each) for each in hosted))
             await asyncio.gather(*(each.close() for _, each in hosted))
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(SECONDS):
@@ -367,20 +371,19 @@ class ClusterMember:
 
     # --- moving ---------------------------------------------------------------------------------
 
-    async def _take(self, shard: int, seen: Seen) -> None:
+    async def _take(self, shard: int, seen: Seen, trace: Span | None = None) -> None:
+        """Take a shard over. `trace`: the span of the takeover; None: it begins now."""
         self._hosting.mesh.shards.expect(shard)
         try:
-            await self._open(shard, seen)
+            await self._open(shard, seen, trace or self._traces.take_over(shard, seen))
         finally:
             self._hosting.mesh.shards.expect_no_more(shard)
 
-    async def _open(self, shard: int, seen: Seen) -> None:
-        hosting, began = self._hosting, clock.monotonic()
-        peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
+    async def _open(self, shard: int, seen: Seen, trace: Span) -> None:
+        began = clock.monotonic()
         try:
-            if seen.manifest is None:
-                seen = await self._look_at_new(shard)
-            hosted = await HostedShard.open(hosting, shard, seen, peers)
+            with trace:
+                hosted = await self._opened(shard, seen, trace)
         except FencedError as e:
             log.info("shard %d: %s", shard, e)
             return
@@ -407,6 +410,17 @@ class ClusterMember:
         for each in self.members.there():
             self._notices.send(each.node, each.address)
 
+    async def _opened(self, shard: int, seen: Seen, trace: Span) -> HostedShard:
+        steps = self._traces.steps(trace)
+        if seen.manifest is None:
+            with steps.begin(semconv.SHARD_LOOK):
+                seen = await self._look_at_new(shard)
+        peers = ShardPeers(shard, len(self.manifests), self, self._brokers)
+        hosted = await HostedShard.open(self._hosting, shard, seen, peers, steps)
+        if trace.context is not None:
+            trace.set({semconv.LEADER_EPOCH: hosted.stored.log.epochs.current})
+        return hosted
+
     async def _look_at_new(self, shard: int) -> Seen:
         """A shard without a manifest is a new one, unless the store has lost what it had: a new log
         would hide the loss, and mix with what is left or comes back.
@@ -424,13 +438,16 @@ class ClusterMember:
             raise StartupError(f"the store has lost the description of {what}")
         return seen
 
-    async def _take_offered(self, shard: int) -> None:
+    async def _take_offered(self, shard: int, offer: TraceContext | None) -> None:
         """Take a shard that its owner has just given up in favour of this broker."""
+        began = clock.time_ns()
         with suppress(OSError, Malformed):  # the next look will decide
             seen = await look(self._hosting.store.calls, shard, self.manifests[shard])
             self._note(shard, seen.manifest)
             if seen.manifest is not None and seen.manifest.manifest.owner is None:
-                await self._take(shard, seen)
+                trace = self._traces.take_over(shard, seen, offer, began)
+                self._traces.steps(trace).begin(semconv.SHARD_LOOK, begun=began).end()
+                await self._take(shard, seen, trace)
 
     def _decline(self, shard: int) -> None:
         until = asyncio.get_running_loop().time() + _DECLINED_SECONDS
@@ -448,16 +465,24 @@ class ClusterMember:
         task.add_done_callback(self._ending.discard)
         self._wake.set()
 
-    async def _end(self, shard: int, hosted: HostedShard, *, last_view: bool = False) -> None:
+    async def _end(
+        self, shard: int, hosted: HostedShard, trace: Span, *, last_view: bool = False
+    ) -> None:
         """Stop serving a shard, and give it up."""
         hosted.stored.on_lost = lambda _reason: None
         try:
-            await hosted.end(last_view=last_view)
-        except Exception:  # the shard becomes free when its lease ends
+            await hosted.end(self._traces.steps(trace), last_view=last_view)
+        except Exception as e:  # the shard becomes free when its lease ends
             log.exception("shard %d was not closed cleanly", shard)
+            trace.fail(type(e).__name__)
         self.hosted.pop(shard, None)
         self.manifests[shard] = hosted.stored.chain.manifest
         self.given_up += 1
+
+    async def _end_last(self, shard: int, hosted: HostedShard) -> None:
+        """Give a shard up that no other broker can take over."""
+        with self._traces.give_up(shard, hosted.stored.chain.epoch, STOPPING) as trace:
+            await self._end(shard, hosted, trace, last_view=True)
 
     async def _abandon(self, shard: int, reason: str) -> None:
         """Give up a shard whose local disk is lost. Whoever takes it next begins on a new folder:
@@ -465,7 +490,8 @@ class ClusterMember:
         hosted = self.hosted.get(shard)
         if hosted is not None:
             log.error("shard %d is given up: %s", shard, reason)
-            await self._end(shard, hosted)
+            with self._traces.give_up(shard, hosted.stored.chain.epoch, DISK_LOST) as trace:
+                await self._end(shard, hosted, trace)
             self._publish()
             await hosted.close()
 
@@ -476,24 +502,34 @@ class ClusterMember:
             if hosted is None:
                 return
             address = next((each.address for each in self.members.there() if each.node == to), "")
-            async with self._notices.connected(to, address) as notice:
-                await hosted.prepare_hand_over()
-                if self.hosted.get(shard) is not hosted:  # another broker has taken it meanwhile
-                    return
-                await self._hand_over_by(notice, shard, hosted)
+            reason = STOPPING if self._closing else PLACED_ELSEWHERE
+            with self._traces.give_up(shard, hosted.stored.chain.epoch, reason, to) as trace:
+                async with self._notices.connected(to, address) as notice:
+                    with self._traces.steps(trace).begin(semconv.SHARD_PREPARE):
+                        await hosted.prepare_hand_over()
+                    if self.hosted.get(shard) is not hosted:  # another broker has taken it
+                        trace.fail(FencedError.__name__)
+                        return
+                    await self._hand_over_by(notice, shard, hosted, trace)
             await hosted.close()
 
-    async def _hand_over_by(self, notice: Notice, shard: int, hosted: HostedShard) -> None:
+    async def _hand_over_by(
+        self, notice: Notice, shard: int, hosted: HostedShard, trace: Span
+    ) -> None:
         began = clock.monotonic()
-        await self._end(shard, hosted)
+        await self._end(shard, hosted, trace)
         given_up = clock.monotonic()
         self._publish()
-        notice.send(shard)
-        with suppress(TimeoutError, OSError):
+        notice.send(shard, trace.context)
+        with (
+            self._traces.steps(trace).begin(semconv.SHARD_AWAIT_OWNER),
+            suppress(TimeoutError, OSError),
+        ):
             async with asyncio.timeout(_HANDED_OVER_SECONDS):
                 while (owner := _stored_owner(found := await self._manifest(shard))) is None:
                     await asyncio.sleep(_HANDED_OVER_POLL)
                 self._note(shard, found)
+                trace.set({semconv.NEXT_OWNER: owner.node})
                 log.info(
                     "shard %d moved to broker %s in %.2f s, of which it took %.2f s to give it up",
                     shard, owner.node[:16], clock.monotonic() - began, given_up - began,

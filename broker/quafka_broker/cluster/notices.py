@@ -14,6 +14,7 @@ from quafka_broker.cluster.peers import OtherBrokers
 from quafka_mesh_ops.errors import MeshError
 from quafka_mesh_ops.ops.cluster import LookAtShards
 from quafka_mesh_ops.shard_client import OpClient
+from quafka_telemetry.tracing import TraceContext
 
 log = logging.getLogger("quafka.broker.cluster")
 
@@ -81,14 +82,14 @@ class Notice:
         self._notices = notices
         self._client = client
 
-    def send(self, offered: int) -> None:
+    def send(self, offered: int, trace: TraceContext | None) -> None:
         """Offer a shard that this broker has just given up."""
         if self._client is not None:
-            self._notices.start(_send(self._client, LookAtShards(offered)))
+            self._notices.start(_send(self._client, LookAtShards(offered), trace))
 
 
-async def _send(client: OpClient, op: LookAtShards) -> None:
+async def _send(client: OpClient, op: LookAtShards, trace: TraceContext | None = None) -> None:
     try:
-        await client.call(op, org_id=1, deadline=SECONDS)
+        await client.call(op, org_id=1, deadline=SECONDS, trace=trace)
     except MeshError as e:
         log.debug("a broker was not asked to check the cluster: %s", e)

@@ -58,7 +58,7 @@ class OtherBrokers:
         self._batched = batched
         self._owners: Sequence[ShardOwner] = ()
         self._clients: dict[int, ShardClient] = {}
-        self._pool = ClientPool(self._client)
+        self._pool = ClientPool(self._client, self._tracer)
 
     @property
     def node_id(self) -> str:

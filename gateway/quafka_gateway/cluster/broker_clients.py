@@ -47,7 +47,7 @@ class BrokerClients:
         self._clients: dict[str, OpClient] = {}
         self._brokers: list[MeshClient] = []
         """Those of brokers without shards."""
-        self._pool = ClientPool(self._client)
+        self._pool = ClientPool(self._client, self._tracer)
         self._addresses: dict[int, tuple[str, int]] = {}
         self._started = False
 

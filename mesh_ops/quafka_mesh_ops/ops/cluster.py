@@ -17,9 +17,11 @@ class OpenShardResp(WireStruct):
 
     `several`: the connection may be for further shards; SHARD frames name the shard of an op. A
     broker that does not know of this has no such field, and takes all ops as for this shard.
+    `traceparent`: the trace of the takeover, if the broker has taken the shard over just now.
     """
 
     several: bool = False
+    traceparent: str = ""
 
 
 @wire_struct

@@ -19,11 +19,14 @@ from quafka_mesh_ops.ops.cluster import ClusterMap, ClusterMapResp, OpenShard, O
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.scheduler import BOUNDS
+from quafka_mesh_ops.served_shards import NEWS_SECONDS
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.shard_client import ClientPool, ShardClient
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
+from quafka_telemetry import semconv
 from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.tracing import Tracer
+from quafka_telemetry.tracing import TraceContext, Tracer
+from tests.support.recorded_spans import RecordedSpans
 from tests.unit.mesh_ops.mesh import new_identity
 
 OURS = new_identity()
@@ -64,7 +67,7 @@ class Site:
         self._stack = stack
         self._theirs = new_identity()
         self.made: list[tuple[int, int | None]] = []
-        self.pool = ClientPool(self._make)
+        self.pool = ClientPool(self._make, Tracer())
         stack.push_async_callback(self.pool.close)
 
     def _make(self, host: str, port: int, shard: int | None) -> MeshClient:
@@ -422,3 +425,44 @@ async def test_a_number_that_is_no_shard_only_fails_the_ops_for_it(site: Site) -
             await shared.call(DescribeTopics([]), org_id=1, deadline=5, shard=number)
         assert failed.value.error_code == 6
     assert await ask(client) == here.name
+
+
+async def test_the_wait_for_a_takeover_is_a_span_with_a_link_to_it(site: Site) -> None:
+    """A connection that comes much later has not waited for the takeover."""
+    recorded = RecordedSpans()
+    site.pool.tracer = recorded.tracer
+    op, trace, takeover = DescribeTopics(["t"]), TraceContext(1, 2), TraceContext(3, 4)
+    server, port, _ = await site.broker()
+    server.shards.expect(1)
+    client = await site.client(port, 1)
+    asking = asyncio.create_task(client.call(op, org_id=1, deadline=5, trace=trace))
+    await asyncio.sleep(1)
+    server.shards.add(1, Shard("here").handlers(), takeover)
+    assert (await asking).cluster_id == "here"
+    await asyncio.sleep(NEWS_SECONDS + 1)
+    late = await site.client(0, 1)
+    asking = asyncio.create_task(late.call(op, org_id=1, deadline=5, trace=trace))
+    await asyncio.sleep(1)
+    late.move("127.0.0.1", port)
+    await asking
+    first, second = recorded.close()
+    about = {
+        semconv.SHARD: 1,
+        semconv.PEER_ADDRESS: "127.0.0.1",
+        semconv.PEER_PORT: port,
+    }
+    for span, links in ((first, [takeover]), (second, [])):
+        assert (span.name, span.parent, span.attributes) == (semconv.QUEUED, trace, about)
+        assert span.links == links
+        assert span.ended - span.start >= 1_000_000_000
+
+
+async def test_a_wait_that_is_in_vain_is_a_failed_span(site: Site) -> None:
+    recorded = RecordedSpans()
+    site.pool.tracer = recorded.tracer
+    client = await site.client(0, 1)
+    with pytest.raises(PeerUnavailableError):
+        await client.call(DescribeTopics(), org_id=1, deadline=2, trace=TraceContext(1, 2))
+    (span,) = recorded.close()
+    assert (span.name, span.error) == (semconv.QUEUED, "PeerUnavailableError")
+    assert span.attributes == {semconv.SHARD: 1, semconv.ERROR_TYPE: "PeerUnavailableError"}

@@ -19,6 +19,9 @@ from quafka_objects.address import open_store
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_proto.chain_format import WINDOW, Owner, file_path
 from quafka_proto.log_format import INDEX_ROW_SIZE
+from quafka_telemetry import semconv
+from quafka_telemetry.tracing import Steps, TraceContext
+from tests.support.recorded_spans import RecordedSpans
 
 SHARD = 3
 
@@ -164,3 +167,41 @@ async def test_collection(store: AsyncObjectStore) -> None:
     assert not await store.exists(old)
     second = await taken(store, "b")
     assert await values(store, second) == [2]
+
+
+async def test_the_round_trips_of_a_takeover_are_steps_of_its_trace(
+    store: AsyncObjectStore,
+) -> None:
+    appender = Appender((await taken(store)).chain)
+    await asyncio.gather(*(appender.append() for _ in range(3)))
+    recorded = RecordedSpans()
+    steps = Steps(recorded.tracer, TraceContext(1, 2))
+    await take_over(store, SHARD, Owner("b", "b:9094"), clock.time, steps=steps)
+    spans = {span.name: span for span in recorded.close()}
+    assert spans.keys() == {
+        semconv.SHARD_LIST,
+        semconv.SHARD_READ_AHEAD,
+        semconv.SHARD_CLAIM,
+        semconv.SHARD_FENCE,
+        semconv.SHARD_VERIFY,
+    }
+    assert {span.parent for span in spans.values()} == {steps.parent}
+    read = spans[semconv.SHARD_READ_AHEAD].attributes
+    assert read[semconv.STORE_OBJECTS] == 3 + WINDOW, "and the fences of the first takeover"
+    assert int(read[semconv.STORE_BYTES]) > 30
+
+
+async def test_a_takeover_that_comes_too_late_names_the_step_that_failed(
+    store: AsyncObjectStore,
+) -> None:
+    seen = await look(store, SHARD)
+    await taken(store)
+    recorded = RecordedSpans()
+    steps = Steps(recorded.tracer, TraceContext(1, 2))
+    with pytest.raises(FencedError):
+        await take_over(store, SHARD, Owner("b", ""), clock.time, seen=seen, steps=steps)
+    assert {span.name: span.error for span in recorded.close()} == {
+        semconv.SHARD_LIST: None,
+        semconv.SHARD_READ_AHEAD: None,
+        semconv.SHARD_CLAIM: "FencedError",
+    }
