@@ -18,6 +18,7 @@ import pytest
 
 TOOLS = {
     "chromium": "chromium",
+    "debootstrap": "debootstrap",
     "docker-compose": "docker-compose",
     "fiu-run": "fiu-utils",
     "go": "golang-go",
@@ -28,9 +29,11 @@ TOOLS = {
     "mvn": "maven",
     "node": "nodejs",
     "npm": "npm",
+    "podman": "podman",
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "redis-server": "redis-server",
+    "runc": "runc",
 }
 """Optional programs, and the Debian package of each."""
 GO_TOOLS = {
