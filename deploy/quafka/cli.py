@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from quafka import logs, node, process
 from quafka.commands import declare
 from quafka.imports import options as import_options
+from quafka.parser import Parser
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.snapshot import options as snapshot_options
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
@@ -58,7 +59,7 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="quafka", description="Kafka over a QUIC mesh.")
+    parser = Parser(prog="quafka", description="Kafka over a QUIC mesh.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, config in PROGRAMS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from quafka_mesh_ops.settings import CommonSettings, Setting
+from quafka_mesh_ops.suggestions import did_you_mean
 
 C = TypeVar("C", bound=CommonSettings)
 
@@ -135,7 +135,7 @@ def _from_environment(
         if name not in by_variable:
             if name == CONFIG_VARIABLE or name in CLIENT_VARIABLES:
                 continue
-            raise SettingError(f"{name} is not a setting{_did_you_mean(name, by_variable)}")
+            raise SettingError(f"{name} is not a setting{did_you_mean(name, by_variable)}")
         found[by_variable[name]] = (text, f"env {name}")
     return found
 
@@ -151,7 +151,7 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str,
     found: dict[str, tuple[str, str]] = {}
     for name, value in _flat(content):
         if name not in by_name:
-            raise SettingError(f"{path}: {name} is not a setting{_did_you_mean(name, by_name)}")
+            raise SettingError(f"{path}: {name} is not a setting{did_you_mean(name, by_name)}")
         found[by_name[name]] = (_as_text(value), f"file {path}")
     return found
 
@@ -173,8 +173,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, cast("list[Any]", value)))
     return str(value)
-
-
-def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -72,10 +72,18 @@ def _configs(quafka: Command, name: str) -> list[dict[str, str]]:
 
 def test_configs(quafka: Command, name: str) -> None:
     quafka(f"topics create {name}")
-    assert quafka(f"configs set {name} retention.ms=9000 --dry-run").out == (
-        f"would change retention.ms of topic {name}\n"
-    )
+    tried = quafka(f"configs set {name} retention.ms=9000 --dry-run")
+    assert tried.out.startswith(f"would change topic {name}\n")
+    assert ["retention.ms", "-1", "9000"] in tried.rows
     quafka(f"configs set {name} retention.ms=9000 max.message.bytes=1000")
+    tried = quafka(f"topics alter {name} --set retention.ms=7 --unset max.message.bytes --dry-run")
+    assert tried.out.startswith(f"would change {name}\n")
+    assert ["retention.ms", "9000", "7"] in tried.rows
+    assert ["max.message.bytes", "1000", "1048588"] in tried.rows
+    (found,) = quafka(f"topics alter {name} --unset retention.ms --dry-run --format json").json[
+        "topics"
+    ]
+    assert found["changes"] == [{"name": "retention.ms", "before": "9000", "after": "-1"}]
     assert ["retention.ms", "9000", "topic"] in quafka(f"configs describe {name}").rows
     assert "retention.ms = 9000  (set by: topic)" in quafka(f"configs describe {name} --docs").out
     quafka(f"configs unset {name} retention.ms")
@@ -84,6 +92,20 @@ def test_configs(quafka: Command, name: str) -> None:
     assert "no such topic" in quafka("configs set not-there retention.ms=1", code=1).err
     assert "broker.id" in quafka("configs describe 0 --type broker").out
     assert "is not a broker's node id" in quafka("configs describe x --type broker", code=1).err
+    close = quafka(f"configs set {name} retention.mss=1", code=1).err
+    assert "did you mean retention.ms?" in close
+
+
+def test_configs_of_groups(quafka: Command, name: str) -> None:
+    changed = quafka(f"configs set {name} share.auto.offset.reset=earliest --type group")
+    assert changed.rows[-1] == ["share.auto.offset.reset", "latest", "earliest"]
+    shown = quafka(f"configs describe {name} --type group").rows
+    assert ["share.auto.offset.reset", "earliest", "group"] in shown
+    quafka(f"configs unset {name} share.auto.offset.reset --type group")
+    shown = quafka(f"configs describe {name} --type group").rows
+    assert ["share.auto.offset.reset", "latest", "default"] in shown
+    wrong = quafka(f"configs set {name} share.auto.offset.rest=latest --type group", code=1).err
+    assert "did you mean share.auto.offset.reset?" in wrong
 
 
 @pytest.mark.long
@@ -161,6 +183,8 @@ def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
 
     refused = quafka(f"groups delete {group}", code=1).err
     assert "member" in refused
+    refused = quafka(f"groups reset-offsets {group} -t {name} --to end", code=1).err
+    assert "is not empty" in refused
     assert beat(-1).member_epoch == -1
     start = AlterShareGroupOffsetsRequestPartition(partition_index=1, start_offset=0)
     topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=[start])
@@ -179,6 +203,23 @@ def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
     assert listed[:5] == [group, "share", "Empty", "0", "3"]
     (only,) = quafka(f"groups describe {group} --format json").json["groups"][0]["partitions"]
     assert (only["high_watermark"], only["lag"]) == (3, 3)
+    moved = quafka(f"groups reset-offsets {group} --to end --dry-run")
+    assert moved.rows == [[name, "1", "0", "3"]]
+    assert "WOULD BECOME" in moved.out
+    assert quafka(f"groups reset-offsets {group} -t {name} --to 2").rows == [
+        [name, "0", "-", "0"], [name, "1", "0", "2"],
+    ]  # fmt: skip
+    assert quafka(f"groups reset-offsets {group} --to=-1").rows == [
+        [name, "0", "0", "0"], [name, "1", "2", "1"],
+    ]  # fmt: skip
+    assert "all partitions of a topic" in quafka(
+        f"groups delete-offsets {group} -t {name}:1", code=2
+    ).err  # fmt: skip
+    assert quafka(f"groups delete-offsets {group} -t {name}").rows == [
+        [name, "0", "0", "-"], [name, "1", "1", "-"],
+    ]  # fmt: skip
+    assert quafka(f"groups describe {group} --format json").json["groups"][0]["partitions"] == []
+    quafka(f"groups reset-offsets {group} -t {name}:1 --to start")
     findings = quafka("doctor --groups --format json").json["findings"]
     assert any("without members" in f["message"] for f in findings if f["check"] == "groups")
     assert found["state"] == "Empty"

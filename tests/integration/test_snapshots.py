@@ -275,6 +275,9 @@ def test_what_would_make_no_sense_is_refused(
 
 def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dest = tmp_path / "dest"
+    assert main(["snapshot", "list", str(dest)]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    dest.mkdir()
     assert main(["snapshot", "list", str(dest)]) == 0
     assert "no snapshots" in capsys.readouterr().err
     whole = SnapshotMaker(dest).publish()

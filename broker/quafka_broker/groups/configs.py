@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST, ShareConfigs
+from quafka_mesh_ops.suggestions import did_you_mean
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
 Configs = Mapping[str, str]
@@ -151,7 +152,8 @@ def changed(
             text = f"{change.name[:_LONGEST_VALUE]}: streams groups (KIP-1071) are not served"
             raise GroupConfigError(text)
         if change.name not in GROUP_CONFIGS:
-            raise GroupConfigError(f"unknown group config {change.name[:_LONGEST_VALUE]!r}")
+            text = f"unknown group config {change.name[:_LONGEST_VALUE]!r}"
+            raise GroupConfigError(text + did_you_mean(change.name, GROUP_CONFIGS))
         if change.operation == ConfigOperation.DELETE:
             result.pop(change.name, None)
         elif change.operation == ConfigOperation.SET:

@@ -14,6 +14,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.topics.config_table import FIXED, KAFKA_NAMES, TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.topic import SOURCE
 from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.suggestions import did_you_mean
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
 _NONE = DynamicConfigs()
@@ -83,7 +84,7 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
             raise ConfigError(f"{name} cannot be set: it is a fixed property of the topic")
         known = TOPIC_CONFIGS.get(name)
         if known is None:
-            raise ConfigError(f"unknown topic config {name!r}")
+            raise ConfigError(f"unknown topic config {name!r}{did_you_mean(name, TOPIC_CONFIGS)}")
         value = None if value is None else value.strip()
         if value is None or len(value) > _LONGEST_VALUE or not known.check(value):
             shown = value if value is None else value[:_LONGEST_VALUE]
@@ -198,7 +199,7 @@ def _effective(
 ) -> EffectiveConfig:
     known = TOPIC_CONFIGS.get(name)
     if known is None:
-        raise ConfigError(f"unknown topic config {name!r}")
+        raise ConfigError(f"unknown topic config {name!r}{did_you_mean(name, TOPIC_CONFIGS)}")
     if name in configs:
         return EffectiveConfig(name, configs[name], ConfigSource.DYNAMIC_TOPIC)
     if known.broker is None:

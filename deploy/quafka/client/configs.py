@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: DescribeConfigs, IncrementalAlterConfigs."""
+"""Configs of topics, brokers and groups: DescribeConfigs, IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from quafka.client.errors import ClientError, check
 from quafka_proto.schema.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -24,6 +25,7 @@ class Kind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 _SOURCES = {
@@ -36,12 +38,19 @@ _SOURCES = {
     7: "client metrics",
     8: "group",
 }
+_SET_FOR = {Kind.TOPIC: 1, Kind.BROKER: 2, Kind.GROUP: 8}
+"""The source of a value that is set for one resource of a kind."""
 _SET, _DELETE = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config. `source`: where it is set; "default" if nowhere."""
+    """One config.
+
+    Attributes:
+        source: where it is set; "default" if nowhere.
+        inherited: the value without the resource's own; None: unknown.
+    """
 
     name: str
     value: str | None
@@ -49,6 +58,7 @@ class Config:
     read_only: bool
     sensitive: bool
     documentation: str | None
+    inherited: str | None = None
 
 
 async def describe(
@@ -63,6 +73,7 @@ async def describe(
                     resource_type=kind, resource_name=name, configuration_keys=None
                 )
             ],
+            include_synonyms=True,
             include_documentation=documentation,
         )
         connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
@@ -76,6 +87,7 @@ async def describe(
                 each.read_only,
                 each.is_sensitive,
                 each.documentation,
+                None if each.is_sensitive else _inherited(each, _SET_FOR[kind]),
             )
             for each in sorted(result.configs, key=lambda each: each.name)
         ]
@@ -109,6 +121,12 @@ async def alter(
     connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
     (result,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
     check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
+
+
+def _inherited(config: DescribeConfigsResourceResult, own: int) -> str | None:
+    if config.config_source != own:
+        return config.value
+    return next((each.value for each in config.synonyms if each.source != own), None)
 
 
 def _node(name: str) -> int:

@@ -22,7 +22,7 @@ from quafka.client.group_lag import (
 )
 from quafka_proto.consumer_protocol import assigned_partitions
 from quafka_proto.errors import ErrorCode, Malformed
-from quafka_proto.schema import quafka
+from quafka_proto.schema import quafka, share_groups
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -280,8 +280,15 @@ async def _consumer_group(connection: Connection, name: str) -> Description | No
     return replace(found, kind="consumer", epoch=group.group_epoch)
 
 
-async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
-    """A share group and its positions; None if it is of another kind, or unknown."""
+async def is_share_group(cluster: Cluster, name: str) -> bool:
+    """Whether there is a share group of this name. Raises ClientError."""
+    return await _described_shares(await cluster.coordinator(name), name) is not None
+
+
+async def _described_shares(
+    connection: Connection, name: str
+) -> share_groups.DescribedGroup | None:
+    """The server's description of a share group; None if it is of another kind, or unknown."""
     if not connection.has(ShareGroupDescribeRequest):
         return None
     request = ShareGroupDescribeRequest(group_ids=[name])
@@ -289,6 +296,14 @@ async def _share_group(cluster: Cluster, connection: Connection, name: str) -> D
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     check(group.error_code, f"group {name!r}")
+    return group
+
+
+async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
+    """A share group and its positions; None if it is of another kind, or unknown."""
+    group = await _described_shares(connection, name)
+    if group is None:
+        return None
     members = [
         Member(
             each.member_id,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from textwrap import fill, indent
 
 from quafka.client import configs
 from quafka.client.cluster import Cluster
 from quafka.client.configs import Config, Kind
+from quafka.commands.changes import Change, print_changes
 from quafka.commands.output import NONE, as_json, colour, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
 
 _INDENT = " " * 4
-_KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER}
+_KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER, "group": Kind.GROUP}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,9 +64,7 @@ async def _change(
     cluster: Cluster, options: argparse.Namespace, changes: dict[str, str | None]
 ) -> int:
     kind = _KINDS[options.type]
-    if kind is Kind.TOPIC:
-        await cluster.topic(options.name)  # Metadata's error for a missing topic is clearer
-    await configs.alter(cluster, kind, options.name, changes, validate_only=options.dry_run)
+    changed = await alter(cluster, kind, options.name, changes, dry_run=options.dry_run)
     if options.format == "json":
         print(
             as_json(
@@ -72,14 +72,33 @@ async def _change(
                     "type": options.type,
                     "name": options.name,
                     "changes": changes,
+                    "before": {each.name: each.before for each in changed},
                     "dry_run": options.dry_run,
                 }
             )
         )
     else:
-        verb = "would change" if options.dry_run else "changed"
-        print(f"{verb} {', '.join(map(plain, changes))} of {options.type} {plain(options.name)}")
+        print_changes(f"{options.type} {options.name}", "CONFIG", changed, options)
     return EXIT_DONE
+
+
+async def alter(
+    cluster: Cluster, kind: Kind, name: str, changes: Mapping[str, str | None], *, dry_run: bool
+) -> list[Change]:
+    """Set configs, or only check them; returns the values before and after. Raises ClientError."""
+    if kind is Kind.TOPIC:
+        await cluster.topic(name)  # Metadata's error for a missing topic is clearer
+    before = {each.name: each for each in (await configs.describe(cluster, kind, [name]))[name]}
+    await configs.alter(cluster, kind, name, changes, validate_only=dry_run)
+    return [_change_of(key, value, before.get(key)) for key, value in changes.items()]
+
+
+def _change_of(name: str, value: str | None, known: Config | None) -> Change:
+    if known is None:
+        return Change(name, None, value)
+    if known.sensitive:
+        return Change(name, _value(known), "(not shown)" if value is not None else None)
+    return Change(name, known.value, known.inherited if value is None else value)
 
 
 _ACTIONS: dict[str, Work] = {"describe": _describe, "set": _set, "unset": _unset}

@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
         ("topics", "list, describe, create, alter, grow and delete topics", _topics),
         ("groups", "show and change consumer groups: lag, members, offsets", _groups),
         ("transactions", "show transactions, and abort those that hang", _transactions),
-        ("configs", "show and change configs of topics and brokers", _configs),
+        ("configs", "show and change configs of topics, brokers and groups", _configs),
         ("users", "show and change users and their passwords", access.users),
         ("acls", "show, add and remove ACLs: who may do what", access.acls),
         ("quotas", "show and change quotas of users, clients and addresses", access.quotas),
@@ -199,8 +199,8 @@ def _transactions(add: Actions) -> None:
 
 def _configs(add: Actions) -> None:
     def whose(action: argparse.ArgumentParser) -> None:
-        action.add_argument("name", metavar="NAME", help="a topic, or a broker's node id")
-        action.add_argument("--type", choices=("topic", "broker"), default="topic")
+        action.add_argument("name", metavar="NAME", help="a topic, a broker's node id, or a group")
+        action.add_argument("--type", choices=("topic", "broker", "group"), default="topic")
 
     action = add("describe", "all configs, and where each is set")
     whose(action)

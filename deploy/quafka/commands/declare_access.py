@@ -186,7 +186,7 @@ def _entity(action: argparse.ArgumentParser) -> None:
 
 def _dry_run(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "--dry-run", action="store_true", help="change nothing, only check the request"
+        "--dry-run", action="store_true", help="change nothing, print what would change"
     )
 
 

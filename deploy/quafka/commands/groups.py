@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client import group_offsets, groups, offsets
+from quafka.client import group_offsets, groups, offsets, share_offsets
 from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError, RefusedError, about
 from quafka.client.group_lag import PartitionLag
@@ -174,8 +174,37 @@ class _Moved:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Offsets:
+    """How the offsets of a kind of groups are read and changed."""
+
+    fetch: Callable[[Cluster, str], Awaitable[Mapping[Place, int]]]
+    commit: Callable[[Cluster, str, Mapping[Place, int]], Awaitable[Mapping[Place, str | None]]]
+    delete: Callable[[Cluster, str, Sequence[Place]], Awaitable[Mapping[Place, str | None]]]
+
+
+_OF_CONSUMERS = _Offsets(
+    group_offsets.committed_offsets, group_offsets.commit, group_offsets.delete_offsets
+)
+
+
+async def _delete_shares(
+    cluster: Cluster, name: str, places: Sequence[Place]
+) -> dict[Place, str | None]:
+    errors = await share_offsets.delete(cluster, name, dict.fromkeys(topic for topic, _ in places))
+    return {place: errors.get(place[0]) for place in places}
+
+
+_OF_SHARES = _Offsets(share_offsets.start_offsets, share_offsets.alter, _delete_shares)
+
+
+async def _offsets_of(cluster: Cluster, group: str) -> _Offsets:
+    return _OF_SHARES if await groups.is_share_group(cluster, group) else _OF_CONSUMERS
+
+
 async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
-    before = await group_offsets.committed_offsets(cluster, options.group)
+    of = await _offsets_of(cluster, options.group)
+    before = await of.fetch(cluster, options.group)
     wanted = await _wanted(cluster, options.topic, options.to, before)
     if not wanted:
         raise ClientError(
@@ -183,7 +212,7 @@ async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     errors: Mapping[Place, str | None] = {}
     if not options.dry_run:
-        errors = await group_offsets.commit(cluster, options.group, wanted)
+        errors = await of.commit(cluster, options.group, wanted)
     found = [
         _Moved(*place, before.get(place), wanted[place], errors.get(place))
         for place in sorted(wanted)
@@ -237,7 +266,10 @@ async def _wanted(
 
 
 async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
-    before = await group_offsets.committed_offsets(cluster, options.group)
+    of = await _offsets_of(cluster, options.group)
+    if of is _OF_SHARES and any(numbers is not None for _, numbers in options.topic):
+        raise UsageError("a share group's offsets are deleted for all partitions of a topic")
+    before = await of.fetch(cluster, options.group)
     wanted = [
         (name, number)
         for name, numbers in options.topic
@@ -248,7 +280,7 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
     if not wanted:
         names = ", ".join(repr(name) for name, _ in options.topic)
         raise ClientError(f"group {options.group!r} has no offsets in {names}")
-    errors = await group_offsets.delete_offsets(cluster, options.group, wanted)
+    errors = await of.delete(cluster, options.group, wanted)
     found = [_Moved(*place, before.get(place), None, errors.get(place)) for place in sorted(wanted)]
     return _report(options, found, "now")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from quafka.client import quotas
 from quafka.client.cluster import Cluster
+from quafka.commands.changes import Change, print_changes, status
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
@@ -48,7 +51,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
         print("no quotas")
     else:
         rows = [
-            (*(_name(each.entity, kind) for kind in _KINDS), key, f"{value:.15g}")
+            (*(_name(each.entity, kind) for kind in _KINDS), key, _number(value))
             for each in found
             for key, value in each.quotas.items()
         ]
@@ -63,29 +66,47 @@ def _name(entity: dict[str, str | None], kind: str) -> str | None:
 async def _set(cluster: Cluster, options: argparse.Namespace) -> int:
     entity = _named(options)
     values = dict(options.quotas)
+    before = await _quotas_of(cluster, entity)
     await quotas.alter(cluster, entity, values, (), validate_only=options.dry_run)
-    return _report(entity, options)
+    return _report(entity, before, values, options)
 
 
 async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
     entity = _named(options)
-    names = list(options.quotas)
-    if not names:
-        mine = [each for each in await quotas.quotas(cluster, entity)
-                if each.entity == dict(entity)]  # fmt: skip
-        names = [key for each in mine for key in each.quotas]
+    before = await _quotas_of(cluster, entity)
+    names = list(options.quotas) or list(before)
     if names:
         await quotas.alter(cluster, entity, {}, names, validate_only=options.dry_run)
-    return _report(entity, options)
+    return _report(entity, before, dict.fromkeys(names), options)
 
 
-def _report(entity: quotas.Entity, options: argparse.Namespace) -> int:
-    status = "would change" if options.dry_run else "changed"
+async def _quotas_of(cluster: Cluster, entity: quotas.Entity) -> dict[str, float]:
+    """The quotas of exactly this entity."""
+    found = await quotas.quotas(cluster, entity)
+    return next((each.quotas for each in found if each.entity == dict(entity)), {})
+
+
+def _report(
+    entity: quotas.Entity,
+    before: Mapping[str, float],
+    after: Mapping[str, float | None],
+    options: argparse.Namespace,
+) -> int:
+    changed = [
+        Change(name, _number(before.get(name)), _number(value)) for name, value in after.items()
+    ]
     if options.format == "json":
-        print(as_json({"entity": dict(entity), "status": status}))
+        document = {"entity": dict(entity), "status": status(options)}
+        print(as_json({**document, "changes": list(map(asdict, changed))}))
+    elif changed:
+        print_changes(quotas.text_of(dict(entity)), "QUOTA", changed, options)
     else:
-        print(f"{status} {plain(quotas.text_of(dict(entity)))}")
+        print(f"{plain(quotas.text_of(dict(entity)))} has no quotas")
     return EXIT_DONE
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.15g}"
 
 
 _ACTIONS: dict[str, Work] = {"list": _list, "set": _set, "remove": _remove}

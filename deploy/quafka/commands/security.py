@@ -6,7 +6,6 @@ The file has Kafka's properties, with Java's names or librdkafka's. The environm
 from __future__ import annotations
 
 import argparse
-import difflib
 import ipaddress
 import os
 import ssl
@@ -21,6 +20,7 @@ from quafka.client.security import NONE, Pem, Protocol, Security, Tls
 from quafka.commands import bearer, properties
 from quafka.commands.options import UsageError
 from quafka.sources import COMMAND_CONFIG_VARIABLE as FILE_VARIABLE
+from quafka_mesh_ops.suggestions import did_you_mean
 
 VARIABLES = {
     "QUAFKA_SECURITY_PROTOCOL": "security.protocol",
@@ -177,12 +177,11 @@ def _from_file(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, st
 
 def _check_unknown(path: Path, name: str) -> None:
     """Raise UsageError about an unknown setting, unless it is one of Kafka's other clients."""
-    close = difflib.get_close_matches(name, _KNOWN, 1)
-    if not close and not name.startswith(_ABOUT_SECURITY):
+    hint = did_you_mean(name, _KNOWN)
+    if not hint and not name.startswith(_ABOUT_SECURITY):
         return
-    hint = f"did you mean {close[0]}? " if close else ""
     raise UsageError(
-        f"{path}: {name} is not a setting of the client commands; {hint}"
+        f"{path}: {name} is not a setting of the client commands{hint or '.'} "
         f"They are: {', '.join(sorted(_KNOWN))}"
     )
 

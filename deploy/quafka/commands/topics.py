@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from quafka.client import configs, offsets, topics
+from quafka.client import offsets, topics
 from quafka.client.cluster import Cluster
+from quafka.client.configs import Kind
 from quafka.client.errors import about, sentence
+from quafka.commands.changes import print_changes, status
+from quafka.commands.configs import alter
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, moment, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
@@ -173,12 +176,13 @@ async def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
     changes: dict[str, str | None] = {**dict(options.set), **dict.fromkeys(options.unset)}
     if not changes:
         raise UsageError("no change is given; use --set NAME=VALUE or --unset NAME")
-    await cluster.topic(options.topic)
-    await configs.alter(
-        cluster, configs.Kind.TOPIC, options.topic, changes, validate_only=options.dry_run
-    )
-    status = "would change" if options.dry_run else "changed"
-    return _report([_Outcome(options.topic, status, None)], options)
+    changed = await alter(cluster, Kind.TOPIC, options.topic, changes, dry_run=options.dry_run)
+    if options.format == "json":
+        outcome = {"topic": options.topic, "status": status(options), "error": None}
+        print(as_json({"topics": [{**outcome, "changes": list(map(asdict, changed))}]}))
+    else:
+        print_changes(options.topic, "CONFIG", changed, options)
+    return EXIT_DONE
 
 
 async def _add_partitions(cluster: Cluster, options: argparse.Namespace) -> int:

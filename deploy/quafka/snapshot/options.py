@@ -6,6 +6,8 @@ import argparse
 import re
 from pathlib import Path
 
+from quafka.wal.options import DEFAULT_DATA
+
 WHAT = "create, inspect, restore and drop snapshots of a broker's log"
 _ACTIONS = {
     "create": "create a snapshot of all topics, partitions and group offsets at one instant",
@@ -57,7 +59,7 @@ def _add_restore(action: argparse.ArgumentParser) -> None:
 
 def _add_create(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "--data", type=Path, default=Path("./quafka-data"),
+        "--data", type=Path, default=DEFAULT_DATA,
         help="the broker's data folder; the broker may be running; default: %(default)s",
     )  # fmt: skip
     action.add_argument(

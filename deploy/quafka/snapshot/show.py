@@ -19,6 +19,7 @@ from quafka.snapshot.output import (
 from quafka_broker.snapshots.catalog import drop, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.verify import Verification
+from quafka_objects.folder import FolderStore
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import manifest_path
 
@@ -39,11 +40,21 @@ def list_snapshots(options: argparse.Namespace, store: Destination) -> int:
             print(json.dumps(about))
     elif abouts:
         _print_list(abouts)
-    elif not faults:
+    if not abouts and not faults:
+        _check_exists(store)
         print(f"quafka: {options.dest}: no snapshots", file=sys.stderr)
     for fault in faults:
         print(f"quafka: {options.dest}: {fault}", file=sys.stderr)
     return EXIT_WRONG if faults else EXIT_DONE
+
+
+def _check_exists(store: Destination) -> None:
+    """Raise FileNotFoundError for a folder that is missing, or a prefix without objects."""
+    if isinstance(store, FolderStore):
+        if not store.root.is_dir():
+            raise FileNotFoundError("there is no such folder")
+    elif next(store.list_objects(), None) is None:
+        raise FileNotFoundError("nothing is stored there")
 
 
 def _print_list(abouts: list[dict[str, Any]]) -> None:

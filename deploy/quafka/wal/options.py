@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+DEFAULT_DATA = Path("./quafka-data")
 WHAT = "verify, dump or repair the log of a data folder"
 _ACTIONS = {
     "verify": "read the whole log and report damage; works while the broker runs",
@@ -18,7 +19,12 @@ def add_actions(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, what in _ACTIONS.items():
         action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
-        action.add_argument("data", type=Path, help="the broker's data folder")
+        whose = action.add_mutually_exclusive_group()
+        whose.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="the same as --data")
+        whose.add_argument(
+            "--data", type=Path, default=DEFAULT_DATA,
+            help="the broker's data folder; default: %(default)s",
+        )  # fmt: skip
         action.add_argument("--format", choices=("text", "json"), default="text")
         if name == "dump":
             action.add_argument("--segment", type=int, help="only this segment")

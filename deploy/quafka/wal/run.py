@@ -25,6 +25,7 @@ from quafka_telemetry.startup import StartupError
 
 def run(options: argparse.Namespace) -> int:
     """Run a subcommand; return the exit code."""
+    options.data = options.folder or options.data
     if not (options.data / "wal").is_dir():
         print(f"quafka: {options.data} has no log", file=sys.stderr)
         return EXIT_WRONG

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
+from quafka_mesh_ops.suggestions import did_you_mean
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +66,39 @@ def test_a_flag_is_written_out_or_refused(
         main([*command, flag, "sometimes"])
     assert ended.value.code == 2
     assert flag in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("topcs list", "'topcs' is none of up, "),
+        ("topcs list", "; did you mean topics?"),
+        ("topics crate x", "; did you mean create?"),
+        ("topics create x --partitons 3", "no flag '--partitons'; did you mean --partitions?"),
+        ("configs set x --type=grop a=b", "; did you mean group?"),
+        ("broker --wal-fsnc=never", "no flag '--wal-fsnc'; did you mean --wal-fsync?"),
+        ("config up --ops", "there is no flag '--ops'\n"),
+        ("topics list x", "there is no argument 'x'\n"),
+        ("topics", "the following arguments are required: ACTION"),
+    ],
+)
+def test_a_command_line_that_is_wrong(
+    capsys: pytest.CaptureFixture[str], command: str, sentence: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.startswith("quafka")
+    assert said.splitlines()[-1].startswith("see quafka"), "and no usage of 200 flags"
+    assert len(said.splitlines()) == 2
+
+
+def test_a_long_name_is_not_compared_with_others() -> None:
+    """Clients name configs, and the time grows with the square of the length."""
+    assert did_you_mean("retention.m", ["retention.ms"]) == "; did you mean retention.ms?"
+    assert did_you_mean("retention.ms" + "s" * 60, ["retention.ms" + "s" * 59]) == ""
 
 
 def test_a_wrong_value_exits_2_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
