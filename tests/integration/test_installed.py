@@ -3,6 +3,7 @@ Redis, and the commands that write and read records."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,25 @@ def test_a_log_in_a_store_and_a_topic_in_redis(
             cluster.restart()
             for topic in ("orders", "clicks"):
                 assert quafka.run("consume", "-t", topic, "-e", *at) == LINES
+
+
+@FOLDER
+def test_what_pypi_shows() -> None:
+    (file,) = installed.packages().glob("quafka-*.dist-info/METADATA")
+    shown = file.read_text("utf-8")
+    assert "Project-URL: Source, https://github.com/quafka/quafka\n" in shown
+    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+@FOLDER
+def test_every_installed_package_has_types() -> None:
+    record = next(installed.packages().glob("quafka-*.dist-info/RECORD")).read_text()
+    files = [line.partition(",")[0] for line in record.splitlines()]
+    own = {name.partition("/")[0] for name in files if name.endswith("/__init__.py")}
+    assert len(own) > 8
+    assert {f"{name}/py.typed" for name in own} <= {*files}
 
 
 @IMAGE

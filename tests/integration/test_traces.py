@@ -188,6 +188,13 @@ def test_a_produce(traced: Traced) -> None:
     assert trace.named(semconv.CONNECT).attributes[semconv.SAMPLED_BY] == "ratio"
 
 
+def test_spans_over_http_need_no_grpc(traced: Traced) -> None:
+    for process in (traced.cluster.broker, traced.cluster.gateway):
+        libraries = Path(f"/proc/{process.pid}/maps").read_text()
+        assert "msgpack/_cmsgpack" in libraries
+        assert "grpc/_cython" not in libraries
+
+
 def written(traced: Traced, topic: str) -> Trace:
     """The trace of a produce to a new topic."""
     with traced.client(topic) as client:

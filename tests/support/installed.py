@@ -84,6 +84,12 @@ def install() -> None:
             raise CannotFetchError(f"the wheel cannot be installed: {e.stderr}") from e
 
 
+def packages() -> Path:
+    """Where the wheel's packages are installed."""
+    (found,) = (_installed() / "quafka" / "lib").glob("python3.*/site-packages")
+    return found
+
+
 def _instruction(start: str) -> str:
     """The container file's RUN that starts like this, as a command of a shell."""
     text = (CONTAINER / "Containerfile").read_text()
