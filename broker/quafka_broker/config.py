@@ -17,6 +17,8 @@ from quafka_objects.costs import parse_prices
 from quafka_objects.errors import StoreAddressError
 from quafka_proto.cluster_format import MOST_SHARDS
 
+BROKER_OPERATIONS = "127.0.0.1:9193"
+"""The default address of the operations pages."""
 _MAX_LONG = (1 << 63) - 1
 _RRL_PART = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -620,4 +622,5 @@ class BrokerConfig(LogSettings):
     mesh_batched: bool = settings.mesh_batched_setting()
     mesh_records: str = settings.mesh_records_setting()
     mesh_bulk: str = settings.mesh_bulk_setting()
-    ops_listen: str = settings.ops_listen_setting("127.0.0.1:9193")
+    ops_listen: str = settings.ops_listen_setting(BROKER_OPERATIONS)
+    ops_port_fallback: bool = settings.ops_port_fallback_setting()

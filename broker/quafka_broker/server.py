@@ -111,7 +111,7 @@ class Broker:
         held = asyncio.get_running_loop().time()
         # Started first, so that a long recovery can be told from a broker that hangs.
         self._operations_address = await self._operations.start(
-            *split_address(config.ops_listen), config.page_files
+            *split_address(config.ops_listen), config.page_files, fallback=config.ops_port_fallback
         )
         identity = self._identity = Identity.load_or_create(
             config.node_key or config.folder / "node.key"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quafka.sources import declared
-from quafka_broker.config import BrokerConfig, LogSettings
-from quafka_gateway.config import EdgeSettings, GatewayConfig
+from quafka_broker.config import BROKER_OPERATIONS, BrokerConfig, LogSettings
+from quafka_gateway.config import GATEWAY_OPERATIONS, EdgeSettings, GatewayConfig
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.settings import CommonSettings, Setting, setting
 
@@ -23,8 +23,8 @@ class UpConfig(LogSettings, EdgeSettings):
     mesh_batched: bool = settings.mesh_batched_setting()
     mesh_records: str = settings.mesh_records_setting()
     mesh_bulk: str = settings.mesh_bulk_setting()
-    gateway_ops_listen: str = settings.ops_listen_setting("127.0.0.1:0", "the gateway's ")
-    broker_ops_listen: str = settings.ops_listen_setting("127.0.0.1:0", "the broker's ")
+    gateway_ops_listen: str = settings.ops_listen_setting(GATEWAY_OPERATIONS, "the gateway's ")
+    broker_ops_listen: str = settings.ops_listen_setting(BROKER_OPERATIONS, "the broker's ")
 
 
 PROGRAMS: dict[str, type[CommonSettings]] = {

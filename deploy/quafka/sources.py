@@ -17,6 +17,8 @@ C = TypeVar("C", bound=CommonSettings)
 
 CONFIG_VARIABLE = "QUAFKA_CONFIG"
 _SHORTER = {"kafka_log_dirs": ("--adopt",)}
+DEFAULT = "default"
+"""The source of a setting that nobody has set."""
 BROKERS_VARIABLE = "QUAFKA_BROKERS"
 """The bootstrap servers of the client commands; not a setting of a program."""
 COMMAND_CONFIG_VARIABLE = "QUAFKA_COMMAND_CONFIG"
@@ -109,7 +111,7 @@ def load(
         if value is not None:
             texts[name] = (value, f"flag {flag(name)}")
     values: dict[str, Any] = {}
-    sources: dict[str, str] = dict.fromkeys(known, "default")
+    sources: dict[str, str] = dict.fromkeys(known, DEFAULT)
     for name, (text, source) in texts.items():
         if name in known:
             values[name] = _parsed(name, known[name], text, source)

@@ -43,7 +43,7 @@ class Child:
         self.ready: dict[str, str] = {}
         self._is_ready = False
         self._command = command
-        self._arguments = arguments
+        self.arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
 
@@ -59,7 +59,7 @@ class Child:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                *(f"{flag}={value}" for flag, value in self._arguments().items()),
+                *(f"{flag}={value}" for flag, value in self.arguments().items()),
                 *(f"--ready-fd={ready_end}", f"--lifeline-fd={lifeline}"),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(ready_end, lifeline),

@@ -16,13 +16,13 @@ from pathlib import Path
 from quafka import workers
 from quafka.process import EXIT_CANNOT_START, TRACING
 from quafka.settings import UpConfig
-from quafka.sources import Effective, declared, flag
+from quafka.sources import DEFAULT, Effective, declared, flag
 from quafka.supervise import Child, say, supervise
 from quafka_broker.config import BrokerConfig
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.settings import CommonSettings, join_address
+from quafka_mesh_ops.settings import CommonSettings, join_address, split_address
 from quafka_telemetry.startup import StartupError
 
 
@@ -33,26 +33,35 @@ def up(effective: Effective[CommonSettings]) -> int:
     try:
         keys = {name: config.folder / f"{name}.key" for name in ("broker", "gateway")}
         ids = {name: Identity.load_or_create(key).node_id for name, key in keys.items()}
-        broker, *gateways = _children(config, keys, ids)
+        broker, *gateways = children(effective, keys, ids)
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_CANNOT_START
-    greet = partial(_greet, config, broker, gateways)
-    return asyncio.run(supervise((broker, *gateways), greet))
+    return asyncio.run(supervise((broker, *gateways), partial(greet, config, broker, gateways)))
 
 
-def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> list[Child]:
+def children(
+    effective: Effective[CommonSettings], keys: Mapping[str, Path], ids: Mapping[str, str]
+) -> list[Child]:
     """The broker, and the gateways, which connect to the address in the broker's ready report.
+
+    Any free port replaces a default operations port that is in use; a configured one is required.
 
     Raises:
         StartupError: the address that several gateways shall share is in use.
     """
+    config = effective.config
+    assert isinstance(config, UpConfig)
+
+    def fallback(name: str) -> str:
+        return "true" if effective.sources[name] == DEFAULT else "false"
 
     def broker_arguments() -> dict[str, str]:
         return {
             **_shared(config, BrokerConfig),
             "--mesh-listen": broker.ready.get("mesh", config.mesh_listen),
             "--ops-listen": broker.ready.get("operations", config.broker_ops_listen),
+            "--ops-port-fallback": fallback("broker_ops_listen"),
             "--mesh-allow": ids["gateway"],
             "--mesh-allowed-file": "",
             "--node-key": str(keys["broker"]),
@@ -67,6 +76,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
             "--mesh-allow": ids["broker"],
             "--mesh-allowed-file": "",
             "--node-key": str(keys["gateway"]),
+            "--ops-port-fallback": fallback("gateway_ops_listen"),
         }
 
     quafka = (sys.executable, "-m", "quafka")
@@ -88,7 +98,8 @@ def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
     }
 
 
-def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
+def greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
+    """Print the addresses of programs that are ready."""
     gateway = gateways[0]
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -98,8 +109,15 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
         traces = "off (by an OTEL_ variable)"
     clients = "\n                  ".join(_clients(config, gateway.ready))
     scheme = "http" if config.ops_ssl_certfile is None else "https"
-    pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
-    status = "\n                  ".join(f"{scheme}://{at}/statusz ({name})" for at, name in pages)
+    wanted = {id(broker): config.broker_ops_listen} | {
+        id(each): workers.numbered(config.gateway_ops_listen, number)
+        for number, each in enumerate(gateways)
+    }
+    status = "\n                  ".join(
+        f"{scheme}://{each.ready['operations']}/statusz ({each.name}"
+        f"{_instead(wanted[id(each)], each.ready['operations'])})"
+        for each in (*gateways, broker)
+    )
     say(
         f"Quafka is up.\n"
         f"  Kafka clients   {clients}\n"
@@ -109,6 +127,14 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
         f"  traces          {traces}\n"
         f"Ctrl-C stops {'both' if config.workers == 1 else 'all'} processes."
     )
+
+
+def _instead(wanted: str, found: str) -> str:
+    """Why the operations port is not the wanted one; empty if it is."""
+    port = split_address(wanted)[1]
+    if port in (0, split_address(found)[1]):
+        return ""
+    return f"; port {port} is in use"
 
 
 def _data(config: UpConfig) -> str:

@@ -44,7 +44,7 @@ def gateways(
     children: list[Child] = []
     for number in range(count):
         name = f"gateway {number + 1}" if count > 1 else "gateway"
-        own = _numbered(operations, number)
+        own = numbered(operations, number)
         children.append(_child(name, children, number, count, listen, own, arguments))
     return children
 
@@ -111,7 +111,8 @@ def _lifeline_ended(fd: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _numbered(address: str, number: int) -> str:
+def numbered(address: str, number: int) -> str:
+    """The operations address of a gateway, which is the `number`th; port 0 stays 0."""
     host, port = split_address(address)
     return join_address(host, port + number if port else 0)
 

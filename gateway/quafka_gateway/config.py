@@ -27,6 +27,8 @@ from quafka_objects.errors import StoreAddressError
 from quafka_telemetry import sampling
 from quafka_telemetry.sampling import EdgeSampling, OrgRatio
 
+GATEWAY_OPERATIONS = "127.0.0.1:9093"
+"""The default address of the operations pages."""
 AUTHORIZER_NONE, AUTHORIZER_ACL = "none", "acl"
 
 
@@ -357,4 +359,5 @@ class GatewayConfig(EdgeSettings):
     mesh_batched: bool = settings.mesh_batched_setting()
     mesh_records: str = settings.mesh_records_setting()
     mesh_bulk: str = settings.mesh_bulk_setting()
-    ops_listen: str = settings.ops_listen_setting("127.0.0.1:9093")
+    ops_listen: str = settings.ops_listen_setting(GATEWAY_OPERATIONS)
+    ops_port_fallback: bool = settings.ops_port_fallback_setting()

@@ -101,7 +101,7 @@ class Gateway:
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
         self._operations_address = await self._operations.start(
-            *split_address(config.ops_listen), config.page_files
+            *split_address(config.ops_listen), config.page_files, fallback=config.ops_port_fallback
         )
         shards = await self._follow(table, self._clients, self._allowed)
         self._tenants = self._make_tenants(table, shards, self._clients, responses, turns)

@@ -220,6 +220,12 @@ def ops_listen_setting(default: str, whose: str = "") -> Any:
     return setting(default, help_, address, ADDRESS)
 
 
+def ops_port_fallback_setting() -> Any:
+    """Declare whether a program does without its operations port; `quafka up` sets it."""
+    help_ = "whether any free port is taken if the port of ops.listen is in use"
+    return setting(False, help_, boolean, "true, false")
+
+
 def _trace_url(text: str) -> str:
     """Check a URL template, so that nothing else becomes a link on a page."""
     if text and not (text.startswith(("http://", "https://")) and "{trace_id}" in text):

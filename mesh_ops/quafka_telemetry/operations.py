@@ -1,5 +1,6 @@
 """The operations port: a few HTTP pages on one process, for probes and people.
 
+    /         redirects to /statusz (`status_page.py`)
     /livez    200 while the event loop runs
     /readyz   200 if the process can do its work, else 503; the body names each problem
     /mesh     the counters of each peer of a gateway or broker (`counters.py`)
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -58,15 +60,21 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of a page: bytes, or an iterator of short pieces, rendered while they are sent."""
+    """The answer of a page: bytes, or an iterator of short pieces, rendered while they are sent.
+
+    `location`: where a redirect leads.
+    """
 
     body: bytes | Iterator[bytes]
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
+    location: str = ""
 
 
 _FOR_PROBES = ("/livez", "/readyz")
+_STATUS = "/statusz"
 _UNAUTHORIZED = Reply(b"this page needs a token or a client certificate\n", status=401)
+_TO_STATUS = Reply(b"the pages begin at /statusz\n", status=302, location=_STATUS)
 
 
 Page = Callable[[PageRequest], Awaitable[Reply]]
@@ -95,17 +103,21 @@ class Operations:
         host: str,
         port: int,
         files: PageFiles = PageFiles(),  # noqa: B008 - it is frozen
+        *,
+        fallback: bool = False,
     ) -> tuple[str, int]:
         """Listen; returns the bound address (port 0: any free one).
 
-        `files` restrict who may read the pages.
+        Args:
+            files: restrict who may read the pages.
+            fallback: take any free port if `port` is in use.
 
         Raises:
             StartupError: the address cannot be bound, or a file cannot be used.
         """
         self._access = access = PageAccess(files)
         try:
-            self._servers = [await self._serve(host=host, port=port)]
+            self._servers = [await self._listen(host, port, fallback=fallback)]
         except OSError as e:
             reason = os.strerror(e.errno) if e.errno else str(e)
             raise StartupError(f"cannot listen on {host}:{port} (operations): {reason}") from e
@@ -125,6 +137,15 @@ class Operations:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _listen(self, host: str, port: int, *, fallback: bool) -> asyncio.Server:
+        """Serve at the port, or at any free one. Raises OSError."""
+        try:
+            return await self._serve(host=host, port=port)
+        except OSError as e:
+            if not fallback or e.errno != errno.EADDRINUSE:
+                raise
+            return await self._serve(host=host, port=0)
 
     async def _serve(self, **where: Any) -> asyncio.Server:
         """Listen with the present certificates. Raises OSError."""
@@ -212,6 +233,8 @@ class Operations:
         allowed = self._access.allows(header, certified_by=certified_by)
         if not allowed and path not in _FOR_PROBES:
             return _UNAUTHORIZED
+        if path == "/" and _STATUS in self._pages:
+            return _TO_STATUS
         page = self._pages.get(path)
         if page is None:
             known = " ".join(sorted(self._pages))
@@ -230,6 +253,8 @@ async def _send(
     headers = [("content-type", reply.content_type), ("cache-control", "no-store")]
     if reply.status == _UNAUTHORIZED.status:
         headers.append(("www-authenticate", "Bearer"))
+    if reply.location:
+        headers.append(("location", reply.location))
     if isinstance(body, bytes):
         headers.append(("content-length", str(len(body))))
         body = iter((body,))

@@ -52,6 +52,7 @@ def first_record_seconds(folder: Path) -> float:
     """From `quafka up` on an empty folder to one record produced and read back."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0"]
+    command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
     up = subprocess.Popen(
         [*command, "--data", str(folder)],
         stdout=subprocess.PIPE,

@@ -27,6 +27,7 @@ class Up:
 
     def __init__(self, data: Path, listen: str = "127.0.0.1:0", *args: str) -> None:
         command = [sys.executable, "-m", "quafka", "up", "--listen", listen, "--data", str(data)]
+        command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             [*command, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -149,6 +150,18 @@ def test_a_port_in_use_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
         code, printed = failure(tmp_path / "data", listen)
     assert code == 1
     assert f"cannot listen on {listen}" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.long
+def test_a_configured_operations_port_in_use_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, printed = failure(tmp_path, "127.0.0.1:0", "--broker-ops-listen", address)
+    assert code == 1
+    assert f"cannot listen on {address} (operations)" in printed
     assert "Traceback" not in printed
 
 

@@ -81,6 +81,7 @@ def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_up_runs_as_many_gateways_as_it_is_told_and_stops_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0", "--workers", "2"]
+    command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
     up = subprocess.Popen(
         [*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
     )

@@ -101,6 +101,39 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
         assert (await get(port, "/livez"))[0] == 200
 
 
+async def test_the_root_leads_to_the_status_page() -> None:
+    async def page(_asked: PageRequest) -> Reply:
+        return Reply(b"")
+
+    async with serving({}) as (operations, port):
+        assert (await get(port, "/"))[0] == 404
+        operations.add("/statusz", page)
+        answer = await raw(port, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 302 ")
+        assert b"\r\nlocation: /statusz\r\n" in answer
+
+
+async def test_a_port_in_use_may_be_replaced_by_a_free_one() -> None:
+    async with serving({}) as (_, port):
+        other = Operations(dict)
+        try:
+            host, found = await other.start("127.0.0.1", port, fallback=True)
+            assert (host, found != port) == ("127.0.0.1", True)
+            assert (await get(found, "/livez"))[0] == 200
+        finally:
+            await other.close()
+
+
+async def test_a_free_port_is_kept_in_spite_of_a_fallback() -> None:
+    async with serving({}) as (_, port):
+        pass
+    again = Operations(dict)
+    try:
+        assert await again.start("127.0.0.1", port, fallback=True) == ("127.0.0.1", port)
+    finally:
+        await again.close()
+
+
 async def test_an_address_in_use_is_named() -> None:
     async with serving({}) as (_, port):
         with pytest.raises(StartupError, match=rf"127\.0\.0\.1:{port} \(operations\): Address"):
