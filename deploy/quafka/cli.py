@@ -14,7 +14,7 @@ from quafka.imports import options as import_options
 from quafka.parser import Parser
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.snapshot import options as snapshot_options
-from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
+from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load, shown
 from quafka.wal import options as wal_options
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.settings import CommonSettings
@@ -156,7 +156,7 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
 def _print_config(effective: Effective[CommonSettings]) -> None:
     known = declared(type(effective.config))
     rows = [
-        (dotted(name), known[name].show(getattr(effective.config, name)) or "-", source)
+        (dotted(name), shown(name, known[name], getattr(effective.config, name)) or "-", source)
         for name, source in effective.sources.items()
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from quafka_mesh_ops.settings import CommonSettings, Setting
 from quafka_mesh_ops.suggestions import did_you_mean
+from quafka_mesh_ops.units import plain, unit_of
 
 C = TypeVar("C", bound=CommonSettings)
 
@@ -67,6 +68,23 @@ def declared(config: type[CommonSettings]) -> dict[str, Setting]:
     return {field.name: field.metadata["setting"] for field in fields(config)}
 
 
+def shown(field: str, known: Setting, value: Any) -> str:
+    """A value for people: sizes and times with units."""
+    unit = unit_of(dotted(field))
+    if unit is None or isinstance(value, bool) or not isinstance(value, int):
+        return known.show(value)
+    return unit.show_all(known.show(value))
+
+
+def allowed(field: str, known: Setting) -> str:
+    """The allowed values, in words: sizes and times with units."""
+    unit = unit_of(dotted(field))
+    if unit is None:
+        return known.allowed
+    whole = f", in whole {unit.whole}" if unit.base > 1 else ""
+    return unit.show_all(known.allowed) + whole
+
+
 def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> None:
     """Declare `--config` and a flag for every setting."""
     parser.add_argument(
@@ -74,13 +92,15 @@ def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> 
     )
     for field in fields(config):
         known: Setting = field.metadata["setting"]
-        default = known.show(field.default) or "none"
+        default = shown(field.name, known, field.default) or "none"
         parser.add_argument(
             flag(field.name),
             *_SHORTER.get(field.name, ()),
             dest=field.name,
             metavar="VALUE",
-            help=f"{known.help} ({known.allowed}; default {default})".replace("%", "%%"),
+            help=f"{known.help} ({allowed(field.name, known)}; default {default})".replace(
+                "%", "%%"
+            ),
         )
 
 
@@ -121,9 +141,11 @@ def load(
 
 def _parsed(name: str, known: Setting, text: str, source: str) -> Any:
     try:
-        return known.parse(text)
+        return known.parse(plain(dotted(name), text))
     except (ValueError, KeyError) as e:
-        raise SettingError(f"{dotted(name)} = {text!r} ({source}): must be {known.allowed}") from e
+        raise SettingError(
+            f"{dotted(name)} = {text!r} ({source}): must be {allowed(name, known)}"
+        ) from e
 
 
 def _from_environment(

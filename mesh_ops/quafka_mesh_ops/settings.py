@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from quafka_mesh_ops.grants import parse_entries
 from quafka_mesh_ops.identity import NodeId, parse_node_id
+from quafka_mesh_ops.units import MS
 from quafka_telemetry.page_access import PageFiles
 
 
@@ -153,13 +154,14 @@ def datagram_size(text: str) -> int | None:
 
 
 def fsync(text: str) -> str:
-    """Check commit, never or interval:<ms>."""
+    """Parse commit, never or interval:<ms>; the interval may have a unit."""
     if text in ("commit", "never"):
         return text
-    kind, _, milliseconds = text.partition(":")
-    if kind != "interval" or not 1 <= int(milliseconds) <= 60_000:
+    kind, _, interval = text.partition(":")
+    milliseconds = int(MS.plain(interval))
+    if kind != "interval" or not 1 <= milliseconds <= 60_000:
         raise ValueError(text)
-    return text
+    return f"{kind}:{milliseconds}"
 
 
 def choice(*allowed: str) -> Callable[[str], str]:

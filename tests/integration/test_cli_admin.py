@@ -37,7 +37,7 @@ def test_a_topic_from_its_creation_to_its_end(quafka: Command, name: str) -> Non
         f"would create {name}\n"
     )
     assert [name, "3", "1"] not in quafka("topics list").rows
-    assert quafka(f"topics create {name} -p 3 -c retention.ms=5000").out == f"created {name}\n"
+    assert quafka(f"topics create {name} -p 3 -c retention.ms=5s").out == f"created {name}\n"
     assert [name, "3", "1"] in quafka("topics list").rows
     again = quafka(f"topics create {name}", code=1)
     assert name in again.err
@@ -54,9 +54,9 @@ def test_a_topic_from_its_creation_to_its_end(quafka: Command, name: str) -> Non
     assert topic["rrl"] in text
     assert "retention.ms  5000" in text
 
-    quafka(f"topics alter {name} --set retention.bytes=7 --unset retention.ms")
+    quafka(f"topics alter {name} --set retention.bytes=7KiB --unset retention.ms")
     own = [config for config in _configs(quafka, name) if config["source"] == "topic"]
-    assert [(each["name"], each["value"]) for each in own] == [("retention.bytes", "7")]
+    assert [(each["name"], each["value"]) for each in own] == [("retention.bytes", "7168")]
     grown = quafka(f"topics add-partitions {name} -n 2 --format json").json
     assert grown == {"topic": name, "before": 3, "partitions": 5}
     assert [name, "5", "1"] in quafka("topics list").rows

@@ -261,7 +261,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     [
         ("--org", "0", "'0' is not an org"),
         ("--org", "-5", "'-5' is not an org"),
-        ("--lease", "0s", "a number above 0 and s, m, h or d"),
+        ("--lease", "0s", "a number above 0 and s, min, h or d"),
         ("--lease", "99999999999d", "at most 36500d"),
     ],
 )

@@ -84,7 +84,7 @@ def _topics(add: Actions) -> None:
             short, name, type=flags.count, default=-1, metavar="N", help="default: the server's"
         )
     action.add_argument(
-        "-c", "--config", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
+        "-c", "--config", type=flags.config, action="append", default=[], metavar="NAME=VALUE",
         help="a config of the topics; may be repeated",
     )  # fmt: skip
     action.add_argument(
@@ -98,7 +98,7 @@ def _topics(add: Actions) -> None:
     action = add("alter", "change configs of a topic, all of them or none")
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
-        "--set", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
+        "--set", type=flags.config, action="append", default=[], metavar="NAME=VALUE",
         help="may be repeated",
     )  # fmt: skip
     action.add_argument(
@@ -207,7 +207,7 @@ def _configs(add: Actions) -> None:
     action.add_argument("--docs", action="store_true", help="also print the documentation of each")
     action = add("set", "set configs, all of them or none")
     whose(action)
-    action.add_argument("changes", nargs="+", type=flags.pair, metavar="NAME=VALUE")
+    action.add_argument("changes", nargs="+", type=flags.config, metavar="NAME=VALUE")
     _dry_run(action)
     action = add("unset", "return configs to their defaults, all of them or none")
     whose(action)

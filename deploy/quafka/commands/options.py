@@ -11,6 +11,7 @@ from quafka.client.positions import Position
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE
 from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.units import MS, plain, unit_of
 
 DEFAULT = "localhost:9092"
 _KAFKA_PORT = 9092
@@ -78,13 +79,16 @@ def brokers(text: str) -> list[tuple[str, int]]:
 
 
 def seconds(text: str) -> float:
-    """Parse a positive number of seconds, at most a day."""
+    """Parse a positive number of seconds, or a time with a unit; at most a day."""
     try:
-        value = float(text)
+        in_ms = MS.plain(text)
+        value = float(text) if in_ms == text else int(in_ms) / 1_000
     except ValueError as e:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from e
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds, or like 5min"
+        ) from e
     if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError("write a number of seconds above 0, at most 86400")
+        raise argparse.ArgumentTypeError("write a number of seconds above 0, at most 86400 (1d)")
     return value
 
 
@@ -94,6 +98,24 @@ def pair(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def config(text: str) -> tuple[str, str]:
+    """Parse name=value of a config; Kafka's protocol gets sizes and times as plain numbers."""
+    name, value = pair(text)
+    return name, _plain(name, value)
+
+
+def _plain(name: str, value: str) -> str:
+    try:
+        return plain(name, value)
+    except ValueError as e:
+        unit = unit_of(name)
+        assert unit is not None, "others are as they are"
+        raise argparse.ArgumentTypeError(
+            f"{name}={value} is not a whole number of {unit.whole}, nor one with a unit "
+            f"({', '.join(unit.factors)})"
+        ) from e
 
 
 def places(text: str) -> tuple[str, list[int] | None]:
@@ -144,7 +166,7 @@ def limit(text: str) -> tuple[str, float]:
     """Parse a limit's name and its value, a number of 0 or more."""
     name, value = pair(text)
     try:
-        number = float(value.replace("_", ""))
+        number = float(_plain(name, value).replace("_", ""))
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number") from e
     if not 0 <= number < float("inf"):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from quafka.wal.options import DEFAULT_DATA
+from quafka_mesh_ops.units import MS
 
 WHAT = "create, inspect, restore and drop snapshots of a broker's log"
 _ACTIONS = {
@@ -17,7 +18,6 @@ _ACTIONS = {
     "restore": "create a data folder, or a log in an object store, from a snapshot",
     "drop": "remove a snapshot, and the files that no other snapshot needs",
 }
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 36_500
 
 
@@ -95,11 +95,13 @@ def _org(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,12})([smhd])", text)
-    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
-    if not 0 < seconds <= _LONGEST_DAYS * _UNITS["d"]:
+    try:
+        milliseconds = int(MS.plain(text)) if not text.isdecimal() else 0
+    except ValueError:
+        milliseconds = 0
+    if not 0 < milliseconds <= _LONGEST_DAYS * 86_400_000:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time: write a number above 0 and s, m, h or d, at most "
+            f"{text!r} is not a time: write a number above 0 and s, min, h or d, at most "
             f"{_LONGEST_DAYS}d"
         )
-    return float(seconds)
+    return milliseconds / 1_000

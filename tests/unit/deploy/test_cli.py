@@ -112,8 +112,8 @@ def test_a_wrong_value_exits_2_in_one_line(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("key", "wrong", "allowed"),
     [
-        ("transaction.max.timeout.ms", "0", "1 to 2147483647"),
-        ("transactional.id.expiration.ms", "0", "1 or more"),
+        ("transaction.max.timeout.ms", "0", "1ms to 2147483647ms"),
+        ("transactional.id.expiration.ms", "0", "1ms or more"),
         ("transaction.max.ids.per.org", "10000001", "1 to 10000000"),
         ("transaction.max.partitions", "20001", "1 to 20000"),
     ],

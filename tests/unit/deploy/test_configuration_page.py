@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from quafka.settings import PROGRAMS
-from quafka.sources import declared, dotted, flag, variable
+from quafka.sources import allowed, declared, dotted, flag, shown, variable
 from quafka_mesh_ops.settings import CommonSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -21,8 +21,8 @@ def table(config: type[CommonSettings]) -> str:
     defaults = {field.name: field.default for field in fields(config)}
     rows = ["| setting | default | allowed | |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{dotted(name)}` | `{known.show(defaults[name]) or '–'}` "
-        f"| {known.allowed} | {known.help} |"
+        f"| `{dotted(name)}` | `{shown(name, known, defaults[name]) or '–'}` "
+        f"| {allowed(name, known)} | {known.help} |"
         for name, known in declared(config).items()
     ]
     return "\n".join(rows)
