@@ -16,6 +16,7 @@ from quafka_broker.cluster.shard_map import ShardMap
 from quafka_broker.cluster.status import cluster_families, cluster_section
 from quafka_broker.config import BrokerConfig
 from quafka_broker.data_folder import DataFolder
+from quafka_broker.log_status import ShardStatus, summary
 from quafka_broker.mesh_peers import MeshPeers, grants_of
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.redis_grants import overlap
@@ -49,7 +50,7 @@ from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
 from quafka_telemetry.span_metrics import span_families
 from quafka_telemetry.startup import StartupError
-from quafka_telemetry.status_page import Section, StatusPage, text
+from quafka_telemetry.status_page import Cell, Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
 
 log = logging.getLogger("quafka.broker")
@@ -244,23 +245,30 @@ class Broker:
         """The sections of /statusz, which is served from the beginning of the start."""
         await self.metrics.refresh()
         await self.metrics.refresh(detail=True)
-        found: list[Section] = [
-            self._process.facts(
-                ("data folder", text(self._config.folder)),
-                ("mesh", text(join_address(*self._address))),
-                ("mesh connections", text(self._shown_connections())),
-                ("node id", text(self._identity.node_id if self._identity else "")),
-            )
-        ]
-        if self._store_figures is not None:
-            found += store_sections(self._store_figures)
+        shards = [ShardStatus(each.number, each.state, each.figures) for each in self._shards]
+        found: list[Section] = [summary(shards, *self._about())] if self._mesh is not None else []
         if self._member is not None:
             found.append(cluster_section(self._member))
         if self._mesh is not None:
             url, peers = self._config.ops_trace_url, self._mesh.counters
-            for shard in self._shards:
-                found += status.sections(shard.state, self._stats, shard.figures, peers, url)
+            found += status.sections(shards, self._stats, peers, url)
+        if self._store_figures is not None:
+            found += store_sections(self._store_figures)
+        found.append(self._process.facts(*(() if self._mesh is not None else self._about())))
         return found
+
+    def _about(self) -> list[tuple[str, Cell]]:
+        """What the page shows of the process from the beginning of its start."""
+        about = [
+            ("data folder", text(self._config.folder)),
+            ("mesh", text(join_address(*self._address))),
+            ("mesh connections", text(self._shown_connections())),
+            ("node id", text(self._identity.node_id if self._identity else "")),
+        ]
+        if self._member is not None:
+            of = f"{len(self._shards)} of {len(self._member.manifests)}"
+            about.insert(0, ("shards here", text(of)))
+        return about
 
     def _shown_connections(self) -> str:
         if self._mesh is None:

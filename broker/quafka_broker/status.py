@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 
 from quafka_broker.compaction_metrics import CompactionMetrics
 from quafka_broker.group_metrics import by_kind
-from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.metrics import BrokerMetrics, GroupLag
+from quafka_broker.groups.group import Kind as GroupKind
+from quafka_broker.log_status import ShardStatus, damages, logs
+from quafka_broker.metrics import GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
 from quafka_broker.security.security import Security
 from quafka_broker.share_metrics import full_partitions
@@ -20,7 +21,6 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.transactions.transactions import Transactions
-from quafka_broker.wal.quarantine import Damage
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_telemetry import status_page
@@ -29,6 +29,7 @@ from quafka_telemetry.status_page import (
     Facts,
     Section,
     Table,
+    age,
     count,
     duration,
     moment,
@@ -43,18 +44,35 @@ _OVERDUE_MS = 5_000  # a transaction is aborted within a second of its timeout
 
 
 def sections(
-    state: BrokerState,
+    shards: Sequence[ShardStatus],
     stats: BrokerStats,
-    figures: BrokerMetrics,
     peers: Callable[[], list[PeerCounters]],
     trace_url: str,
 ) -> Iterator[Section]:
-    """The sections for a broker whose log is open; `figures` have been read."""
-    yield _log(state, figures)
+    """The sections about open logs, after the summary; with several, each names its shard."""
+    if shards:
+        yield logs(shards)
+    yield _topics(shards)
+    yield _groups(shards)
+    yield _kinds(shards)
+    for each in shards:
+        for section in _of_shard(each):
+            if len(shards) > 1:
+                yield section._replace(title=f"Shard {each.number}: {section.title}")
+            else:
+                yield section
+    yield peer_table(peers())
+    yield _ops(stats)
+    yield _slow(stats, trace_url)
+
+
+def _of_shard(each: ShardStatus) -> Iterator[Section]:
+    """What a log may have, and most logs have not."""
+    state, figures = each.state, each.figures
     if state.snapshots.interval_ms:
         yield _snapshots(state)
     if state.log.damages:
-        yield _damages(list(state.log.damages))
+        yield damages(each)
     if len(state.transactions.table) or state.transactions.table.branches:
         yield _transactions(state.transactions)
         yield _open_transactions(state.transactions)
@@ -68,39 +86,24 @@ def sections(
         yield _kafka(state.kafka)
     if figures.compaction.topics:
         yield _compaction(figures.compaction)
-    yield _kinds(state.groups)
     if len(state.shares.table):
         yield _shares(state.shares)
-    yield _groups(figures)
-    yield _topics(state)
-    yield peer_table(peers())
-    yield _ops(stats)
-    yield _slow(stats, trace_url)
 
 
-def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
-    wal = state.log
-    stats, now, health = wal.stats, wal.figures(), wal.health()
-    trouble = health.failed or health.refusing
-    return Facts(
-        "Log",
-        [
-            ("state", text(trouble or "accepts writes", bad=trouble is not None)),
-            ("segments", count(now.segments)),
-            ("bytes in segments", size(now.bytes)),
-            ("free disk space", size(figures.free)),
-            ("leader epoch", text(wal.epochs.current)),
-            ("reserve", text("held" if now.reserve_held else "in use", bad=not now.reserve_held)),
-            ("damaged ranges", count(health.damages, bad=health.damages > 0)),
-            ("appends", count(stats.appends)),
-            ("writes", count(stats.groups)),
-            ("pending appends", size(now.pending_bytes)),
-            ("fsync, median", duration(stats.fsync.quantile(0.5))),
-            ("fsync, 99 %", duration(stats.fsync.quantile(0.99))),
-            ("age of the last checkpoint", duration(figures.checkpoint_age)),
-            ("bytes since then", size(now.unsaved_bytes)),
-        ],
-    )
+def _with_shards(
+    shards: Sequence[ShardStatus],
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[tuple[int, tuple[Cell, ...]]],
+) -> Table:
+    """A table over all shards, with a column for their numbers if there are several.
+
+    `rows`: with the number of each row's shard.
+    """
+    if len(shards) > 1:
+        found = ((*row, text(number)) for number, row in rows)
+        return Table(title, (*columns, "shard"), found)
+    return Table(title, columns, (row for _, row in rows))
 
 
 def _security(security: Security) -> Facts:
@@ -137,23 +140,6 @@ def _snapshots(state: BrokerState) -> Facts:
     )
 
 
-def _damages(damages: list[Damage]) -> Table:
-    return Table(
-        "Damaged ranges of the log",
-        ("segment", "from", "to", "reason", "lost offsets"),
-        (
-            (
-                count(damage.segment),
-                count(damage.start),
-                count(damage.end),
-                text(damage.reason, bad=True),
-                count(sum(lost.end - lost.first for lost in damage.lost)),
-            )
-            for damage in damages
-        ),
-    )
-
-
 def _transactions(transactions: Transactions) -> Facts:
     found = figures_of(transactions)
     overdue, slow = found.overdue_ms > _OVERDUE_MS, found.unfinished_ms > _OVERDUE_MS
@@ -163,10 +149,13 @@ def _transactions(transactions: Transactions) -> Facts:
             ("transactional ids", count(found.ids)),
             ("open", count(found.open)),
             ("oldest open", text(found.oldest.name if found.oldest else "none", bad=overdue)),
-            ("open for", duration(found.oldest_ms / 1000)),
-            ("past its timeout", duration(found.overdue_ms / 1000)),
+            ("open for", age(found.oldest_ms / 1000 if found.oldest else None)),
+            ("past its timeout", age(found.overdue_ms / 1000 if found.overdue_ms else None)),
             ("not ended at all brokers", text(f"{found.unfinished:,}", bad=slow)),
-            ("the first of these for", duration(found.unfinished_ms / 1000)),
+            (
+                "the first of these for",
+                age(found.unfinished_ms / 1000 if found.unfinished else None),
+            ),
             ("open branches of other brokers' transactions", count(found.branches)),
             ("committed since the start", count(transactions.ending.committed)),
             ("aborted since the start", count(transactions.ending.aborted)),
@@ -186,7 +175,7 @@ def _open_transactions(transactions: Transactions) -> Table:
             (
                 text(found.name, bad=now_ms - found.deadline_ms > _OVERDUE_MS),
                 text(found.org),
-                duration((now_ms - found.start_ms) / 1000),
+                age((now_ms - found.start_ms) / 1000),
                 duration(found.timeout_ms / 1000),
                 text(f"{found.producer_id}, epoch {found.epoch}"),
                 count(len(found.partitions) + len(found.elsewhere)),
@@ -213,7 +202,7 @@ def _unfinished(transactions: Transactions) -> Table:
                 text(found.name, bad=now_ms - left.since_ms > _OVERDUE_MS),
                 text(found.org),
                 text("commit" if left.commit else "abort"),
-                duration((now_ms - left.since_ms) / 1000),
+                age((now_ms - left.since_ms) / 1000),
                 text(", ".join(sorted(left.left))),
             )
             for found, left in rows
@@ -261,11 +250,15 @@ def _kafka(kafka: KafkaSource) -> Facts:
     )
 
 
-def _kinds(groups: Coordinator) -> Table:
+def _kinds(shards: Sequence[ShardStatus]) -> Table:
+    found: dict[GroupKind, list[int]] = {kind: [0] * 4 for kind in GroupKind}
+    for each in shards:
+        for kind, *figures in by_kind(each.state.groups):
+            found[kind] = [a + b for a, b in zip(found[kind], figures, strict=True)]
     return Table(
         "Groups by type",
         ("type", "groups", "members", "rebalances", "heartbeats"),
-        ((text(each[0]), *map(count, each[1:])) for each in by_kind(groups)),
+        ((text(kind), *map(count, figures)) for kind, figures in found.items()),
     )
 
 
@@ -293,12 +286,14 @@ _DONE = {
 }
 
 
-def _groups(figures: BrokerMetrics) -> Table:
-    furthest = sorted(figures.groups, key=attrgetter("records"), reverse=True)
-    return Table(
-        f"Groups: {len(furthest):,}, largest lag first",
+def _groups(shards: Sequence[ShardStatus]) -> Table:
+    found = [(each.number, group) for each in shards for group in each.figures.groups]
+    found.sort(key=lambda row: row[1].records, reverse=True)
+    return _with_shards(
+        shards,
+        f"Groups: {len(found):,}, largest lag first",
         ("group", "org", "type", "state", "members", "partitions", "lag in records", "lag in time"),
-        map(_of_group, furthest),
+        ((number, _of_group(group)) for number, group in found),
     )
 
 
@@ -316,12 +311,14 @@ def _of_group(group: GroupLag) -> tuple[Cell, ...]:
     )
 
 
-def _topics(state: BrokerState) -> Table:
-    every = sorted(state.registry.every_topic(), key=attrgetter("org", "name"))
-    return Table(
-        f"Topics: {len(every):,}",
+def _topics(shards: Sequence[ShardStatus]) -> Table:
+    found = [(each, topic) for each in shards for topic in each.state.registry.every_topic()]
+    found.sort(key=lambda row: (row[1].org, row[1].name))
+    return _with_shards(
+        shards,
+        f"Topics: {len(found):,}",
         ("topic", "org", "partitions", "records", "records ever written", "configs"),
-        (_of_topic(state, topic) for topic in every),
+        ((each.number, _of_topic(each.state, topic)) for each, topic in found),
     )
 
 

@@ -98,11 +98,14 @@ def store_sections(figures: StoreFigures) -> Iterator[Section]:
             ("store", text(figures.where)),
             ("bytes that the log needs", size(figures.stored())),
             ("bytes that wait to be uploaded", size(disk.waiting_bytes)),
-            ("cache", text(f"{disk.copies + disk.blocks:,} of {cache:,} bytes")),
+            ("cache", text(f"{size(disk.copies + disk.blocks).text} of {size(cache).text}")),
             ("deleted after the grace period", size(unneeded.bytes)),
-            ("prices", text(figures.prices)),
+            ("prices", text(_in_words(figures.prices))),
             ("requests since the start", _dollars(found.requests)),
-            ("for each GB written to the log", _dollars(found.per_gb)),
+            (
+                "for each GB written to the log",
+                _dollars(found.per_gb, "not known before the first MB"),
+            ),
             ("requests in a month of such use", _dollars(found.requests_month)),
             ("storage in a month", _dollars(found.storage_month)),
         ],
@@ -110,5 +113,20 @@ def store_sections(figures: StoreFigures) -> Iterator[Section]:
     yield request_table(figures.meter)
 
 
-def _dollars(value: float | None) -> Cell:
-    return Cell("" if value is None else f"${value:,.4f}", numeric=True)
+def _in_words(prices: Prices) -> str:
+    """The prices that are charged."""
+    every = (
+        (prices.put, "1,000 writes or lists"),
+        (prices.get, "1,000 reads"),
+        (prices.stored, "a GB stored for a month"),
+        (prices.read, "a GB read"),
+        (prices.written, "a GB written"),
+    )
+    return ", ".join(f"${price:,g} for {what}" for price, what in every if price) or "free"
+
+
+def _dollars(value: float | None, unknown: str = "") -> Cell:
+    """Dollars: with cents, or with four places if they are few."""
+    if value is None:
+        return Cell(unknown, numeric=True)
+    return Cell(f"${value:,.2f}" if value >= 100 else f"${value:,.4f}", numeric=True)

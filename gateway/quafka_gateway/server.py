@@ -245,18 +245,19 @@ class Gateway:
     async def _sections(self) -> list[Section]:
         """The sections of /statusz, which is served from the start on."""
         await self.metrics.refresh()
-        found: list[Section] = [
+        found: list[Section] = []
+        if self._services is not None and self._listeners is not None:
+            url = self._config.ops_trace_url
+            found += status.sections(self._services, self._listeners, self._peers, url)
+            if self._follower is not None and self._follower.store is not None:
+                found.append(request_table(self._store_meter))
+        found.append(
             self._process.facts(
                 ("listens on", text(_shown(each.endpoint for each in self._bound))),
                 ("org", text(self._tenants.own.name if self._tenants else "")),
                 ("node id", text(self._identity.node_id if self._identity else "")),
             )
-        ]
-        if self._services is not None and self._listeners is not None:
-            url = self._config.ops_trace_url
-            if self._follower is not None and self._follower.store is not None:
-                found.append(request_table(self._store_meter))
-            found += status.sections(self._services, self._listeners, self._peers, url)
+        )
         return found
 
     def _peers(self) -> list[PeerCounters]:

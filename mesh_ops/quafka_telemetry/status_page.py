@@ -74,6 +74,8 @@ def duration(seconds: float | None, *, bad: bool = False) -> Cell:
     """A cell with a duration, in a suitable unit."""
     if seconds is None:
         return Cell("", numeric=True)
+    if seconds == 0:
+        return Cell("0 s", numeric=True, bad=bad)
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
         if seconds < limit:
             return Cell(f"{seconds * factor:.3g} {unit}", numeric=True, bad=bad)
@@ -81,6 +83,13 @@ def duration(seconds: float | None, *, bad: bool = False) -> Cell:
         if seconds < limit:
             return Cell(f"{seconds / factor:.0f} {unit}", numeric=True, bad=bad)
     return Cell(f"{seconds / 86_400:,.0f} days", numeric=True, bad=bad)
+
+
+def age(seconds: float | None) -> Cell:
+    """A cell with the time for which something has lasted. None: there is no such thing."""
+    if seconds is None:
+        return Cell("none", numeric=True)
+    return duration(seconds) if seconds >= 1 else Cell("under 1 s", numeric=True)
 
 
 def moment(unix: float) -> Cell:

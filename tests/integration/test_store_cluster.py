@@ -169,7 +169,7 @@ def test_operators_see_shards_owners_and_moves(cluster: StoreCluster) -> None:
 
     until(shown, "all shards are here")
     page = get(address, "/statusz")[2]
-    assert "Shards; brokers:" in page
+    assert "Shards of the cluster; brokers:" in page
     assert node in page
 
 

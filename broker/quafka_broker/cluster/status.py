@@ -21,7 +21,7 @@ def cluster_section(member: ClusterMember) -> Section:
             (
                 text(str(shard)),
                 text(f"{owner.node[:16]} at {owner.address}" if owner else "nobody"),
-                text("here" if shard in member.hosted else ""),
+                text("yes" if shard in member.hosted else ""),
                 text(str(manifest.epoch if manifest else 0)),
                 text(f"{left:.1f} s" if owner else ""),
                 text("" if owner and owner.node == target else f"to {target[:16] or 'nobody'}"),
@@ -32,8 +32,8 @@ def cluster_section(member: ClusterMember) -> Section:
         f"{each.node[:16]} at {each.address}{' (draining)' if each.draining else ''}"
         for each in member.members.there()
     )
-    columns = ("shard", "owner", "", "epoch", "lease", "moves", "problem")
-    return Table(f"Shards; brokers: {there or 'none'}", columns, rows)
+    columns = ("shard", "owner", "here", "epoch", "lease", "moves", "problem")
+    return Table(f"Shards of the cluster; brokers: {there or 'none'}", columns, rows)
 
 
 def cluster_families(member: ClusterMember) -> Iterator[Family]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quafka_broker.log_status import ShardStatus
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.ops import compaction, produce
@@ -68,7 +69,7 @@ async def test_metrics_and_the_status_page() -> None:
         assert 0 <= found["age_seconds", str(ORG), "table"] < 60
         (table,) = [
             each
-            for each in sections(state, stats, figures, list, "")
+            for each in sections([ShardStatus(0, state, figures)], stats, list, "")
             if isinstance(each, Table) and each.title.startswith("Compacted topics: 1")
         ]
         assert len(list(table.rows)) == 1

@@ -56,7 +56,20 @@ def test_requests_are_counted_and_priced(tmp_path: Path) -> None:
     assert isinstance(facts, Facts)
     shown = {name: cell.text for name, cell in facts.facts}
     assert shown["requests since the start"] == "$0.0000"
+    assert shown["cache"] == "0 B of 0 B"
+    assert shown["prices"] == (
+        "$0.005 for 1,000 writes or lists, $0.0004 for 1,000 reads, "
+        "$0.023 for a GB stored for a month"
+    )
     assert shown["for each GB written to the log"] == "$0.0052"
     assert shown["storage in a month"] == "$0.0460"
     assert isinstance(table, Table)
     assert [row[0].text for row in table.rows] == ["create", "get"]
+
+
+def test_without_traffic_and_prices() -> None:
+    facts, _ = store_sections(StoreFigures("s3://b/p", Prices(0, 0, 0)))
+    assert isinstance(facts, Facts)
+    shown = {name: cell.text for name, cell in facts.facts}
+    assert shown["prices"] == "free"
+    assert shown["for each GB written to the log"] == "not known before the first MB"

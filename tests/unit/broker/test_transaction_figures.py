@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
+from quafka_broker.log_status import ShardStatus
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
@@ -95,7 +96,7 @@ async def test_the_status_page_names_the_oldest() -> None:
 
         def shown() -> dict[str, Facts | Table]:
             figures = BrokerMetrics(state, BrokerStats(), Path("/"))
-            found = sections(state, BrokerStats(), figures, list, "")
+            found = sections([ShardStatus(0, state, figures)], BrokerStats(), list, "")
             return {section.title: section for section in found}
 
         assert not any("ransactions" in title for title in shown())

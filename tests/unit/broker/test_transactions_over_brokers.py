@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quafka_broker.log_status import ShardStatus
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.status import sections
@@ -111,7 +112,7 @@ async def test_while_the_network_is_cut_the_other_broker_is_unstable(implicit: b
         assert figures.unfinished_ms > 0
         (table,) = (
             each
-            for each in sections(home, BrokerStats(), shown, list, "")
+            for each in sections([ShardStatus(0, home, shown)], BrokerStats(), list, "")
             if isinstance(each, Table) and "not ended: 1," in each.title
         )
         assert THERE in str(list(table.rows))

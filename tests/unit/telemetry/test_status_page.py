@@ -14,6 +14,7 @@ from quafka_telemetry.status_page import (
     Section,
     StatusPage,
     Table,
+    age,
     count,
     duration,
     size,
@@ -79,11 +80,18 @@ def test_a_trace_is_a_link_where_it_is_known_where_to_look() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(None, ""), (0.0, "0 µs"), (0.000_25, "250 µs"), (0.0123, "12.3 ms"), (1.5, "1.5 s"),
+    [(None, ""), (0.0, "0 s"), (0.000_25, "250 µs"), (0.0123, "12.3 ms"), (1.5, "1.5 s"),
      (600, "10 min"), (86_400, "24 h"), (864_000, "10 days")],
 )  # fmt: skip
 def test_how_long(seconds: float | None, words: str) -> None:
     assert duration(seconds).text == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(None, "none"), (0.0, "under 1 s"), (0.9, "under 1 s"), (61.0, "61 s")]
+)
+def test_since_when(seconds: float | None, words: str) -> None:
+    assert age(seconds).text == words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""The broker's status page: the summary, and sections that name their shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quafka_broker.log_status import ShardStatus, summary
+from quafka_broker.metrics import BrokerMetrics
+from quafka_broker.op_stats import BrokerStats
+from quafka_broker.state import BrokerState
+from quafka_broker.status import sections
+from quafka_telemetry.status_page import Facts, Section, Table, text
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import running_state
+from tests.unit.broker.transactional import Sender, create
+
+
+def status(number: int, state: BrokerState) -> ShardStatus:
+    return ShardStatus(number, state, BrokerMetrics(state, BrokerStats(), Path("/")))
+
+
+def shown(*shards: ShardStatus) -> dict[str, Section]:
+    found = list(sections(shards, BrokerStats(), list, ""))
+    titles = [each.title for each in found]
+    assert len(set(titles)) == len(titles), "no section is there twice"
+    return dict(zip(titles, found, strict=True))
+
+
+def cells(section: Section) -> list[dict[str, str]]:
+    assert isinstance(section, Table)
+    return [
+        dict(zip(section.columns, (cell.text for cell in row), strict=True)) for row in section.rows
+    ]
+
+
+async def test_the_only_log_needs_no_number() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await create(state)
+        found = shown(status(0, state))
+        assert isinstance(found["Log"], Facts)
+        assert "shard" not in cells(found["Topics: 1"])[0]
+
+
+async def test_several_shards_are_rows_or_are_named() -> None:
+    async with running_state(MemoryDisk()) as one, running_state(MemoryDisk()) as other:
+        await create(other)
+        await Sender(other, "id").init()
+        shards = status(2, one), status(5, other)
+        found = shown(*shards)
+        logs = cells(found["Logs of the shards at this broker: 2"])
+        assert [(row["shard"], row["topics"]) for row in logs] == [("2", "0"), ("5", "1")]
+        assert {row["state"] for row in logs} == {"accepts writes"}
+        assert [row["shard"] for row in cells(found["Topics: 1"])] == ["5"]
+        assert "Shard 5: Transactions" in found
+        assert not any(title.startswith("Shard 2") for title in found)
+
+
+async def test_the_summary_is_about_all_shards() -> None:
+    async with running_state(MemoryDisk()) as one, running_state(MemoryDisk()) as other:
+        await create(one)
+        await create(other)
+        found = summary([status(0, one), status(1, other)], ("shards here", text("2 of 2")))
+        facts = {name: cell.text for name, cell in found.facts}
+        assert (facts["topics"], facts["writes"]) == ("2", "accepted")
+        assert facts["shards here"] == "2 of 2"
+        assert summary([]).facts[0][1].text == "accepted", "a broker may have no shard for now"
+
+
+async def test_the_summary_tells_why_a_log_takes_no_writes() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state, running_state(MemoryDisk()) as other:
+        await create(state)
+        sender = Sender(state, "id")
+        await sender.init()
+        disk.room = 0
+        assert await sender.add("t", 0) != [0]
+        found = summary([status(0, state), status(1, other)])
+        (writes,) = (cell for name, cell in found.facts if name == "writes")
+        assert writes.bad
+        assert "cannot be written" in writes.text
