@@ -330,6 +330,9 @@ class MeshClient:
         finally:
             expiring.pop(call, None)
             self._finish(call)
+            # A failed call has the exception, whose traceback has this frame: with the call in it,
+            # that circle would hold the op's records until the next search for garbage.
+            del call
 
     # --- sending ----------------------------------------------------------------------------
 

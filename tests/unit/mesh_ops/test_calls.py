@@ -200,6 +200,16 @@ async def test_without_a_broker_nothing_is_sent() -> None:
         await client.call(DescribeTopics(), org_id=1, deadline=5)
 
 
+async def test_a_call_without_an_answer_leaves_no_garbage() -> None:
+    """A circle of error and call would hold the op, of up to 100 MB, until the next search."""
+    async with mesh() as m:
+        with searched() as found:
+            with pytest.raises(OutcomeUnknownError):
+                await m.client.call(PARK, org_id=1, deadline=0.1)
+            await asyncio.sleep(1)
+        assert found == []
+
+
 async def test_close_fails_the_calls_that_are_left() -> None:
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
