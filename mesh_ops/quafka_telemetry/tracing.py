@@ -126,7 +126,7 @@ class Span(Protocol):
         ...
 
     def link(self, contexts: Iterable[TraceContext]) -> None:
-        """Link related traces, `MAX_LINKS` at most."""
+        """Link related traces, each once, `MAX_LINKS` at most."""
         ...
 
     def end(self, at: int | None = None) -> None:

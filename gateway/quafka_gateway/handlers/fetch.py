@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import first_bytes
@@ -86,7 +86,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         answers = await read(op, context, span)
         if span.context is not None:
             _describe(span, fetch.ops, answers, context)
-            span.link(islice(_produced_by(context, fetch.ops, answers), MAX_LINKS))
+            span.link(_produced_by(context, fetch.ops, answers))
     if quota is not None and _over_quota(quota, answers, context):
         error, session_id, _ = fetch.throttled()
         return FetchResponse(error_code=error, session_id=session_id)

@@ -82,6 +82,20 @@ def test_a_span_is_all_that_it_was_told(out: Out) -> None:
     assert seen.status.status_code is StatusCode.UNSET
 
 
+def test_a_trace_is_linked_once_and_only_some_contexts_are_looked_at(out: Out) -> None:
+    looked_at: list[int] = []
+
+    def contexts() -> Iterator[TraceContext]:
+        for number in range(10_000):
+            looked_at.append(number)
+            yield TraceContext(1 + number // 30, 1)
+
+    with out.tracer.start(semconv.FETCH_READ, PARENT) as span:
+        span.link(contexts())
+    assert [link.context.trace_id for link in out.one().links] == [1, 2, 3]
+    assert len(looked_at) == 64
+
+
 def test_only_the_first_end_counts(out: Out) -> None:
     span = out.tracer.start(semconv.HANDLE, PARENT, begun=10)
     span.end(20)
