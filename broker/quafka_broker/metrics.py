@@ -26,6 +26,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.transactions.figures import figures_of
 from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.expected_errors import expected_label
 from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
 from quafka_telemetry.slices import listed
 
@@ -350,12 +351,13 @@ class BrokerMetrics:
             [((op,), one.ops) for op, one in ops], ("op",),
         )  # fmt: skip
         yield Family(
-            "quafka_broker_op_errors", Kind.COUNTER, "Ops that failed as a whole",
+            "quafka_broker_op_errors", Kind.COUNTER,
+            "Ops that failed as a whole; expected: the error is a step of the protocol",
             [
-                ((op, ErrorCode.name_of(code)), count)
+                ((op, ErrorCode.name_of(code), expected_label(code, one.step)), count)
                 for op, one in ops
                 for code, count in sorted(one.errors.items())
-            ], ("op", "error"),
+            ], ("op", "error", "expected"),
         )  # fmt: skip
         yield Family(
             "quafka_broker_op_duration_seconds", Kind.HISTOGRAM,

@@ -11,6 +11,7 @@ from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.ops.records import FetchOpsResp
 from quafka_mesh_ops.ops.shares import AcquireRecordsResp
+from quafka_mesh_ops.ops.table import OPS
 from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100
@@ -36,6 +37,8 @@ class OpStats:
     def __init__(self, code: OpCode, slow_seconds: float, slow: deque[SlowOp]) -> None:
         self.ops = 0
         self.errors: dict[int, int] = {}
+        self.step = OPS[code].__name__
+        """The op's name in the table of expected errors."""
         self.seconds = Histogram()
         self.parked = 0.0
         self._code = code

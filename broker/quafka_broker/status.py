@@ -24,6 +24,7 @@ from quafka_broker.transactions.transactions import Transactions
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_telemetry import status_page
+from quafka_telemetry.expected_errors import failures
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
@@ -365,7 +366,13 @@ def _ops(stats: BrokerStats) -> Table:
         "Ops of gateways",
         ("op", "answered", "failed", "median", "99 %", "parked, each"),
         (
-            status_page.served(code.name.lower(), one.ops, one.errors, one.seconds, one.parked)
+            status_page.served(
+                code.name.lower(),
+                one.ops,
+                failures(one.errors, one.step),
+                one.seconds,
+                one.parked,
+            )
             for code, one in sorted(stats.ops.items())
             if one.ops
         ),

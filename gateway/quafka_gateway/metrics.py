@@ -13,6 +13,7 @@ from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenants import OTHER
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.expected_errors import expected_label
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
 
 
@@ -58,13 +59,14 @@ class GatewayMetrics:
         )  # fmt: skip
         yield Family(
             "quafka_gateway_request_errors", Kind.COUNTER,
-            "Requests answered with this error, for the whole request or a part of it",
+            "Requests answered with this error, for the whole request or a part of it; "
+            "expected: the error is a step of Kafka's protocol",
             [
-                ((api, ErrorCode.name_of(code)), count)
+                ((api, ErrorCode.name_of(code), expected_label(code, api)), count)
                 for api, one in apis
                 for code, count in sorted(one.errors.items())
             ],
-            ("api", "error"),
+            ("api", "error", "expected"),
         )  # fmt: skip
         yield Family(
             "quafka_gateway_request_duration_seconds", Kind.HISTOGRAM,

@@ -12,6 +12,7 @@ from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import status_page
+from quafka_telemetry.expected_errors import failures, is_expected
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
@@ -116,7 +117,9 @@ def _requests(stats: GatewayStats) -> Table:
         "Requests",
         ("API", "answered", "with errors", "median", "99 %", "parked, each"),
         (
-            status_page.served(api, one.requests, one.errors, one.seconds, one.parked)
+            status_page.served(
+                api, one.requests, failures(one.errors, api), one.seconds, one.parked
+            )
             for api, one in sorted(stats.apis.items())
         ),
         "none yet",
@@ -140,6 +143,6 @@ def _slow_row(each: SlowRequest, trace_url: str) -> tuple[Cell, ...]:
         text(each.peer),
         duration(each.seconds),
         duration(each.parked or None),
-        text(errors, bad=bool(errors)),
+        text(errors, bad=not all(is_expected(code, each.api) for code in each.errors)),
         status_page.trace(each.trace_id, trace_url),
     )

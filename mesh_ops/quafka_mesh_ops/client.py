@@ -36,6 +36,7 @@ from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.expected_errors import OP_OF_A_SHARD
 from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
@@ -282,7 +283,10 @@ class MeshClient:
             try:
                 return await self._call(op, org_id, deadline, span.context, lane, shard)
             except OpFailedError as e:
-                fail_with(span, [e.error_code])
+                steps = [type(op).__name__]
+                if shard is not None and type(e) is OpFailedError:
+                    steps.append(OP_OF_A_SHARD)
+                fail_with(span, [e.error_code], *steps)
                 raise
 
     async def _call(

@@ -339,7 +339,7 @@ class OpRunner:
                 if running.expiring is not None:
                     running.expiring.pop(running, None)
             if running.trace is not None:
-                fail_with(span, _error_codes(answer))
+                fail_with(span, _error_codes(answer), type(op).__name__)
             if is_long(answer):
                 return 0, await in_slices(encode_body_in_steps(answer))
             return 0, encode_body(answer)
@@ -355,7 +355,7 @@ class OpRunner:
             # A bug in one handler must leave its caller an answer and the other ops running.
             logger.exception("%s failed", type(op).__name__)
             code = UNKNOWN_SERVER_ERROR
-        fail_with(span, [code])
+        fail_with(span, [code], type(op).__name__)
         return code, None
 
     # --- answers ----------------------------------------------------------------------------

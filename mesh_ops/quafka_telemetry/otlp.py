@@ -45,7 +45,6 @@ from quafka_telemetry.tracing import (
     Span,
     TraceContext,
     Tracer,
-    is_failure,
 )
 
 logger = logging.getLogger("quafka.tracing")
@@ -98,9 +97,8 @@ class RecordedSpan:
         """See Span."""
         if self.error is None:
             self.event(semconv.KAFKA_ERROR, {semconv.ERROR_TYPE: error})
-            if is_failure(error):
-                self.error = error
-                self.attributes[semconv.ERROR_TYPE] = error
+            self.error = error
+            self.attributes[semconv.ERROR_TYPE] = error
 
     def link(self, contexts: Iterable[TraceContext]) -> None:
         """See Span. Looks at a few times as many contexts as it links: batches of one produce have

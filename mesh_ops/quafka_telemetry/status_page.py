@@ -103,13 +103,12 @@ def trace(trace_id: str, url: str) -> Cell:
 
 
 def served(
-    name: str, answered: int, errors: Mapping[int, int], seconds: Histogram, parked: float
+    name: str, answered: int, failed: int, seconds: Histogram, parked: float
 ) -> tuple[Cell, ...]:
-    """The cells for one kind of request: name, count, errors, latencies and mean parked time.
+    """The cells for one kind of request: name, count, failures, latencies and mean parked time.
 
-    `parked`: seconds, the sum over all requests.
+    `failed`: without errors that a protocol expects. `parked`: seconds, the sum over all requests.
     """
-    failed = sum(errors.values())
     return (
         text(name),
         count(answered),

@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.expected_errors import is_expected
 from quafka_telemetry.sampling import NEVER
 
 AttributeValue = str | int | bool | float
@@ -33,12 +35,6 @@ _KEY = r"[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*
 _MEMBER = re.compile(rf"(?:{_KEY})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]", re.ASCII)
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
 _REMEMBERED = 4_096
-
-# Errors that are part of a protocol's normal course: recorded as an event, not as a failure.
-_ORDINARY = {
-    ErrorCode.name_of(code)
-    for code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +175,19 @@ class _NoSpan:
 NO_SPAN: Span = _NoSpan()
 
 
-def fail_with(span: Span, error_codes: Iterable[int]) -> None:
-    """Mark the span as failed by the first Kafka error in `error_codes`, if any."""
-    code = next(filter(None, error_codes), 0)
-    if code:
-        span.fail(ErrorCode.name_of(code))
+def fail_with(span: Span, error_codes: Iterable[int], *steps: str) -> None:
+    """Mark the span as failed by the first failure among Kafka's error codes, if any.
 
-
-def is_failure(error: str) -> bool:
-    """Whether an answer with this error is a failure, not part of a protocol's normal course."""
-    return error not in _ORDINARY
+    If all of them are expected, the first one is an event only. `steps`: see `is_expected`.
+    """
+    expected = 0
+    for code in filter(None, error_codes):
+        if not is_expected(code, *steps):
+            span.fail(ErrorCode.name_of(code))
+            return
+        expected = expected or code
+    if expected:
+        span.event(semconv.KAFKA_ERROR, {semconv.ERROR_TYPE: ErrorCode.name_of(expected)})
 
 
 class Tracer:

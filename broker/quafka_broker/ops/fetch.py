@@ -367,7 +367,7 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
             semconv.HIGH_WATERMARK: answers[0].high_watermark if answers else -1,
         }
     )
-    fail_with(span, (answer.error_code for answer in answers))
+    fail_with(span, (answer.error_code for answer in answers), FetchOps.__name__)
     traces = (parse_traceparent(each.traceparent) for a in answers for each in a.produced_by or ())
     span.link(trace for trace in traces if trace is not None)
 

@@ -50,7 +50,7 @@ async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> 
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers)})
             describe_destinations(span, destinations(state, context.org_id, op.partitions))
-            fail_with(span, (answer.error_code for answer in answers))
+            fail_with(span, (answer.error_code for answer in answers), type(op).__name__)
     return ListOffsetsOpsResp(answers)
 
 

@@ -408,7 +408,7 @@ def _describe(
             semconv.RECORD_BYTES: sum(len(part.records) for part in op.partitions),
         }
     )
-    fail_with(span, (answer.error_code for answer in answers))
+    fail_with(span, (answer.error_code for answer in answers), type(op).__name__)
 
 
 def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[WriteTimes]) -> None:

@@ -88,7 +88,7 @@ async def acquire(state: BrokerState, context: OpContext, op: AcquireRecords) ->
                 }
             )
             describe_destinations(span, destinations(state, context.org_id, op.partitions))
-            fail_with(span, (each.error for each in targets))
+            fail_with(span, (each.error for each in targets), type(op).__name__)
     answers = [_acquired(target) for target in targets]
     return AcquireRecordsResp(answers, terms.lock_ms, round(acquiring.parked_seconds * 1e6))
 
@@ -145,7 +145,7 @@ async def acknowledge(
         if span.context is not None:
             span.set({semconv.GROUP: op.group, semconv.PARTITIONS: len(codes)})
             describe_destinations(span, destinations(state, context.org_id, op.partitions))
-            fail_with(span, codes)
+            fail_with(span, codes, type(op).__name__)
     return AcknowledgeRecordsResp(codes, terms.lock_ms)
 
 

@@ -20,11 +20,11 @@ from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.transaction_traces import TransactionTraces, transaction_of
 from quafka_loop import clock
-from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_telemetry import semconv
+from quafka_telemetry.expected_errors import is_expected
 from quafka_telemetry.sampling import FAILED, SLOW
 from quafka_telemetry.tracing import (
     NO_SPAN,
@@ -32,14 +32,13 @@ from quafka_telemetry.tracing import (
     Span,
     Tracer,
     fail_with,
-    is_failure,
 )
 
 
 class RequestTrace:
     """The spans of one sampled request."""
 
-    __slots__ = ("_begun", "_connect", "_tracer", "_write", "request")
+    __slots__ = ("_api", "_begun", "_connect", "_tracer", "_write", "request")
 
     def __init__(
         self,
@@ -59,6 +58,7 @@ class RequestTrace:
         self._tracer = tracer
         self._connect = connect
         self._write: Span = NO_SPAN
+        self._api = api.name
         self._begun = begun or clock.time_ns()
         self.request = tracer.start(semconv.REQUEST, connect.context, begun=self._begun)
         self.request.set(
@@ -97,7 +97,7 @@ class RequestTrace:
 
     def end_request(self, errors: Collection[int], seconds: float, parked: float) -> None:
         """End the request's span; `seconds` do not include the `parked` seconds."""
-        fail_with(self.request, errors)
+        fail_with(self.request, errors, self._api)
         self.request.set({semconv.LATENCY_MS: seconds * 1e3, semconv.PARKED_MS: parked * 1e3})
         self.request.end()
 
@@ -181,7 +181,7 @@ class ConnectionTracing:
         tracer = self._tracer
         if seconds >= tracer.slow_after:
             reason = SLOW
-        elif tracer.traces_failed and any(is_failure(ErrorCode.name_of(e)) for e in errors):
+        elif tracer.traces_failed and not all(is_expected(e, api.name) for e in errors):
             reason = FAILED
         else:
             return None

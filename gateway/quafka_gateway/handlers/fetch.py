@@ -282,7 +282,7 @@ def _describe(
     returned = sum(len(batch) for answer in answers for batch in answer.records)
     span.set({semconv.PARTITIONS: len(answers), semconv.RECORD_BYTES: returned})
     describe_partitions(span, ops, context)
-    fail_with(span, (answer.error_code for answer in answers))
+    fail_with(span, (answer.error_code for answer in answers), "Fetch")
 
 
 def _produced_by(

@@ -84,7 +84,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
             describe_partitions(span, ops, context)
-            fail_with(span, (answer.error_code for answer in answers))
+            fail_with(span, (answer.error_code for answer in answers), "Produce")
     if request.acks == 0:
         return None
     partitions = map(partial(partition_response, context.version), ops, answers)

@@ -58,7 +58,7 @@ async def handle(
             wanted.batches, request.is_renew_ack, configs, session, context, span.context
         )
         await end_session(session, epoch, context, span.context)
-        fail_with(span, codes.values())
+        fail_with(span, codes.values(), "ShareAcknowledge")
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=session.lock_ms,
         responses=await in_slices(_topics(await by_topic(codes), codes)),

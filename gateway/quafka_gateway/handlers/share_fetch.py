@@ -117,7 +117,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             if any(each.acquired for each in found.values()):
                 context.tenant.shares.release_later(_release(session, found))
             raise
-        fail_with(span, (*codes.values(), *(each.error for each in found.values())))
+        fail_with(span, (*codes.values(), *(each.error for each in found.values())), "ShareFetch")
     return response
 
 

@@ -12,6 +12,7 @@ from quafka_gateway.api import APIS
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.transaction_traces import TransactionTraces
@@ -59,8 +60,10 @@ class Edge:
         self.spans += spans
         return True
 
-    def late(self, errors: Collection[int], seconds: float, parked: float) -> bool:
-        return self.tracing.trace_late(API, HEADER, errors, seconds, parked) is not None
+    def late(
+        self, errors: Collection[int], seconds: float, parked: float, api: AnyApi = API
+    ) -> bool:
+        return self.tracing.trace_late(api, HEADER, errors, seconds, parked) is not None
 
     def close(self) -> list[RecordedSpan]:
         self._queue.close(5.0)
@@ -133,7 +136,20 @@ def test_a_failed_request_names_its_error(edge: Edge) -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS])
 def test_errors_of_the_normal_protocol_leave_no_trace(code: ErrorCode, edge: Edge) -> None:
-    assert not edge.late({code}, 0.001, 0.0)
+    assert not edge.late({code}, 0.001, 0.0, APIS[11])
+    assert edge.late({code}, 0.001, 0.0, APIS[1]), "no step of a Fetch"
+    assert edge.late({code, ErrorCode.NOT_COORDINATOR}, 0.001, 0.0, APIS[11])
+
+
+def test_an_expected_error_leaves_the_request_without_an_error() -> None:
+    edge = Edge(ratio=1.0)
+    trace = edge.tracing.sample(APIS[1], HEADER, None, b"")
+    assert trace is not None
+    trace.begin_write({ErrorCode.FETCH_SESSION_ID_NOT_FOUND}, 0.001, 0.0)
+    trace.end()
+    (request,) = (each for each in edge.close() if each.name == semconv.REQUEST)
+    assert request.error is None
+    assert request.events[0][2] == {semconv.ERROR_TYPE: "FETCH_SESSION_ID_NOT_FOUND"}
 
 
 def test_a_storm_of_errors_leaves_a_bounded_number(edge: Edge) -> None:

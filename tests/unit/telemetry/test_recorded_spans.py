@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import (
     MAX_PARTITION_EVENTS,
@@ -24,6 +25,7 @@ from quafka_telemetry.tracing import (
     MAX_LINKS,
     ProducedBy,
     TraceContext,
+    fail_with,
     parse_client,
 )
 from quafka_telemetry.version import version
@@ -124,10 +126,25 @@ def test_the_first_error_counts_and_is_said_once(out: Out) -> None:
 
 def test_what_a_protocol_asks_for_is_no_failure(out: Out) -> None:
     with out.tracer.start(semconv.HANDLE, PARENT) as span:
-        span.fail("MEMBER_ID_REQUIRED")
+        fail_with(span, [0, ErrorCode.MEMBER_ID_REQUIRED], "JoinGroup")
     seen = out.one()
     assert seen.status.status_code is StatusCode.UNSET
-    assert len(seen.events) == 1
+    assert [dict(event.attributes or {}) for event in seen.events] == [
+        {semconv.ERROR_TYPE: "MEMBER_ID_REQUIRED"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("codes", "step"),
+    [
+        ([ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.NOT_COORDINATOR], "JoinGroup"),
+        ([ErrorCode.NOT_COORDINATOR], "JoinGroup"),
+    ],
+)
+def test_a_failure_beside_an_expected_error_counts(codes: list[int], step: str, out: Out) -> None:
+    with out.tracer.start(semconv.HANDLE, PARENT) as span:
+        fail_with(span, codes, step)
+    assert out.one().status.description == "NOT_COORDINATOR"
 
 
 @pytest.mark.parametrize(
