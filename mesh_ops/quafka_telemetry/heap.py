@@ -42,15 +42,21 @@ class Heap:
     def __init__(self, trim: Callable[[], None] | None = None) -> None:
         self._trim_heap = trim or trim_heap
         self._peak = 0
+        self._trims_again = False
 
     def record(self, held: int) -> None:
         """Record the bytes held now, or at most since the last call."""
         self._peak = max(self._peak, held)
 
     async def trim(self, held: int) -> bool:
-        """Trim the heap if it is worth it; returns whether it was. Called every few seconds."""
-        if self._peak - held < WORTH_IT:
+        """Trim the heap if it is worth it; returns whether it was. Called every few seconds.
+
+        It is trimmed again at the next call: what has just been answered may still be in use.
+        """
+        is_worth_it = self._peak - held >= WORTH_IT
+        if not is_worth_it and not self._trims_again:
             return False
+        self._trims_again = is_worth_it
         self._peak = held
         await asyncio.to_thread(self._trim_heap)
         return True
