@@ -92,10 +92,12 @@ class LogSettings(OpsSettings):
     data: Path | StoreUrl = setting(
         Path("./quafka-data"), "folder of the log and the keys, or the URL of the object store "
         "that holds the log", data_place, "a path, s3://…, gs://…, az://… or file:///…",
+        brief="folder of the log, or URL of its object store",
     )  # fmt: skip
     cache: Path = setting(
         Path("./quafka-cache"), "with data in an object store: local folder for the keys and for "
         "disposable copies", settings.path, "a path",
+        brief="with an object store: folder for keys and copies",
     )  # fmt: skip
     store_shards: int = setting(
         4, "number of shards of a cluster, the parts of its log that are spread over brokers; "
@@ -137,6 +139,7 @@ class LogSettings(OpsSettings):
     num_partitions: int = setting(
         1, "number of partitions of topics that are created without a count",
         settings.whole(1, 100_000), "1 to 100000",
+        brief="partitions of topics that are created without a count",
     )  # fmt: skip
     max_partitions_per_topic: int = setting(
         20_000, "maximum number of partitions of a topic",
@@ -174,6 +177,7 @@ class LogSettings(OpsSettings):
     log_retention_hours: int = setting(
         -1, "how long records are kept, by their timestamps, in hours; Kafka's default is 168",
         settings.whole(-1, 1 << 31), "-1 (for ever) or more",
+        brief="how long records are kept, such as 7d; -1: for ever",
     )  # fmt: skip
     log_retention_ms: int | None = setting(
         None, "as log.retention.hours, but in ms; overrides it",
@@ -182,6 +186,7 @@ class LogSettings(OpsSettings):
     log_retention_bytes: int = setting(
         -1, "size of a partition above which its oldest records are deleted, in bytes",
         settings.whole(-1, _MAX_LONG), "-1 (no limit) or more",
+        brief="bytes kept of a partition, such as 10GiB; -1: no limit",
     )  # fmt: skip
     log_retention_check_interval_ms: int = setting(
         300_000, "interval between searches for records to delete, in ms",
@@ -465,6 +470,7 @@ class LogSettings(OpsSettings):
         "commit", "when a record is durable: before it is acknowledged, at most an interval "
         "later, or when the operating system writes it",
         settings.fsync, "commit, interval:<ms> (1 to 60000), never",
+        brief="when a record is durable: commit, interval:<ms>, never",
     )  # fmt: skip
     wal_segment_bytes: int = setting(
         1 << 30, "size at which the log begins a new segment, in bytes",
@@ -588,15 +594,18 @@ class BrokerConfig(LogSettings):
     mesh_listen: str = setting(
         "127.0.0.1:9192", "UDP address for gateways; port 0 picks a free port",
         settings.address, settings.ADDRESS,
+        brief="UDP address for gateways",
     )  # fmt: skip
     mesh_advertised: str = setting(
         "", "with data in an object store: mesh address for gateways and other brokers; default: "
         "mesh.listen", settings.optional_address, settings.ADDRESS,
+        brief="with an object store: mesh address that others connect to",
     )  # fmt: skip
     mesh_allow: tuple[str, ...] = setting(
         (), "nodes that may connect, with their rights, separated by commas; a bare node id "
         "has all rights",
         settings.allow_entries, ALLOWED,
+        brief="node ids of the gateways",
     )  # fmt: skip
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting("entries")
     mesh_brokers: tuple[str, ...] = setting(
@@ -617,6 +626,7 @@ class BrokerConfig(LogSettings):
     node_key: Path | None = setting(
         None, "file of this node's key, created if missing; default: node.key in data",
         settings.optional_path, "a path",
+        brief="file of this node's key; default: node.key in data",
     )  # fmt: skip
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
     mesh_batched: bool = settings.mesh_batched_setting()

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from quafka import logs, node, process
 from quafka.commands import declare
+from quafka.flags import add_flags
 from quafka.imports import options as import_options
 from quafka.parser import Parser
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.snapshot import options as snapshot_options
-from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load, shown
+from quafka.sources import Effective, SettingError, declared, dotted, load, shown
 from quafka.wal import options as wal_options
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.settings import CommonSettings
@@ -64,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, config in PROGRAMS.items():
         what = DESCRIPTION[name]
-        command = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+        command = commands.add_parser(
+            name, help=what, description=what, allow_abbrev=False, add_help=False
+        )
         add_flags(command, config)
         command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
         command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
@@ -72,9 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("config", help=what, description=what)
     programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
     for name, config in PROGRAMS.items():
-        add_flags(
-            programs.add_parser(name, help=f"settings of quafka {name}", allow_abbrev=False), config
+        what = f"settings of quafka {name}"
+        program = programs.add_parser(
+            name, help=what, description=what, allow_abbrev=False, add_help=False
         )
+        add_flags(program, config)
     what = wal_options.WHAT
     wal_options.add_actions(commands.add_parser("wal", help=what, description=what))
     what = snapshot_options.WHAT

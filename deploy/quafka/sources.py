@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import tomllib
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from quafka_mesh_ops.units import plain, unit_of
 C = TypeVar("C", bound=CommonSettings)
 
 CONFIG_VARIABLE = "QUAFKA_CONFIG"
-_SHORTER = {"kafka_log_dirs": ("--adopt",)}
 DEFAULT = "default"
 """The source of a setting that nobody has set."""
 BROKERS_VARIABLE = "QUAFKA_BROKERS"
@@ -83,25 +81,6 @@ def allowed(field: str, known: Setting) -> str:
         return known.allowed
     whole = f", in whole {unit.whole}" if unit.base > 1 else ""
     return unit.show_all(known.allowed) + whole
-
-
-def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> None:
-    """Declare `--config` and a flag for every setting."""
-    parser.add_argument(
-        "--config", metavar="PATH", help=f"a TOML file of settings (default: ${CONFIG_VARIABLE})"
-    )
-    for field in fields(config):
-        known: Setting = field.metadata["setting"]
-        default = shown(field.name, known, field.default) or "none"
-        parser.add_argument(
-            flag(field.name),
-            *_SHORTER.get(field.name, ()),
-            dest=field.name,
-            metavar="VALUE",
-            help=f"{known.help} ({allowed(field.name, known)}; default {default})".replace(
-                "%", "%%"
-            ),
-        )
 
 
 def load(

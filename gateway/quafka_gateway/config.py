@@ -106,6 +106,7 @@ class EdgeSettings(ListenerSettings):
     workers: int = setting(
         1, "gateway processes that share the listen address; each process has its own limits of "
         "bytes and clients", settings.whole(1, 64), "1 to 64",
+        brief="gateway processes that share the listen address",
     )  # fmt: skip
     org_id: int = setting(
         1, "the org whose topics this gateway serves", settings.whole(1, 0xFFFFFFFF),
@@ -279,6 +280,7 @@ class EdgeSettings(ListenerSettings):
         "", "principals of this gateway's org that no rule restricts, separated by semicolons; of "
         "another org: User:name@org, with its name or id", _super_users,
         "such as User:alice;User:bob@acme",
+        brief="principals that no ACL restricts, such as User:alice",
     )  # fmt: skip
     allow_everyone_if_no_acl_found: bool = setting(
         False, "whether every client may do everything with a resource that has no rules",
@@ -325,8 +327,9 @@ class GatewayConfig(EdgeSettings):
     """All settings of `quafka gateway`."""
 
     mesh_peers: tuple[str, ...] = setting(
-        (), "mesh address of the only broker", settings.addresses, "one host:port"
-    )
+        (), "mesh address of the only broker", settings.addresses, "one host:port",
+        brief="mesh address of the broker",
+    )  # fmt: skip
     mesh_routes: tuple[Route, ...] = setting(
         (), "for several brokers: which broker has which topics; the first rule that matches "
         "decides", routes.parse,
@@ -337,12 +340,14 @@ class GatewayConfig(EdgeSettings):
         (), "instead of mesh.peers, for a cluster of shards: the URL of its object store, or the "
         "mesh address of one or more brokers; the gateway finds the others, and follows shards "
         "that move", _brokers, "s3://…, gs://…, az://… or file:///…; or host:port",
+        brief="object store or brokers of a cluster of shards, instead of mesh.peers",
     )  # fmt: skip
     mesh_allow: tuple[NodeId, ...] = setting(
         (),
         "node ids of the brokers, separated by commas",
         settings.node_ids,
         "node ids, 64 hex digits each",
+        brief="node ids of the brokers",
     )
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
     node_key: Path = setting(
@@ -350,6 +355,7 @@ class GatewayConfig(EdgeSettings):
         "file of this node's key; created if missing",
         settings.path,
         "a path",
+        brief="file of this node's key",
     )
     listen_shared: bool = setting(
         False, "whether other gateways on this host may use the same listen address",

@@ -44,15 +44,18 @@ class ListenerSettings(OpsSettings):
     listen: str = setting(
         _LISTEN, "TCP address for Kafka clients if listeners is not set: one listener, "
         "PLAINTEXT; port 0 takes a free one", settings.address, settings.ADDRESS,
+        brief="address for Kafka clients",
     )  # fmt: skip
     listeners: tuple[Endpoint, ...] = setting(
         (), "TCP addresses for Kafka clients, instead of listen; without a host: all interfaces; "
         "port 0 takes a free one", parse_endpoints, ENDPOINTS,
+        brief="several addresses, with TLS or SASL, instead of listen",
     )  # fmt: skip
     advertised_listener: str = setting(
         "", "address that clients connect to, as Metadata returns it; default: the listen "
         "address, or this host's name if the listen address is all interfaces",
         settings.optional_address, settings.ADDRESS,
+        brief="address that clients connect to, if not the listen address",
     )  # fmt: skip
     advertised_listeners: tuple[Endpoint, ...] = setting(
         (), "advertised.listener of each of listeners", parse_endpoints,
@@ -74,10 +77,12 @@ class ListenerSettings(OpsSettings):
     ssl_certfile: tuple[ByListener[Path], ...] = setting(
         (), "PEM file of a TLS listener's certificate and its intermediate certificates; reread "
         "when it changes", by_listener(settings.path), _PATHS,
+        brief="PEM file of the certificates of TLS listeners",
     )  # fmt: skip
     ssl_keyfile: tuple[ByListener[Path], ...] = setting(
         (), "PEM file of the certificate's key, not encrypted; default: it is in ssl.certfile",
         by_listener(settings.path), _PATHS,
+        brief="PEM file of their key",
     )  # fmt: skip
     ssl_ca_file: tuple[ByListener[Path], ...] = setting(
         (), "PEM file of the authorities whose client certificates are accepted",

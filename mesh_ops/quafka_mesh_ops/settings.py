@@ -27,12 +27,14 @@ class Setting:
         parse: text to value; raises ValueError if the text is not allowed.
         allowed: the allowed values, in words.
         blank: the text of a value that is not set.
+        brief: a shorter line about a setting that most people use; `--help` shows these settings.
     """
 
     help: str
     parse: Callable[[str], Any]
     allowed: str
     blank: str = ""
+    brief: str = ""
 
     def show(self, value: Any) -> str:
         """Return the text of a value."""
@@ -49,9 +51,10 @@ def setting(
     parse: Callable[[str], Any],
     allowed: str,
     blank: str = "",
+    brief: str = "",
 ) -> Any:
     """Make a dataclass field that is a setting."""
-    return field(default=default, metadata={"setting": Setting(help, parse, allowed, blank)})
+    return field(default=default, metadata={"setting": Setting(help, parse, allowed, blank, brief)})
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -219,7 +222,8 @@ def mesh_bulk_setting() -> Any:
 def ops_listen_setting(default: str, whose: str = "") -> Any:
     """Declare the address of a program's operations port."""
     help_ = f"HTTP address of {whose}health, metrics and status pages; port 0: any free one"
-    return setting(default, help_, address, ADDRESS)
+    brief = f"address of {whose}status page and metrics"
+    return setting(default, help_, address, ADDRESS, brief=brief)
 
 
 def ops_port_fallback_setting() -> Any:
@@ -246,6 +250,7 @@ class CommonSettings:
     log_level: str = setting(
         "info", "lowest severity of log lines shown", choice(*LOG_LEVELS),
         ", ".join(LOG_LEVELS),
+        brief="lowest severity of log lines: debug, info, warning, error",
     )  # fmt: skip
     log_format: str = setting(
         "console", "format of log lines", choice(*LOG_FORMATS), ", ".join(LOG_FORMATS)

@@ -47,16 +47,6 @@ def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
 
 
-@pytest.mark.parametrize("program", ["up", "broker", "gateway"])
-def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str], program: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([program, "--help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert "--log-level" in shown
-    assert "--ready-fd" not in shown
-
-
 @pytest.mark.parametrize("flag", ["--wal-f", "--wal-fsinc", "--mesh-peers"])
 @pytest.mark.parametrize("command", [("broker",), ("up",), ("config", "broker")])
 def test_a_flag_is_written_out_or_refused(
