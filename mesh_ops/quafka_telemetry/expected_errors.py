@@ -19,8 +19,8 @@ OP_OF_A_SHARD = "op of a shard"
 _GROUP_STEPS = {"JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "CommitOffsets"}
 _FETCH_STEPS = {"Fetch", "FetchOps"}
 _SHARE_STEPS = {"ShareFetch", "ShareAcknowledge"}
-_EPOCH_STEPS = _FETCH_STEPS | {"ListOffsets", "ListOffsetsOps"}
-_EPOCH_STEPS |= {"OffsetForLeaderEpoch", "EpochEndOps"}
+_LOOKUPS = {"ListOffsets", "ListOffsetsOps", "OffsetForLeaderEpoch", "EpochEndOps"}
+_EPOCH_STEPS = _FETCH_STEPS | _LOOKUPS
 _OFFSET_STEPS = {"OffsetCommit", "CommitOffsets", "OffsetFetch", "CommittedOffsets"}
 
 EXPECTED: Mapping[int, frozenset[str]] = {

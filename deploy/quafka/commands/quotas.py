@@ -83,7 +83,8 @@ async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _quotas_of(cluster: Cluster, entity: quotas.Entity) -> dict[str, float]:
     """The quotas of exactly this entity."""
     found = await quotas.quotas(cluster, entity)
-    return next((each.quotas for each in found if each.entity == dict(entity)), {})
+    mine = [each.quotas for each in found if each.entity == dict(entity)]
+    return mine[0] if mine else {}
 
 
 def _report(
