@@ -136,7 +136,7 @@ def build() -> str:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_BUILD_SECONDS,
         )  # fmt: skip
         if built.returncode and "STEP" not in built.stdout:  # not a line of the container file ran
-            return f"build an image's base: {built.stdout.strip().splitlines()[-1]}"
+            return f"build an image's base: {built.stdout.strip()[-200:]}"
         assert built.returncode == 0, built.stdout
         subprocess.run(  # what earlier builds have left
             _podman("image", "prune", "--force"), env=_engine(), check=True,
