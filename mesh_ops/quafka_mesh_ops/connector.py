@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -16,11 +18,13 @@ from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.connection_limits import TOO_MANY
 from quafka_mesh_ops.transport.endpoint import dial
+from quafka_telemetry.trouble_log import TroubleLog
 
 logger = logging.getLogger("quafka.mesh.client")
 
 # Producers and consumers wait for this delay; a refused attempt costs a few milliseconds.
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
+_NOBODY_LISTENS = os.strerror(errno.ECONNREFUSED)
 _FULL_DELAYS = 0.5, 15.0
 """Likewise if the broker accepts no more connections: a refusal costs it a handshake."""
 _LAST_ANSWERS_SECONDS = 0.25
@@ -188,7 +192,7 @@ class BrokerConnector:
 
     async def _keep_connected(self) -> None:
         delay = 0.0
-        last_reason = ""
+        trouble = TroubleLog(logger)
         loop = asyncio.get_running_loop()
         while True:
             self._moved.clear()
@@ -196,9 +200,9 @@ class BrokerConnector:
                 await self._moved.wait()
                 continue
             began = loop.time()
-            was_ready, reason = await self._connect_once()
+            was_ready, reason, passing = await self._connect_once()
             if was_ready:
-                last_reason = ""
+                trouble.over()
             delays = _FULL_DELAYS if self._is_full(reason) else (_FIRST_DELAY, _LONGEST_DELAY)
             first, longest = delays
             # A broker that ends each connection at once must not be called without delay.
@@ -207,9 +211,8 @@ class BrokerConnector:
             if self.refusal:
                 delay = max(delay, first)
             delay = min(delay, longest)
-            if reason != last_reason:
-                logger.warning("no connection to %s:%d: %s", self.host, self.port, reason)
-                last_reason = reason
+            line = f"no connection to {self.host}:{self.port}: {reason}"
+            trouble.note(line, loop.time(), passing=passing)
             pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
             if pause:
                 with suppress(TimeoutError):
@@ -227,8 +230,12 @@ class BrokerConnector:
                 follower.broker_refuses(reason)
         return full
 
-    async def _connect_once(self) -> tuple[bool, str]:
-        """Hold one connection until it ends; returns whether it was ready, and why it ended."""
+    async def _connect_once(self) -> tuple[bool, str, bool]:
+        """Hold one connection until it ends.
+
+        Returns whether it was ready, why it ended, and whether the broker may be back in a moment:
+        it is stopping, or nobody listens there.
+        """
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
@@ -246,7 +253,7 @@ class BrokerConnector:
                 batched=self._batched,
             )
         except OSError as e:
-            return False, e.strerror or str(e)
+            return False, e.strerror or str(e), e.errno == errno.ECONNREFUSED
         (session,) = sessions
         self._live = session
         try:
@@ -254,7 +261,8 @@ class BrokerConnector:
         finally:
             self._live = None
             session.shut()
-        return session.was_ready, reason
+        nobody = not session.was_ready and reason == _NOBODY_LISTENS
+        return session.was_ready, reason, session.is_draining or nobody
 
     def _revoke(self, session: BrokerSession) -> None:
         logger.warning("closed node %s: it was taken off the allow-list", session.peer[:16])

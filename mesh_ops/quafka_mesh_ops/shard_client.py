@@ -28,6 +28,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer, parse_traceparent
+from quafka_telemetry.trouble_log import TroubleLog
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -414,7 +415,7 @@ class ShardClient:
         client.recall(None if self._alone else self._shard)
 
     async def _keep_open(self, client: MeshClient) -> None:
-        delay, last_reason = 0.0, ""
+        delay, trouble = 0.0, TroubleLog(logger)
         while True:
             await client.next_session()
             self._over.clear()
@@ -422,16 +423,15 @@ class ShardClient:
             if not reason and client is not self._client:
                 return  # it has a connection of its own now
             if not reason and client.connected and not self._over.is_set():
-                delay, last_reason = 0.0, ""
+                delay = 0.0
+                trouble.over()
                 self._enter(client)
                 await self._over.wait()
                 if not self._port:
                     self._detach(at_once=False)
                     return
             elif reason:
-                if reason != last_reason:
-                    logger.warning("%s: %s", self._name, reason)
-                    last_reason = reason
+                trouble.note(f"{self._name}: {reason}", self._loop.time(), passing=True)
                 delay = min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
@@ -445,7 +445,7 @@ class ShardClient:
             answer = await client.call(op, org_id=_ANY_ORG, deadline=_OPEN_SECONDS)
         except OpFailedError as e:
             if e.error_code != ErrorCode.INVALID_REQUEST:
-                return "it is not there"
+                return "it is not there (it may be moving)"
             self._go_alone(client, self._shard)
         except MeshError as e:
             return str(e)

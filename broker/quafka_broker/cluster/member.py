@@ -300,6 +300,7 @@ class ClusterMember:
             elif shard in free:
                 since = self._free_since.setdefault(shard, now)
                 if to == me:
+                    self._warn_of_takeover(shard)
                     self._begin(shard, self._take(shard, Seen(self._stored[shard])))
                 elif to and now - since > _FREE_SECONDS:
                     log.warning(
@@ -310,6 +311,16 @@ class ClusterMember:
                 self._free_since.pop(shard, None)
         if not self._moving:
             self._settled.set()
+
+    def _warn_of_takeover(self, shard: int) -> None:
+        """Log that another broker has stopped without giving its shard up."""
+        manifest = self.manifests[shard]
+        owner = None if manifest is None else manifest.owner
+        if owner is not None and owner.node != self._me.node:
+            log.warning(
+                "shard %d is taken over: broker %s at %s does not renew its lease",
+                shard, owner.node[:16], owner.address,
+            )  # fmt: skip
 
     def _decide_hosted(self, shard: int, to: str, now: float) -> None:
         if reason := self.hosted[shard].broken:

@@ -25,6 +25,7 @@ from quafka_objects.retries import RetryingStore, RetryPolicy
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_telemetry.startup import StartupError
+from quafka_telemetry.trouble_log import TroubleLog
 
 log = logging.getLogger("quafka.gateway.cluster")
 
@@ -67,6 +68,7 @@ class ClusterFollower:
         self.places: ShardPlaces | None = None
         """None before the first map."""
         self.problem = ""
+        self._trouble = TroubleLog(log)
         """Why no updates arrive; empty: they do."""
         self._task: asyncio.Task[None] | None = None
 
@@ -164,8 +166,11 @@ class ClusterFollower:
             self._known.set_result(self.places)
 
     def _now(self, problem: str) -> None:
-        if problem and not self.problem:
-            log.warning("no updates of the cluster: %s", problem)
+        if problem:
+            now = asyncio.get_running_loop().time()
+            self._trouble.note(f"no updates of the cluster: {problem}", now, passing=True)
+        else:
+            self._trouble.over()
         self.problem = problem
 
 

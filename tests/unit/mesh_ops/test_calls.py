@@ -290,6 +290,24 @@ async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
             await m.client.call(DescribeTopics(), org_id=1, deadline=0.1)
 
 
+async def test_a_broker_that_stops_is_a_warning_only_if_it_stays_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "quafka.mesh.client")
+
+    def levels() -> list[str]:
+        lines = [each for each in caplog.records if "no connection" in each.message]
+        return list(dict.fromkeys(each.levelname for each in lines))
+
+    async with mesh() as m:
+        assert await m.client.wait_connected(5)
+        await m.server.close(drain=1)
+        await asyncio.sleep(2)
+        assert levels() == ["INFO"]
+        await asyncio.sleep(5)
+        assert levels() == ["INFO", "WARNING"]
+
+
 async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BOUNDS, OpKind.RECORDS, Bounds(2_048, 5_600, 5_600))
     most, running, seconds = 0, 0, 0.005
@@ -442,10 +460,10 @@ async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
     monkeypatch.setattr(connector, "_LONGEST_DELAY", 0.1)
     attempts: list[list[float]] = [[], []]
 
-    async def attempt(self: connector.BrokerConnector) -> tuple[bool, str]:
+    async def attempt(self: connector.BrokerConnector) -> tuple[bool, str, bool]:
         (number,) = [at for at, client in enumerate(clients) if client._connector is self]
         attempts[number].append(clock.monotonic())
-        return number == 1, "gone again"
+        return number == 1, "gone again", False
 
     monkeypatch.setattr(connector.BrokerConnector, "_connect_once", attempt)
     clients = [

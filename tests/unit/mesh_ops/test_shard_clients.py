@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -269,6 +270,24 @@ async def test_each_open_shard_may_have_as_many_ops_as_a_connection_of_its_own(
     for shard in shards:
         shard.release.set()
     assert await asyncio.gather(*parked) == [shard.name for shard in shards for _ in range(2)]
+
+
+async def test_a_shard_that_comes_in_time_is_no_warning(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "quafka.mesh.client")
+    server, port, _ = await site.broker(0)
+    late, never = await site.client(port, 1), await site.client(port, 2)
+    assert not await late.wait_connected(1)
+    server.shards.add(1, Shard("late").handlers())
+    assert await late.wait_connected(1)
+    assert not await never.wait_connected(6)
+    lines = [(each.levelname, each.message.split(" at ")[0]) for each in caplog.records]
+    assert [each for each in lines if each[1].startswith("shard")] == [
+        ("INFO", "shard 1"),
+        ("INFO", "shard 2"),
+        ("WARNING", "shard 2"),
+    ]
 
 
 async def test_a_shard_that_comes_later_is_opened_then(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -134,7 +135,7 @@ async def test_each_takeover_is_a_trace_whatever_the_ratio(one: OneShard) -> Non
 
 @pytest.mark.parametrize(("owner", "reason"), [(OTHER, "lease ended"), (ME, "earlier run")])
 async def test_a_takeover_names_the_previous_owner(
-    owner: Owner, reason: str, one: OneShard
+    owner: Owner, reason: str, one: OneShard, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.has_owner(owner, 4)
     await one.look()
@@ -144,6 +145,9 @@ async def test_a_takeover_names_the_previous_owner(
     (span,) = (span for span in one.spans.close() if span.name == semconv.TAKE_OVER)
     assert span.attributes[semconv.PREVIOUS_OWNER] == owner.node
     assert span.attributes[semconv.REASON] == reason
+    warnings = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    dead = f"shard 0 is taken over: broker {OTHER.node[:16]} at c:1 does not renew its lease"
+    assert warnings == ([dead] if owner is OTHER else [])
 
 
 async def test_a_takeover_that_fails_says_why(
