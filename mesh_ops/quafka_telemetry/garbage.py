@@ -31,7 +31,7 @@ _WORTH_IT = 10
 """Least number of young searches before a full one; each follows 12,000 new objects."""
 _OVERDUE = 30
 """Seconds after which a search of all objects no longer waits for the end of the work."""
-_OVERDUE_ASIDE = 3
+_OVERDUE_ASIDE = 1
 """The same if survivors are set aside: a search takes longer with more new objects."""
 _BLOCKS = 200_000
 _COMPLETE_SECONDS = 3_600
