@@ -119,12 +119,16 @@ def load(
 
 
 def _parsed(name: str, known: Setting, text: str, source: str) -> Any:
+    where = f"{dotted(name)} = {text!r} ({source})"
+    must = f"must be {allowed(name, known)}"
     try:
-        return known.parse(plain(dotted(name), text))
+        number = plain(dotted(name), text)
+    except ValueError as e:
+        raise SettingError(f"{where}: {e}; {must}") from e
+    try:
+        return known.parse(number)
     except (ValueError, KeyError) as e:
-        raise SettingError(
-            f"{dotted(name)} = {text!r} ({source}): must be {allowed(name, known)}"
-        ) from e
+        raise SettingError(f"{where}: {must}") from e
 
 
 def _from_environment(

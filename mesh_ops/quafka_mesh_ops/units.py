@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 _NUMBER = re.compile(r"([0-9_]{1,24}(?:\.[0-9]{1,24})?) ?([A-Za-z]{1,3})")
+_PLAIN = re.compile(r"[0-9]{1,19}")
 _NO_LIMIT = 1 << 62
 _SIGNED = re.compile(r"-?\b[0-9]+\b")
 _PARTS = re.compile(r"[._-]")
@@ -26,7 +27,7 @@ class Unit:
     Attributes:
         whole: what a value must be a whole number of, in words.
         factors: the units that may be written, in multiples of the smallest one.
-        shown: those of them that are printed, the largest first.
+        shown: those of them that are printed; of equally short numbers, the first one.
         base: the multiple that a plain number counts.
     """
 
@@ -39,29 +40,33 @@ class Unit:
         """The plain number for a value with a unit; any other text as it is.
 
         Raises:
-            ValueError: the unit is of another kind, or the value is no whole number.
+            ValueError: the unit is of another kind, or the value is no whole number, in words.
         """
         found = _NUMBER.fullmatch(text.strip())
         if found is None:
             return text
         factor = self.factors.get(found[2])
         if factor is None:
-            raise ValueError(text)
+            raise ValueError(
+                f"{found[2]} is not a unit of {self.whole} ({', '.join(self.factors)})"
+            )
         value = Fraction(found[1].replace("_", "")) * factor / self.base
         if value.denominator != 1:
-            raise ValueError(text)
+            raise ValueError(f"{text} is not a whole number of {self.whole}")
         return str(value.numerator)
 
     def show(self, number: int) -> str:
-        """A plain number with the largest unit of which it is a multiple.
+        """A plain number with the unit that makes it shortest; the same number, never rounded.
 
         Numbers that stand for no limit have none.
         """
         smallest = number * self.base if number < _NO_LIMIT else 0
-        for name in self.shown:
-            if smallest and smallest % self.factors[name] == 0:
-                return f"{smallest // self.factors[name]}{name}"
-        return str(number)
+        fitting = [name for name in self.shown if smallest and smallest % self.factors[name] == 0]
+        if not fitting:
+            return str(number)
+        # min takes the first of several: binary units before decimal ones.
+        name = min(fitting, key=lambda name: len(str(smallest // self.factors[name])))
+        return f"{smallest // self.factors[name]}{name}"
 
     def show_all(self, text: str) -> str:
         """A text with the numbers in it shown, as in "65536 to 17179869184"; -1 stays."""
@@ -77,7 +82,7 @@ _DECIMAL = {
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIMES_SHOWN = ("d", "h", "min", "s", "ms")
 
-BYTES = Unit("bytes", _BINARY | _DECIMAL, tuple(reversed(_BINARY)))
+BYTES = Unit("bytes", _BINARY | _DECIMAL, (*reversed(_BINARY), "PB", "TB", "GB", "MB"))
 MS = Unit("ms", _TIMES, _TIMES_SHOWN)
 SECONDS = Unit("seconds", _TIMES, _TIMES_SHOWN, 1_000)
 MINUTES = Unit("minutes", _TIMES, _TIMES_SHOWN, 60_000)
@@ -105,3 +110,11 @@ def plain(name: str, text: str) -> str:
     """
     unit = unit_of(name)
     return text if unit is None else unit.plain(text)
+
+
+def with_unit(name: str, text: str) -> str:
+    """The value of a setting, config, quota or limit for people; what has no unit, as it is."""
+    unit = unit_of(name)
+    if unit is None or _PLAIN.fullmatch(text) is None:
+        return text
+    return unit.show(int(text))

@@ -131,7 +131,7 @@ def test_quotas(kafka: SecuredKafka) -> None:
     quafka("quotas set --ip 127.0.0.1 connection_creation_rate=10")
     quafka("quotas set --user-default consumer_byte_rate=5 --dry-run")
     assert quafka("quotas list").rows == [
-        ["alice", "<default>", "-", "producer_byte_rate", "1000000"],
+        ["alice", "<default>", "-", "producer_byte_rate", "1MB"],
         ["-", "-", "127.0.0.1", "connection_creation_rate", "10"],
     ]
     assert quafka("quotas list --user alice --format json").json == {

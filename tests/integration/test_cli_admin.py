@@ -52,7 +52,7 @@ def test_a_topic_from_its_creation_to_its_end(quafka: Command, name: str) -> Non
     text = quafka(f"topics describe {name}").out
     assert topic["id"] in text
     assert topic["rrl"] in text
-    assert "retention.ms  5000" in text
+    assert "retention.ms  5s" in text
 
     quafka(f"topics alter {name} --set retention.bytes=7KiB --unset retention.ms")
     own = [config for config in _configs(quafka, name) if config["source"] == "topic"]
@@ -74,20 +74,20 @@ def test_configs(quafka: Command, name: str) -> None:
     quafka(f"topics create {name}")
     tried = quafka(f"configs set {name} retention.ms=9000 --dry-run")
     assert tried.out.startswith(f"would change topic {name}\n")
-    assert ["retention.ms", "-1", "9000"] in tried.rows
+    assert ["retention.ms", "-1", "9s"] in tried.rows
     quafka(f"configs set {name} retention.ms=9000 max.message.bytes=1000")
     tried = quafka(f"topics alter {name} --set retention.ms=7 --unset max.message.bytes --dry-run")
     assert tried.out.startswith(f"would change {name}\n")
-    assert ["retention.ms", "9000", "7"] in tried.rows
+    assert ["retention.ms", "9s", "7ms"] in tried.rows
     assert ["max.message.bytes", "1000", "1048588"] in tried.rows
     (found,) = quafka(f"topics alter {name} --unset retention.ms --dry-run --format json").json[
         "topics"
     ]
     assert found["changes"] == [{"name": "retention.ms", "before": "9000", "after": "-1"}]
-    assert ["retention.ms", "9000", "topic"] in quafka(f"configs describe {name}").rows
-    assert "retention.ms = 9000  (set by: topic)" in quafka(f"configs describe {name} --docs").out
+    assert ["retention.ms", "9s", "topic"] in quafka(f"configs describe {name}").rows
+    assert "retention.ms = 9s  (set by: topic)" in quafka(f"configs describe {name} --docs").out
     quafka(f"configs unset {name} retention.ms")
-    assert ["retention.ms", "9000", "topic"] not in quafka(f"configs describe {name}").rows
+    assert ["retention.ms", "9s", "topic"] not in quafka(f"configs describe {name}").rows
     assert "retention.ms" in quafka(f"configs set {name} retention.ms=soon", code=1).err
     assert "no such topic" in quafka("configs set not-there retention.ms=1", code=1).err
     assert "broker.id" in quafka("configs describe 0 --type broker").out

@@ -111,9 +111,9 @@ def test_from_nothing_to_users_rules_and_quotas(secured: Secured) -> None:
     admin("quotas set --user alice producer_byte_rate=1000000")
     tried = admin("quotas set --user alice producer_byte_rate=5 request_percentage=50 --dry-run")
     assert tried.out.startswith("would change user alice\n")
-    assert ["producer_byte_rate", "1000000", "5"] in tried.rows
+    assert ["producer_byte_rate", "1MB", "5"] in tried.rows
     assert ["request_percentage", "-", "50"] in tried.rows
-    assert admin("quotas list").rows == [["alice", "-", "-", "producer_byte_rate", "1000000"]]
+    assert admin("quotas list").rows == [["alice", "-", "-", "producer_byte_rate", "1MB"]]
     admin("users set-password alice", stdin=b"next-secret\n")
     assert "refuses the login" in alice("topics list", code=1).err
     admin("acls remove --allow-principal alice")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quafka.commands.output import plain, table
+from quafka_mesh_ops.units import with_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +29,12 @@ def print_changes(
 ) -> None:
     """Print for people what has changed, or would change."""
     print(f"{status(options)} {plain(what)}")
-    rows = [(each.name, each.before, each.after) for each in changes]
+    rows = [
+        (each.name, _shown(each.name, each.before), _shown(each.name, each.after))
+        for each in changes
+    ]
     print(table((heading, "BEFORE", "AFTER"), rows))
+
+
+def _shown(name: str, value: str | None) -> str | None:
+    return None if value is None else with_unit(name, value)

@@ -12,6 +12,7 @@ from quafka.client.configs import Config, Kind
 from quafka.commands.changes import Change, print_changes
 from quafka.commands.output import NONE, as_json, colour, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_mesh_ops.units import with_unit
 
 _INDENT = " " * 4
 _KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER, "group": Kind.GROUP}
@@ -33,15 +34,21 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.docs:
         print("\n\n".join(map(_explained, known)))
     else:
-        rows = [(each.name, _value(each), _source(each)) for each in known]
+        rows = [(each.name, shown(each), _source(each)) for each in known]
         print(table(("CONFIG", "VALUE", "SET BY"), rows))
     return EXIT_DONE
 
 
 def _explained(config: Config) -> str:
-    head = f"{colour(plain(config.name), 'bold')} = {plain(_value(config) or NONE)}"
+    head = f"{colour(plain(config.name), 'bold')} = {plain(shown(config) or NONE)}"
     text = plain(config.documentation or "not documented by the server")
     return f"{head}  (set by: {_source(config)})\n{indent(fill(text, 84), _INDENT)}"
+
+
+def shown(config: Config) -> str | None:
+    """The value for people: sizes and times with units."""
+    value = _value(config)
+    return None if value is None else with_unit(config.name, value)
 
 
 def _value(config: Config) -> str | None:

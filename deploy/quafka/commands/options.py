@@ -11,7 +11,7 @@ from quafka.client.positions import Position
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE
 from quafka_mesh_ops.settings import split_address
-from quafka_mesh_ops.units import MS, plain, unit_of
+from quafka_mesh_ops.units import MS, plain
 
 DEFAULT = "localhost:9092"
 _KAFKA_PORT = 9092
@@ -110,12 +110,7 @@ def _plain(name: str, value: str) -> str:
     try:
         return plain(name, value)
     except ValueError as e:
-        unit = unit_of(name)
-        assert unit is not None, "others are as they are"
-        raise argparse.ArgumentTypeError(
-            f"{name}={value} is not a whole number of {unit.whole}, nor one with a unit "
-            f"({', '.join(unit.factors)})"
-        ) from e
+        raise argparse.ArgumentTypeError(f"{name}={value}: {e}") from e
 
 
 def places(text: str) -> tuple[str, list[int] | None]:

@@ -10,6 +10,7 @@ from quafka.client.errors import ClientError
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, facts, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_mesh_ops.units import with_unit
 
 _ACTIVE, _SUSPENDED, _DELETING = "active", "suspended", "deleting"
 
@@ -58,7 +59,7 @@ def _shown(org: orgs.Description) -> str:
         ("received bytes", org.received_bytes),
         ("sent bytes", org.sent_bytes),
     ]
-    rows = [(name, f"{value:.15g}") for name, value in org.limits.items()]
+    rows = [(name, with_unit(name, f"{value:.15g}")) for name, value in org.limits.items()]
     limits = table(("LIMIT", "VALUE"), rows) if rows else "no limits of its own"
     return f"{facts(pairs)}\n\n{limits}"
 

@@ -12,6 +12,7 @@ from quafka.commands.changes import Change, print_changes, status
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_mesh_ops.units import with_unit
 
 _KINDS = ("user", "client-id", "ip")
 
@@ -51,7 +52,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
         print("no quotas")
     else:
         rows = [
-            (*(_name(each.entity, kind) for kind in _KINDS), key, _number(value))
+            (*(_name(each.entity, kind) for kind in _KINDS), key, with_unit(key, f"{value:.15g}"))
             for each in found
             for key, value in each.quotas.items()
         ]

@@ -11,7 +11,7 @@ from quafka.client.cluster import Cluster
 from quafka.client.configs import Kind
 from quafka.client.errors import about, sentence
 from quafka.commands.changes import print_changes, status
-from quafka.commands.configs import alter
+from quafka.commands.configs import alter, shown
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, moment, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
@@ -81,7 +81,7 @@ def _description(topic: topics.Description) -> str:
     else:
         own = [each for each in topic.configs if each.source == "topic"]
         if own:
-            parts.append(table(("CONFIG", "VALUE"), [(each.name, each.value) for each in own]))
+            parts.append(table(("CONFIG", "VALUE"), [(each.name, shown(each)) for each in own]))
         else:
             parts.append(colour("no configs set (`quafka configs describe` prints all)", "dim"))
     return "\n\n".join(parts)

@@ -11,7 +11,7 @@ UNITS = st.sampled_from((BYTES, MS, SECONDS, MINUTES, HOURS))
 ROUND = st.builds(
     lambda count, factor: count * factor,
     st.integers(0, 10_000),
-    st.sampled_from((1, 1_000, 1 << 10, 1 << 20, 60, 3_600, 3_600_000, 86_400_000)),
+    st.sampled_from((1, 1_000, 1 << 10, 1 << 20, 10**6, 60, 3_600, 3_600_000, 86_400_000)),
 )
 
 

@@ -16,6 +16,7 @@ from quafka_loop import clock
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.units import unit_of, with_unit
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
@@ -31,13 +32,18 @@ COMPACT = {"cleanup.policy": "compact"}
 
 def default(known: TopicConfig) -> str:
     value = known.default if known.broker is None else str(known.broker(CONFIG))
-    return f"`{value}`" if value else "empty"
+    return f"`{with_unit(known.name, value)}`" if value else "empty"
+
+
+def allowed(known: TopicConfig) -> str:
+    unit = unit_of(known.name)
+    return known.allowed if unit is None else unit.show_all(known.allowed)
 
 
 def table() -> str:
     lines = [HEAD, "| --- | --- | --- | --- |"]
     lines += [
-        f"| `{name}` | {default(known)} | {known.allowed} | {known.effect} |"
+        f"| `{name}` | {default(known)} | {allowed(known)} | {known.effect} |"
         for name, known in sorted(TOPIC_CONFIGS.items())
     ]
     return "\n".join(lines) + "\n"
@@ -81,6 +87,14 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
 def test_what_cannot_be_is_refused_by_name(name: str, value: str | None) -> None:
     with pytest.raises(ConfigError, match=name):
         topic_configs.check({"retention.ms": "1", name: value})
+
+
+@pytest.mark.parametrize("name", [name for name in TOPIC_CONFIGS if unit_of(name) is not None])
+@pytest.mark.parametrize("value", ["1GiB", "7d", "5000ms", "4194304B"])
+def test_kafka_s_protocol_has_plain_numbers(name: str, value: str) -> None:
+    """Only commands turn units into numbers; a client that sends units is mistaken."""
+    with pytest.raises(ConfigError, match=name):
+        topic_configs.check({name: value})
 
 
 @pytest.mark.parametrize("ratio", ["0", "1", "0.0", "1.0", ".5", "0.01", "1.0E-4"])

@@ -46,6 +46,51 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     assert found.sources["message_max_bytes"] == f"file {file}"
 
 
+def test_every_source_takes_units(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text(
+        'wal.segment.bytes = "1.5GiB"\nstore.timeout.ms = "30s"\nlog.retention.ms = -1\n'
+    )
+    environment = {"QUAFKA_WAL_CHECKPOINT_BYTES": "64MB", "QUAFKA_LOG_RETENTION_HOURS": "7d"}
+    config = broker({"wal_reserve_bytes": "1048576", "wal_fsync": "interval:1s"}, environment, file)
+    found = config.config
+    assert found.wal_segment_bytes == 3 << 29
+    assert found.store_timeout_ms == 30_000
+    assert found.log_retention_ms == -1
+    assert found.wal_checkpoint_bytes == 64_000_000
+    assert found.log_retention_hours == 168
+    assert found.wal_reserve_bytes == 1 << 20
+    assert found.wal_fsync == "interval:1000"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        (
+            "wal_segment_bytes", "5d",
+            ("wal.segment.bytes = '5d' (flag --wal-segment-bytes): d is not a unit of bytes (KiB, "
+             "MiB, GiB, TiB, PiB, B, kB, KB, MB, GB, TB, PB); must be 64KiB to 16GiB"),
+        ),
+        (
+            "log_retention_hours", "90min",
+            ("log.retention.hours = '90min' (flag --log-retention-hours): 90min is not a whole "
+             "number of hours; must be -1 (for ever) or more, in whole hours"),
+        ),
+        (
+            "store_timeout_ms", "11min",
+            "store.timeout.ms = '11min' (flag --store-timeout-ms): must be 100ms to 10min",
+        ),
+        (
+            "num_partitions", "3GiB",
+            "num.partitions = '3GiB' (flag --num-partitions): must be 1 to 100000",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_unit_is_an_error_with_its_reason(name: str, value: str, error: str) -> None:
+    with pytest.raises(SettingError, match=f"^{re.escape(error)}$"):
+        broker({name: value})
+
+
 def test_tables_and_dotted_keys_are_the_same_in_toml(tmp_path: Path) -> None:
     file = tmp_path / "quafka.toml"
     file.write_text(

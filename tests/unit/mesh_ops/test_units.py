@@ -8,8 +8,9 @@ import pytest
 
 from quafka.settings import known_to_any
 from quafka.sources import dotted
+from quafka_broker.groups.configs import GROUP_CONFIGS
 from quafka_broker.topics.config_table import TOPIC_CONFIGS
-from quafka_mesh_ops.units import BYTES, HOURS, MS, SECONDS, Unit, plain, unit_of
+from quafka_mesh_ops.units import BYTES, HOURS, MS, SECONDS, Unit, plain, unit_of, with_unit
 
 
 @pytest.mark.parametrize(
@@ -38,20 +39,20 @@ def test_a_value_becomes_a_plain_number_of_its_unit(unit: Unit, text: str, numbe
 
 
 @pytest.mark.parametrize(
-    ("unit", "text"),
+    ("unit", "text", "reason"),
     [
-        (BYTES, "5d"),
-        (MS, "1GiB"),
-        (BYTES, "1G"),  # of 1000 or of 1024?
-        (BYTES, "1mb"),
-        (BYTES, "0.3KiB"),
-        (SECONDS, "1500ms"),
-        (HOURS, "90min"),
-        (MS, "1.0001s"),
+        (BYTES, "5d", "d is not a unit of bytes (KiB, MiB, GiB, "),
+        (MS, "1GiB", "GiB is not a unit of ms (ms, s, min, m, h, d)"),
+        (BYTES, "1G", "G is not a unit of bytes"),  # of 1000 or of 1024?
+        (BYTES, "1mb", "mb is not a unit of bytes"),
+        (BYTES, "0.3KiB", "0.3KiB is not a whole number of bytes"),
+        (SECONDS, "1500ms", "1500ms is not a whole number of seconds"),
+        (HOURS, "90min", "90min is not a whole number of hours"),
+        (MS, "1.0001s", "1.0001s is not a whole number of ms"),
     ],
 )
-def test_another_kind_or_no_whole_number_is_refused(unit: Unit, text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
+def test_another_kind_or_no_whole_number_is_refused(unit: Unit, text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
         unit.plain(text)
 
 
@@ -85,9 +86,13 @@ def test_every_setting_in_bytes_or_ms_has_a_unit() -> None:
 
 def test_only_numbers_have_units() -> None:
     """Whoever writes a size or a time for one of these configs writes a number."""
-    for name, known in TOPIC_CONFIGS.items():
+    kinds = {name: known.kind for name, known in TOPIC_CONFIGS.items()}
+    kinds |= {name: known.kind for name, known in GROUP_CONFIGS.items()}
+    for name, kind in kinds.items():
         if unit_of(name) is not None:
-            assert known.kind.name in ("INT", "LONG"), name
+            assert kind.name in ("INT", "LONG"), name
+        ends_in_one = name.endswith((".bytes", ".ms", ".seconds", ".minutes", ".hours"))
+        assert (unit_of(name) is not None) == ends_in_one, name
     assert plain("cleanup.policy", "7d") == "7d"
 
 
@@ -97,3 +102,23 @@ def test_numbers_in_words_get_units() -> None:
     assert MS.show_all("0 to 604800000") == "0 to 7d"
     assert MS.show((1 << 63) - 1) == "9223372036854775807", "no limit is no time"
     assert BYTES.show(1_048_588) == "1048588"
+    assert BYTES.show(1_000_000_000) == "1GB", "shorter than its multiple of a power of 2"
+    assert BYTES.show(1_024_000) == "1000KiB"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("retention.ms", "604800000", "7d"),
+        ("retention.ms", "-1", "-1"),
+        ("retention.ms", "0", "0"),
+        ("retention.ms", "", ""),
+        ("flush.ms", "9223372036854775807", "9223372036854775807"),
+        ("producer_byte_rate", "1e+15", "1e+15"),
+        ("cleanup.policy", "delete", "delete"),
+        ("min.insync.replicas", "3600000", "3600000"),
+    ],
+)
+def test_what_people_read_has_units(name: str, value: str, shown: str) -> None:
+    assert with_unit(name, value) == shown
+    assert plain(name, shown) == value
