@@ -15,7 +15,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence, and where to read more: not the usage, which may have 200 flags."""
-        self.exit(EXIT_WRONG_SETTING, f"{self.prog}: {message}\nsee {self.prog} --help\n")
+        everything = "--help-all" if "--help-all" in self._option_string_actions else "--help"
+        self.exit(EXIT_WRONG_SETTING, f"{self.prog}: {message}\nsee {self.prog} {everything}\n")
 
     def parse_known_args(  # type: ignore[override] # argparse has overloads for other namespaces
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -63,6 +63,17 @@ def test_help_all_shows_every_flag_once_by_topic(
     assert list(by_topic) == [topic for topic in TOPICS if topic in expected]
 
 
+def test_an_unknown_flag_leads_to_the_help_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, last in (
+        ("up --store-timout-ms 3s", "see quafka up --help-all"),
+        ("config broker --store-timout-ms 3s", "see quafka config broker --help-all"),
+        ("topics list --jsn", "see quafka topics list --help"),
+    ):
+        with pytest.raises(SystemExit):
+            main(command.split())
+        assert capsys.readouterr().err.splitlines()[-1] == last
+
+
 @pytest.mark.parametrize(
     ("field", "topic"),
     [
