@@ -18,6 +18,7 @@ from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, LoginError
 from quafka.client.records import there_and_back
 from quafka.client.security import NONE, Security
+from quafka.commands.doctor_brokers import by_broker
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_groups import check_groups
 from quafka.commands.doctor_security import check_certificate, check_security
@@ -247,7 +248,7 @@ async def _gateway(report: Report, connection: Connection) -> None:
         )
     # The gateway's time was taken during the request, so the round trip bounds its error.
     _clock(report, "gateway", answer.server_time_ms, local, connection.last_seconds)
-    for broker in answer.brokers:
+    for broker in by_broker(answer.brokers):
         _broker(report, broker, answer)
     if answer.listeners:
         check_security(report, answer)

@@ -31,6 +31,7 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_mesh_ops.shard_client import OpClient
+from quafka_mesh_ops.shards import shard_number
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
 from quafka_telemetry.eager_task import DirectFuture, EagerTask
@@ -117,6 +118,12 @@ class BrokerLink:
         """Whether the shard was handed over by its owner, and so will be back in a moment. After
         a kill it takes longer, and ops on other shards must not wait for it."""
         return bool(self._shard) and self._client.said_goodbye
+
+    @property
+    def shard(self) -> int:
+        """The number of the shard that the ops are for; -1: they are for the broker."""
+        number = shard_number(self._shard)
+        return -1 if number is None else number
 
     @property
     def node_id(self) -> str:

@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, Quafka's own), versions 0-6: this gateway and its brokers.
+"""DescribeGateway (key 20551, Quafka's own), versions 0-7: this gateway and its brokers.
 
 What concerns all orgs is for clients of the gateway's own: the packets of the mesh, which count
 everybody's requests, the scheduled snapshots, and the texts about a broker's problems, which name
@@ -65,7 +65,7 @@ async def handle(_: DescribeGatewayRequest, context: RequestContext) -> Describe
 
 API = Api(
     key=20551,
-    versions=Versions(0, 6),
+    versions=Versions(0, 7),
     request=DescribeGatewayRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
@@ -99,6 +99,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         connected=counters.connected,
         away_ms=round(link.seconds_disconnected * 1000),
         problem=counters.refusal,
+        shard=link.shard,
     )
     if answer is not None:
         found.answered = True

@@ -74,7 +74,7 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     groups: list[GroupLag] = array(GroupLag)
 
 
-class DescribeGatewayRequest(Request, key=20551, versions="0-6", flexible="0+"):
+class DescribeGatewayRequest(Request, key=20551, versions="0-7", flexible="0+"):
     pass
 
 
@@ -101,7 +101,7 @@ class GatewayBroker(Struct):
     `oldest_transaction_ms`: the age of its oldest open transaction; `overdue_transaction_ms`: how
     long the most overdue one has exceeded its timeout. `unfinished_transactions`: those that other
     brokers have not ended yet; `unfinished_transaction_ms`: how long ago the first of them ended at
-    this one.
+    this one. `shard`: the number of a shard that the broker has now; -1: the cluster has no shards.
     """
 
     address: str = string()
@@ -125,6 +125,7 @@ class GatewayBroker(Struct):
     servers: list[GatewayServer] = array(GatewayServer, "3+")
     unfinished_transactions: int = int32("4+")
     unfinished_transaction_ms: int = int64("4+")
+    shard: int = int32("7+", default=-1)
 
 
 class GatewayListener(Struct):
@@ -137,7 +138,7 @@ class GatewayListener(Struct):
     loopback: bool = boolean("6+")
 
 
-class DescribeGatewayResponse(Response, key=20551, versions="0-6", flexible="0+"):
+class DescribeGatewayResponse(Response, key=20551, versions="0-7", flexible="0+"):
     """`authorizer`: whether ACLs are enforced. `super_users`: their number. `security_problem`: why
     news of users, ACLs and quotas do not arrive; empty if they do. From `listeners` on, only the
     cluster's operators get values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import Consumer
 from quafka.client.connection import Connection
 from quafka.commands import consume
 from quafka.commands.doctor import _bootstrap, _broker, _clock
+from quafka.commands.doctor_brokers import by_broker
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_security import check_certificate, check_security
 from quafka.commands.findings import Report
@@ -133,6 +135,45 @@ def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> 
     assert finding.status == status
     others = [each for each in report.findings if each is not finding]
     assert {each.status for each in others} <= {"ok"}
+
+
+def shards(numbers: Iterable[int], **change: Any) -> list[GatewayBroker]:
+    """A broker as a gateway reports it: once for each of its shards."""
+    return [GatewayBroker(**(FINE | change), shard=number) for number in numbers]
+
+
+def test_a_broker_is_reported_once_with_its_shards() -> None:
+    reported = [*shards([0, 1, 2, 7]), *shards([3], address="c:1"), *shards([4, 6], address="d:1")]
+    found = [each.address for each in by_broker(reported)]
+    assert found == ["b:1 (shards 0-2, 7)", "c:1 (shard 3)", "d:1 (shards 4, 6)"]
+    report = Report()
+    for broker in by_broker(shards(range(4))):
+        _broker(report, broker, GATEWAY)
+    assert [each.check for each in report.findings] == ["mesh", "clock"]
+
+
+def test_the_only_shard_of_a_cluster_needs_no_number() -> None:
+    assert [each.address for each in by_broker(shards([0]))] == ["b:1"]
+    assert [each.address for each in by_broker(shards([-1]))] == ["b:1"]
+
+
+def test_what_differs_between_shards_is_not_hidden() -> None:
+    reported = [
+        *shards([0, 1], open_transactions=2, oldest_transaction_ms=5_000, op_us=700),
+        *shards([2], problem="no space left", overdue_transaction_ms=9, open_transactions=1),
+        *shards([3], connected=False, answered=False, away_ms=3_000),
+        *shards([4], op_us=200, time_ms=NOW_MS + 5, open_transactions=1,
+                oldest_transaction_ms=80_000, servers=[redis(detail="Redis 7, master")]),
+        *shards([5], servers=[redis(detail="Redis 7, master"), redis(problem="away")]),
+    ]  # fmt: skip
+    healthy, full, away = by_broker(reported)
+    assert healthy.address == "b:1 (shards 0, 1, 4, 5)"
+    assert (healthy.open_transactions, healthy.oldest_transaction_ms) == (5, 80_000)
+    assert (healthy.op_us, healthy.time_ms) == (200, NOW_MS + 5), "the quickest answer"
+    assert [(each.topics, each.problem) for each in healthy.servers] == [(4, ""), (2, "away")]
+    assert (full.address, full.problem) == ("b:1 (shard 2)", "no space left")
+    assert full.overdue_transaction_ms == 9
+    assert (away.address, away.connected, away.away_ms) == ("b:1 (shard 3)", False, 3_000)
 
 
 @pytest.mark.parametrize(
