@@ -15,7 +15,7 @@ from quafka.client.groups import Member
 from quafka.client.positions import Position
 from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, colour, facts, plain, span, table
+from quafka.commands.output import as_json, catch_up, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
 from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
@@ -74,7 +74,15 @@ def _description(group: groups.Description) -> str:
             ("members", len(group.members)),
             ("lag", group.lag),
             ("behind", "caught up" if done else span(group.behind_seconds)),
-            ("caught up in", None if done else span(group.catch_up_seconds)),
+            (
+                "caught up in",
+                catch_up(
+                    0 if done else group.lag,
+                    group.behind_seconds,
+                    group.catch_up_seconds,
+                    followed=bool(group.members),
+                ),
+            ),
         ]
     )
     parts = [head]
@@ -114,7 +122,12 @@ def _lags(lags: Sequence[PartitionLag]) -> str:
             each.high_watermark,
             each.lag,
             span(each.behind_seconds),
-            span(each.catch_up_seconds) if each.lag else None,
+            catch_up(
+                each.lag,
+                each.behind_seconds,
+                each.catch_up_seconds,
+                followed=each.client_id is not None,
+            ),
             each.client_id,
             each.host,
         )

@@ -101,9 +101,11 @@ _RIGHT = (int, float, Quantity)
 
 
 def span(seconds: float | None) -> Quantity | None:
-    """A time span in at most two units: 2d 3h, 4.5s."""
+    """A time span in at most two units: 2d 3h, 4.5s, <0.1s."""
     if seconds is None:
         return None
+    if 0 < seconds < 0.05:
+        return Quantity("<0.1s")
     if seconds < 59.5:
         return Quantity(f"{seconds:.1f}s" if 0 < seconds < 9.95 else f"{seconds:.0f}s")
     rest = round(seconds)
@@ -115,6 +117,35 @@ def span(seconds: float | None) -> Quantity | None:
         if count:
             words.append(f"{count}{unit}")
     return Quantity(" ".join(words))
+
+
+def open_for(seconds: float | None) -> Quantity | None:
+    """For how long something has been open."""
+    if seconds is not None and seconds < 1:
+        return Quantity("just opened")
+    return span(seconds)
+
+
+def catch_up(
+    lag: int | None, behind: float | None, seconds: float | None, *, followed: bool
+) -> Quantity | None:
+    """The time until no record is left to consume, or why there is none.
+
+    Args:
+        behind: the age of the first such record. None: the server knows no times of this lag.
+        seconds: None: not known yet, or never at the present rate.
+        followed: whether a member consumes the records.
+
+    Returns:
+        None: nothing is known.
+    """
+    if lag == 0:
+        return Quantity("caught up")
+    if lag is None or behind is None:
+        return None
+    if seconds is None:
+        return Quantity("never at this rate, or unknown" if followed else "never: no member")
+    return span(seconds)
 
 
 def moment(ms: int) -> str:

@@ -11,7 +11,7 @@ from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError, RefusedError, about
 from quafka.client.transactions import OpenPartition
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, colour, facts, moment, plain, span, table
+from quafka.commands.output import as_json, colour, facts, moment, open_for, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
 from quafka_loop import clock
 
@@ -40,7 +40,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
             (
                 each.transactional_id,
                 each.state,
-                span(each.open_seconds),
+                open_for(each.open_seconds),
                 span(each.timeout_seconds),
                 each.partitions,
                 each.producer_id,
@@ -82,7 +82,7 @@ def _description(found: transactions.Description) -> str:
             ("producer", f"{found.producer_id}, epoch {found.producer_epoch}"),
             ("timeout", span(found.timeout_seconds)),
             ("started", None if started is None else moment(started)),
-            ("open for", span(found.open_seconds)),
+            ("open for", open_for(found.open_seconds)),
         ]
     )
     if not found.partitions:

@@ -8,7 +8,17 @@ import sys
 import pytest
 
 from quafka.client.topics import Summary
-from quafka.commands.output import Quantity, as_json, colour, facts, plain, span, table
+from quafka.commands.output import (
+    Quantity,
+    as_json,
+    catch_up,
+    colour,
+    facts,
+    open_for,
+    plain,
+    span,
+    table,
+)
 
 
 def test_numbers_go_to_the_right_and_nothing_is_cut_short() -> None:
@@ -47,7 +57,7 @@ def test_no_name_moves_a_cursor(text: str, shown: str) -> None:
     ("seconds", "shown"),
     [
         (0, "0s"),
-        (0.04, "0.0s"),
+        (0.04, "<0.1s"),
         (9.94, "9.9s"),
         (9.96, "10s"),
         (59.4, "59s"),
@@ -62,6 +72,31 @@ def test_no_name_moves_a_cursor(text: str, shown: str) -> None:
 def test_spans(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
     assert isinstance(span(seconds), Quantity)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, None), (0.0, "just opened"), (0.9, "just opened"), (1.0, "1.0s"), (90, "1m 30s")],
+)
+def test_how_long_something_is_open(seconds: float | None, shown: str | None) -> None:
+    assert open_for(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("lag", "behind", "seconds", "followed", "shown"),
+    [
+        (None, None, None, True, None),
+        (0, 0.0, None, False, "caught up"),
+        (5, 3.0, 90.0, True, "1m 30s"),
+        (5, 3.0, None, True, "never at this rate, or unknown"),
+        (5, 3.0, None, False, "never: no member"),
+        (5, None, None, False, None),
+    ],
+)
+def test_until_a_group_has_caught_up(
+    lag: int | None, behind: float | None, seconds: float | None, followed: bool, shown: str | None
+) -> None:
+    assert catch_up(lag, behind, seconds, followed=followed) == shown
 
 
 def test_no_span() -> None:
