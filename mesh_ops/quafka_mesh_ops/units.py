@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-_NUMBER = re.compile(r"([0-9_]{1,24}(?:\.[0-9]{1,24})?) ?([A-Za-z]{1,3})")
+_NUMBER = re.compile(r"([0-9][0-9_]{0,23}(?:\.[0-9]{1,24})?) ?([A-Za-z]{1,3})")
 _PLAIN = re.compile(r"[0-9]{1,19}")
 _NO_LIMIT = 1 << 62
 _SIGNED = re.compile(r"-?\b[0-9]+\b")

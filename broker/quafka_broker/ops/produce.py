@@ -45,6 +45,8 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
+_BYTES_A_COMMIT = 512 << 10
+"""Bytes of one op after which others may append first."""
 _PER_BATCH = 16  # the cost of a batch without its records, in records
 _FULL = "the records of the org take as many bytes as its limit max.stored.bytes allows"
 
@@ -180,11 +182,15 @@ class _Request:
             begun: list[_Begun] = []
             slices = Slices(_APPENDS_A_SLICE)
             self._join(verdicts)
-            log = self._state.log
+            log, size = self._state.log, 0
             for part, verdict in zip(parts, verdicts, strict=True):
-                if not log.has_room(self._org):
+                if size >= _BYTES_A_COMMIT:
                     # While others append, an op of 90 MB is many commits: theirs are between them.
-                    await log.wait_for_room(self._org)
+                    size = 0
+                    if not log.has_room(self._org):
+                        await log.wait_for_room(self._org)
+                if self._producer is None:  # a transaction could end between two commits
+                    size += len(part.records)
                 # The topic may have been deleted meanwhile.
                 begun.append(self._append(part, self._find_if_known(part), verdict))
                 await slices.done()

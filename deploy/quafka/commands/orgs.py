@@ -8,7 +8,7 @@ from quafka.client import orgs
 from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, facts, plain, table
+from quafka.commands.output import as_json, facts, number, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
 from quafka_mesh_ops.units import with_unit
 
@@ -59,7 +59,7 @@ def _shown(org: orgs.Description) -> str:
         ("received bytes", org.received_bytes),
         ("sent bytes", org.sent_bytes),
     ]
-    rows = [(name, with_unit(name, f"{value:.15g}")) for name, value in org.limits.items()]
+    rows = [(name, with_unit(name, number(value))) for name, value in org.limits.items()]
     limits = table(("LIMIT", "VALUE"), rows) if rows else "no limits of its own"
     return f"{facts(pairs)}\n\n{limits}"
 

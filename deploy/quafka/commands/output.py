@@ -148,6 +148,11 @@ def catch_up(
     return span(seconds)
 
 
+def number(value: float) -> str:
+    """A number without an exponent if it is whole, as quotas nearly always are."""
+    return str(int(value)) if value.is_integer() else f"{value:.15g}"
+
+
 def moment(ms: int) -> str:
     """A time in ms since the epoch, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

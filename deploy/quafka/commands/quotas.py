@@ -10,7 +10,7 @@ from quafka.client import quotas
 from quafka.client.cluster import Cluster
 from quafka.commands.changes import Change, print_changes, status
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, plain, table
+from quafka.commands.output import as_json, number, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
 from quafka_mesh_ops.units import with_unit
 
@@ -52,7 +52,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
         print("no quotas")
     else:
         rows = [
-            (*(_name(each.entity, kind) for kind in _KINDS), key, with_unit(key, f"{value:.15g}"))
+            (*(_name(each.entity, kind) for kind in _KINDS), key, with_unit(key, number(value)))
             for each in found
             for key, value in each.quotas.items()
         ]
@@ -108,7 +108,7 @@ def _report(
 
 
 def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.15g}"
+    return None if value is None else number(value)
 
 
 _ACTIONS: dict[str, Work] = {"list": _list, "set": _set, "remove": _remove}

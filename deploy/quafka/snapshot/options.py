@@ -96,7 +96,8 @@ def _org(text: str) -> int:
 
 def _seconds(text: str) -> float:
     try:
-        milliseconds = int(MS.plain(text)) if not text.isdecimal() else 0
+        in_ms = MS.plain(text)
+        milliseconds = int(in_ms) if in_ms != text else 0  # a number without a unit is refused
     except ValueError:
         milliseconds = 0
     if not 0 < milliseconds <= _LONGEST_DAYS * 86_400_000:

@@ -280,17 +280,17 @@ class Listener:
 
     def _continue_handshakes(self) -> None:
         until = clock.perf_counter() + _HANDSHAKE_SECONDS
-        while self._postponed:
-            connection, datagrams, address = self._postponed.popleft()
-            self._postponed_of[connection] -= 1
-            if not self._postponed_of[connection]:
-                del self._postponed_of[connection]
-            if connection in self._connections:
-                self._feed(connection, datagrams, address)
-            if clock.perf_counter() >= until:
-                break
-        if self._postponed:
-            self._loop.call_soon(self._continue_handshakes)
+        try:
+            while self._postponed and clock.perf_counter() < until:
+                connection, datagrams, address = self._postponed.popleft()
+                self._postponed_of[connection] -= 1
+                if not self._postponed_of[connection]:
+                    del self._postponed_of[connection]
+                if connection in self._connections:
+                    self._feed(connection, datagrams, address)
+        finally:  # also after an error with one connection
+            if self._postponed:
+                self._loop.call_soon(self._continue_handshakes)
 
     def _feed(self, connection: Connection, datagrams: list[bytes], address: Address) -> None:
         connection.receive(datagrams, address)

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.states import State
@@ -32,7 +33,7 @@ from quafka_mesh_ops.ops.transactions import (
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Marker, MarkerType, build_marker
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.tools import batch_of, running_state
+from tests.unit.broker.tools import ORG, batch_of, context, running_state
 from tests.unit.broker.transactional import (
     GROUP,
     Sender,
@@ -196,6 +197,30 @@ async def test_a_commit_waits_for_the_batch_that_begins_its_transaction() -> Non
         assert not await sender.end()
         assert not (await sent).error_code
         assert await read(state) == [b"a"]
+
+
+@pytest.mark.parametrize("implicit", [True, False])
+async def test_a_commit_waits_for_all_of_a_large_op_beside_another_org(implicit: bool) -> None:
+    """Others append between the batches of a large op, but not between those of a transaction."""
+    partitions = range(1, 20)
+    async with running_state(MemoryDisk()) as state:
+        await create(state, partitions=20)
+        await state.topics.create(2, "t", 1)
+        for org in (ORG, 2):
+            ops = ProduceOps([ProduceOp("t", 0, batch_of(b"1"))])
+            await produce.handle(state, context(org), ops)
+        sender = Sender(state, implicit=implicit)
+        await sender.init()
+        if not implicit:
+            await sender.add("t", *partitions)
+        values = [sender.batch("t", at, b"z" * 300_000) for at in partitions]
+        parts = [ProduceOp("t", at, each) for at, each in zip(partitions, values, strict=True)]
+        sent = asyncio.ensure_future(call(state, ProduceOps(parts, -1, sender.name, implicit, b"")))
+        await asyncio.sleep(0)
+        assert not await sender.end()
+        assert {answer.error_code for answer in (await sent).partitions} == {ErrorCode.NONE}
+        for at in partitions:
+            assert len(await read(state, "t", at)) == 1
 
 
 async def test_no_sequence_is_advanced_before_the_write_so_a_retry_is_stored() -> None:

@@ -14,6 +14,7 @@ from quafka.commands.output import (
     catch_up,
     colour,
     facts,
+    number,
     open_for,
     plain,
     span,
@@ -123,3 +124,8 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert colour("x", "red") == "x"
+
+
+def test_a_number_of_bytes_has_no_exponent() -> None:
+    assert number(float(1 << 50)) == "1125899906842624"
+    assert number(2.5) == "2.5"

@@ -136,6 +136,29 @@ async def test_an_op_does_not_wait_for_the_handshakes_of_others() -> None:
             await each.close()
 
 
+async def test_an_error_in_one_handshake_does_not_end_the_others() -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: reported.append(about))
+    async with served() as s:
+        admit, refused = s.server._listener.limits.admit, list[str]()
+
+        def admit_but_one(node: str) -> str | None:
+            if not refused:
+                refused.append(node)
+                raise RuntimeError("once")
+            return admit(node)
+
+        s.server._listener.limits.admit = admit_but_one  # type: ignore[method-assign]
+        clients = [s.client() for _ in range(8)]
+        for each in clients:
+            await each.start()
+        assert all([await each.wait_connected(PATIENCE) for each in clients])
+        assert not s.server._listener._postponed_of
+        for each in clients:
+            await each.close()
+    assert len(reported) == 1
+
+
 async def test_a_sender_that_proves_nothing_gets_three_times_its_bytes_at_most() -> None:
     async with served(handshake_deadline=1.0) as s:
         with stranger() as sock:
