@@ -27,8 +27,13 @@ EXPECTED: Mapping[int, frozenset[str]] = {
     # The first join only gets a member id (KIP-394).
     ErrorCode.MEMBER_ID_REQUIRED: frozenset({"JoinGroup"}),
     ErrorCode.REBALANCE_IN_PROGRESS: frozenset(_GROUP_STEPS),
-    # Admin clients ask for a group of KIP-848 first, then for a classic one.
-    ErrorCode.GROUP_ID_NOT_FOUND: frozenset({"ConsumerGroupDescribe", "DescribeConsumerGroups"}),
+    # Admin clients ask for a group of a newer kind first, then for a classic one.
+    ErrorCode.GROUP_ID_NOT_FOUND: frozenset(
+        {
+            "ConsumerGroupDescribe", "DescribeConsumerGroups", "ShareGroupDescribe",
+            "DescribeShareGroups",
+        }
+    ),
     # The member gets its new epoch with its next heartbeat (KIP-848).
     ErrorCode.STALE_MEMBER_EPOCH: frozenset(_OFFSET_STEPS),
     # An open transaction may change the offset (KIP-447).

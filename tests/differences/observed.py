@@ -36,6 +36,7 @@ _BY_NATURE = {
     "supported_features",
     "throttle_time_ms",
     "topic_id",
+    "usable_bytes",  # of the disk, on which others write meanwhile
 }
 """Fields whose values differ between any two clusters, or are sentences."""
 

@@ -229,8 +229,10 @@ def test_a_snapshot_has_all_that_was_acknowledged(
     """It waits for the next view, or finds the one that a broker writes when it stops."""
 
     def snapshot() -> Values:
+        begun = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
         assert main(["snapshot", "create", cluster.store, "--format", "json"]) == 0
         made: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert made["cut"] >= begun, "a reader as of a time before finds an earlier snapshot"
         found = everything_of(cluster.store, made["id"])
         assert main(["snapshot", "drop", cluster.store, made["id"]]) == 0
         capsys.readouterr()

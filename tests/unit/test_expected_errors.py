@@ -33,6 +33,7 @@ def test_every_step_is_an_api_or_an_op() -> None:
         (ErrorCode.MEMBER_ID_REQUIRED, "JoinGroup", True),
         (ErrorCode.MEMBER_ID_REQUIRED, "OffsetCommit", False),
         (ErrorCode.GROUP_ID_NOT_FOUND, "ConsumerGroupDescribe", True),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "ShareGroupDescribe", True),
         (ErrorCode.GROUP_ID_NOT_FOUND, "DeleteGroups", False),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", True),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", False),

@@ -95,6 +95,7 @@ def snapshot_in_store(
         OSError, Malformed: the store fails, or an object is damaged.
     """
     before = load_all(store)
+    cut_ms = clock.time_ns() // 1_000_000  # what was acknowledged until now is in the snapshot
     first = [_read(store, number) for number in _shards(store)]
     shards = [_awaited(store, shard) for shard in first]
     written = 0
@@ -109,7 +110,6 @@ def snapshot_in_store(
         pieces += [replace(piece, number=above | piece.number) for piece in some]
     pieces.sort(key=lambda piece: (piece.number, piece.position))
     about = shards[0].view.manifest
-    cut_ms = min(shard.view.manifest.cut_ms for shard in shards)
     number = max([cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
     until = None
     if lease_seconds is not None:

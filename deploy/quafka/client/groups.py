@@ -127,7 +127,12 @@ async def _summaries(connection: Connection, listed: list[ListedGroup]) -> list[
         ]
         shares = [each.group for each in found if each.kind == _SHARE]
         lags = await lag_of_shares(connection, shares) if shares else {}
-        return [replace(each, lag=lags.get(each.group, each.lag)) for each in found]
+        return [
+            replace(each, lag=lags.get(each.group, each.lag), behind_seconds=None)
+            if each.kind == _SHARE
+            else each
+            for each in found
+        ]
     described = (
         await connection.call(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
     ).groups

@@ -179,26 +179,28 @@ def count(text: str) -> int:
 # --- positions --------------------------------------------------------------------------------
 
 
-def position(text: str) -> Position:
-    """Parse start, end, an offset or @TIME."""
+def position(text: str, also: str = "") -> Position:
+    """Parse start, end, an offset or @TIME; `also`: what else the caller accepts, in words."""
     if text in ("start", "end"):
         return Position(text)
     if text.startswith("@"):
         return Position("time", timestamp(text[1:]))
     if text.isdecimal() and int(text) < 1 << 63:
         return Position("offset", int(text))
-    raise argparse.ArgumentTypeError(f"{text!r} is not start, end, an offset or @TIME")
+    raise argparse.ArgumentTypeError(f"{text!r} is not start, end, an offset,{also} or @TIME")
 
 
 def start(text: str) -> Position:
     """Parse the start of a read: a position, or -N for the last N records."""
     if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("last", int(text[1:]))
-    return position({"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text))
+    return position(
+        {"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text), " -N"
+    )
 
 
 def target(text: str) -> Position:
     """Parse the target of moved offsets: a position, or +N or -N."""
     if text[:1] in "+-" and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("shift", int(text))
-    return position(text)
+    return position(text, " +N, -N")

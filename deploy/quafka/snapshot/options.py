@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from quafka.wal.options import DEFAULT_DATA
+from quafka.wal.options import DEFAULT_DATA, data_folder
 from quafka_mesh_ops.units import MS
 
 WHAT = "create, inspect, restore and drop snapshots of a broker's log"
@@ -59,7 +59,7 @@ def _add_restore(action: argparse.ArgumentParser) -> None:
 
 def _add_create(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "--data", type=Path, default=DEFAULT_DATA,
+        "--data", type=data_folder, default=DEFAULT_DATA,
         help="the broker's data folder; the broker may be running; default: %(default)s",
     )  # fmt: skip
     action.add_argument(

@@ -14,15 +14,27 @@ _ACTIONS = {
 }
 
 
+def data_folder(text: str) -> Path:
+    """Parse the path of a local data folder."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text} is an object store, not a data folder; `quafka snapshot create URL` makes a "
+            "snapshot of a log in a store, which other commands can read"
+        )
+    return Path(text)
+
+
 def add_actions(command: argparse.ArgumentParser) -> None:
     """Declare the subcommands and their options."""
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, what in _ACTIONS.items():
         action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
         whose = action.add_mutually_exclusive_group()
-        whose.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="the same as --data")
         whose.add_argument(
-            "--data", type=Path, default=DEFAULT_DATA,
+            "folder", metavar="DIR", nargs="?", type=data_folder, help="the same as --data"
+        )
+        whose.add_argument(
+            "--data", type=data_folder, default=DEFAULT_DATA,
             help="the broker's data folder; default: %(default)s",
         )  # fmt: skip
         action.add_argument("--format", choices=("text", "json"), default="text")

@@ -361,10 +361,14 @@ class Listener:
 
     def _writable(self) -> None:
         for connection in list(self._connections):
-            connection.resume()
+            if connection.quic.is_open:
+                connection.resume()
 
     def _failed(self, error: OSError, address: Address) -> None:
-        concerned = [c for c in self._connections if c.quic.get_peer_address() == address]
+        # One whose first datagram is postponed has no address yet, nor has an error sometimes.
+        concerned = [
+            c for c in self._connections if address and c.quic.get_peer_address() == address
+        ]
         if not concerned or error.errno not in (errno.ECONNREFUSED, errno.EMSGSIZE):
             self._limited.warning(str(error.errno), "mesh socket error: %s", error.strerror)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -157,6 +158,23 @@ async def test_an_error_in_one_handshake_does_not_end_the_others() -> None:
         for each in clients:
             await each.close()
     assert len(reported) == 1
+
+
+async def test_an_error_without_an_address_concerns_no_handshake() -> None:
+    """The kernel's, of a gateway that is gone: its packets are read after a pause."""
+    async with served() as s:
+        clients = [s.client() for _ in range(6)]
+        for each in clients:
+            await each.start()
+        listener = s.server._listener
+        while not listener._postponed:
+            await asyncio.sleep(0)
+        listener._failed(OSError(errno.ECONNREFUSED, "Connection refused"), None)
+        listener._writable()
+        assert not any(each._transmits for each in listener._connections if not each.quic.is_open)
+        assert all([await each.wait_connected(PATIENCE) for each in clients])
+        for each in clients:
+            await each.close()
 
 
 async def test_a_sender_that_proves_nothing_gets_three_times_its_bytes_at_most() -> None:
