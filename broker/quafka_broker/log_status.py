@@ -127,7 +127,7 @@ def _row(each: ShardStatus) -> tuple[Cell, ...]:
     return (
         text(each.number),
         _state(each.state),
-        count(sum(1 for _ in each.state.registry.every_topic())),
+        count(len(each.state.registry.every_topic())),
         count(now.segments),
         size(now.bytes),
         text(wal.epochs.current),

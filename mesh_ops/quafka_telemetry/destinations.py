@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from itertools import islice
+from typing import Protocol
 
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import Attributes, Span
@@ -16,6 +17,25 @@ MAX_COMPARED = 1_000
 
 Destination = tuple[str, bytes, int]
 """The topic's name ("": unknown), its id (empty or zero: unknown), and the partition."""
+
+
+class NamedPartition(Protocol):
+    """A partition of an op, named by the topic's name or, if that is empty, by `topic_id`.
+
+    Not every op can name topics by id.
+    """
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+
+def topic_id_of(partition: NamedPartition) -> bytes:
+    """The id that names the topic; empty: none does."""
+    found: bytes = getattr(partition, "topic_id", b"")
+    return found
 
 
 def describe_destinations(span: Span, destinations: Iterable[Destination]) -> None:

@@ -26,6 +26,7 @@ from quafka_broker.partitions.producer_state import Batch, SequenceError
 from quafka_broker.sources.source import PartitionSource, ProduceRequest, RefusedError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
+from quafka_broker.wal.append_queue import Share
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
@@ -45,8 +46,9 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
-_BYTES_A_COMMIT = 512 << 10
-"""Bytes of one op after which others may append first."""
+_BYTES_A_COMMIT = Share().bytes
+"""Bytes of one op after which others may append first. Their number does not count: thousands of
+small batches share a commit."""
 _PER_BATCH = 16  # the cost of a batch without its records, in records
 _FULL = "the records of the org take as many bytes as its limit max.stored.bytes allows"
 

@@ -6,30 +6,21 @@ A request may name a topic by its id; then the span has the name as well if the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.share_sessions import Place
-from quafka_telemetry.destinations import describe_destinations
+from quafka_telemetry.destinations import NamedPartition, describe_destinations, topic_id_of
 from quafka_telemetry.tracing import Span
 
 
-class _NamedPartition(Protocol):
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-
 def describe_partitions(
-    span: Span, partitions: Iterable[_NamedPartition], context: RequestContext
+    span: Span, partitions: Iterable[NamedPartition], context: RequestContext
 ) -> None:
     """Name the partitions of an op, whose topics are named by name or, if that is empty, by id."""
     if span.context is None:
         return
     known = context.tenant.names.known
-    with_ids = ((part, getattr(part, "topic_id", b"")) for part in partitions)
+    with_ids = ((part, topic_id_of(part)) for part in partitions)
     describe_destinations(
         span,
         ((p.topic or known(topic_id) or "", topic_id, p.partition) for p, topic_id in with_ids),
