@@ -172,7 +172,9 @@ def test_from_elsewhere(
                 create = ("create", dest, *at(cluster), "--node-key", gateway, *org)
                 said = json.loads(quafka(*create, "--format", "json"))
     assert said["linked"] == 0
-    assert said["reused"] > 0
+    assert said["reused"] > 0, [
+        (manifest.id, manifest.org, manifest.segments) for manifest in manifests(dest)
+    ]
     for dest in dests:
         for manifest in manifests(dest):
             check(dest, manifest, cluster.bootstrap)
