@@ -43,7 +43,7 @@ test-bare: $(VENV)/.installed-dev ## `make test` with every optional program (kc
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test`
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops broker/quafka_objects broker/quafka_broker \
+	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops mesh_ops/quafka_objects broker/quafka_broker \
 		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports

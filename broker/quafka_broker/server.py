@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 
-from quafka_broker import status
-from quafka_broker.cluster.hosted_shard import Hosting
-from quafka_broker.cluster.member import ClusterMember
-from quafka_broker.cluster.peers import OtherBrokers
-from quafka_broker.cluster.shard_map import ShardMap
-from quafka_broker.cluster.status import cluster_families, cluster_section
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
-from quafka_broker.log_status import ShardStatus, summary
-from quafka_broker.mesh_peers import MeshPeers, grants_of
-from quafka_broker.op_stats import BrokerStats
-from quafka_broker.redis_grants import overlap
-from quafka_broker.shard import Shard
-from quafka_broker.shard_figures import ShardsFigures
-from quafka_broker.store_metrics import (
+from quafka_broker.chain.metrics import (
     LocalFigures,
     StoreFigures,
     store_families,
     store_sections,
     sum_of,
 )
-from quafka_broker.stored_log import LogStore, join_cluster, open_log_store
+from quafka_broker.cluster.hosted_shard import Hosting
+from quafka_broker.cluster.member import ClusterMember
+from quafka_broker.cluster.mesh_peers import MeshPeers, grants_of
+from quafka_broker.cluster.peers import OtherBrokers
+from quafka_broker.cluster.shard_map import ShardMap
+from quafka_broker.cluster.status import cluster_families, cluster_section
+from quafka_broker.config.redis_grants import overlap
+from quafka_broker.config.settings import BrokerConfig
+from quafka_broker.shard.shard import Shard
+from quafka_broker.shard.stored_log import LogStore, join_cluster, open_log_store
+from quafka_broker.status import status_page as status
+from quafka_broker.status.log_status import ShardStatus, summary
+from quafka_broker.status.op_stats import BrokerStats
+from quafka_broker.status.shard_figures import ShardsFigures
 from quafka_broker.topics.identity import new_cluster_id
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

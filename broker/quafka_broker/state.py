@@ -8,7 +8,7 @@ from functools import partial
 
 from quafka_broker.admission.queue import Admissions
 from quafka_broker.compaction.compactor import Compactor
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.config_store import GroupConfigStore
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.group import Kind
@@ -18,7 +18,6 @@ from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.places.places import Places
-from quafka_broker.producer_ids import ProducerIds
 from quafka_broker.security.limits import SecurityLimits
 from quafka_broker.security.security import Security
 from quafka_broker.shares.limits import ShareLimits
@@ -28,7 +27,6 @@ from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
 from quafka_broker.sources.sources import Sources
 from quafka_broker.sources.wal import WalSource
-from quafka_broker.stored_bytes import NO_LIMIT, StoredBytes
 from quafka_broker.topics.changes import TopicChanges
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.identity import new_topic_identity
@@ -38,8 +36,10 @@ from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
+from quafka_broker.topics.stored_bytes import NO_LIMIT, StoredBytes
 from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.transactions.limits import TransactionLimits
+from quafka_broker.transactions.producer_ids import ProducerIds
 from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.org_limits import LimitName

@@ -139,7 +139,7 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     except ValueError as e:
         raise SettingError(str(e)) from e
     if name == "broker":
-        from quafka_broker.config import BrokerConfig
+        from quafka_broker.config.settings import BrokerConfig
         from quafka_broker.server import Broker
 
         assert isinstance(config, BrokerConfig)

@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from quafka_telemetry.log_context import log_fields
+from quafka_loop.log_context import log_fields
 
 # A log record is one line even if a client's name contains line feeds or terminal escapes, and
 # terminals show it in its order even if the name contains marks for the direction of text.

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from quafka.hang_up import on_hang_up
 from quafka_loop import clock, threads
-from quafka_telemetry.garbage import collect_when_idle
-from quafka_telemetry.heap import keep_freed_memory
+from quafka_loop.garbage import collect_when_idle
+from quafka_loop.heap import keep_freed_memory
 from quafka_telemetry.loop_turns import LoopTurns
 from quafka_telemetry.metrics import Metrics
 from quafka_telemetry.otlp_metrics import MetricsPush
@@ -79,7 +79,7 @@ def run(
     SIGHUP reloads what can be reloaded; if the program's terminal was closed, it stops the program.
     A second SIGINT ends the process without draining. A thread cannot be interrupted while a store
     or a disk keeps it waiting: the process ends without such threads. `keeps_state`: most of the
-    program's objects live as long as the process (see quafka_telemetry.garbage), and threads may be
+    program's objects live as long as the process (see quafka_loop.garbage), and threads may be
     recovering them during the start, which therefore has a few seconds to end; any other start is
     cut short.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quafka.sources import declared
-from quafka_broker.config import BROKER_OPERATIONS, BrokerConfig, LogSettings
+from quafka_broker.config.settings import BROKER_OPERATIONS, BrokerConfig, LogSettings
 from quafka_gateway.config import GATEWAY_OPERATIONS, EdgeSettings, GatewayConfig
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.settings import CommonSettings, Setting, setting

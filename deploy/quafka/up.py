@@ -18,7 +18,7 @@ from quafka.process import EXIT_CANNOT_START, TRACING
 from quafka.settings import UpConfig
 from quafka.sources import DEFAULT, Effective, declared, flag
 from quafka.supervise import Child, say, supervise
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity

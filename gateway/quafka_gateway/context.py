@@ -28,11 +28,10 @@ from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import Tenants
 from quafka_loop import clock
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.message import Versions
-from quafka_telemetry.fair_turns import FairTurns
-from quafka_telemetry.log_context import trace_fields
-from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
+from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer, trace_fields
 
 _connection_log = logging.getLogger("quafka.gateway.connection")
 

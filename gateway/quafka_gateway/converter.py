@@ -8,9 +8,9 @@ from itertools import count
 from typing import TypeVar
 
 from quafka_loop import clock, threads
-from quafka_telemetry.eager_task import current_timed_task
-from quafka_telemetry.log_context import current_party
-from quafka_telemetry.turns import Turns
+from quafka_loop.eager_task import current_timed_task
+from quafka_loop.log_context import current_party
+from quafka_loop.turns import Turns
 
 _R = TypeVar("_R")
 

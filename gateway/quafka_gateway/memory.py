@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from quafka_telemetry.garbage import ignore
+from quafka_loop.garbage import ignore
 
 _NO_ORG = 0
 _PATIENCE = 10.0

@@ -31,6 +31,7 @@ from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
 from quafka_gateway.tenants import Tenants
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity, is_node_id
@@ -39,7 +40,6 @@ from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_mesh_ops.store_requests import request_families, request_table
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.meter import StoreMeter
-from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.metrics import SECONDS
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics

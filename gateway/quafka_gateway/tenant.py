@@ -33,11 +33,11 @@ from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.transaction_traces import TransactionTraces
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 from quafka_mesh_ops.ops.shares import ReleaseRecords
 from quafka_mesh_ops.shard_client import OpClient
 from quafka_objects.asynchronous import AsyncObjectStore
-from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
 
 _CACHED_RESPONSE_BYTES = 64 << 20

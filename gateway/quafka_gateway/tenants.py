@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterator
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.org_of import org_by_text, org_name_in
 from quafka_gateway.tenant import FetchFigures, OrgClient, SharedMemory, Tenant, Traffic
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_mesh_ops.org_limits import LimitName, limit_of
-from quafka_telemetry.fair_turns import FairTurns
 
 log = logging.getLogger("quafka.gateway.orgs")
 

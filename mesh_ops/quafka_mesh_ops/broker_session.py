@@ -10,6 +10,8 @@ from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.wakeups import Wakeups
 from quafka_mesh_ops.envelopes import Response, encode_body, encode_request, length_of
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
 from quafka_mesh_ops.frames import (
@@ -30,9 +32,7 @@ from quafka_mesh_ops.ops.pieces import OpenPieces
 from quafka_mesh_ops.pieces import PIECE_BYTES, StreamTurns
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
-from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
-from quafka_telemetry.wakeups import Wakeups
 
 MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""

@@ -8,6 +8,9 @@ from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from quafka_loop.deadlines import Deadlines
+from quafka_loop.fair_turns import FairTurns
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
 from quafka_mesh_ops.bulk.link import BulkLink
 from quafka_mesh_ops.connector import BrokerConnector, Follower
@@ -35,10 +38,7 @@ from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
-from quafka_telemetry.deadlines import Deadlines
 from quafka_telemetry.expected_errors import OP_OF_A_SHARD
-from quafka_telemetry.fair_turns import FairTurns
-from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
     CLIENT,
     AttributeValue,

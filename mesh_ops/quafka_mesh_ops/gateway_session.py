@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_loop.heap import WORTH_IT, trim_heap
 from quafka_mesh_ops.bulk.listener import BulkListener
 from quafka_mesh_ops.bulk.session_offer import SessionOffer
 from quafka_mesh_ops.counters import PeerCounters
@@ -48,7 +49,6 @@ from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.udp import Address
-from quafka_telemetry.heap import WORTH_IT, trim_heap
 from quafka_telemetry.tracing import Tracer
 
 logger = logging.getLogger("quafka.mesh.server")

@@ -8,8 +8,7 @@ from typing import Any
 
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import WireStruct
-from quafka_telemetry.log_context import trace_fields
-from quafka_telemetry.tracing import TraceContext, Tracer
+from quafka_telemetry.tracing import TraceContext, Tracer, trace_fields
 
 
 @dataclass(slots=True, eq=False)

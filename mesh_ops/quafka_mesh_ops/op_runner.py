@@ -9,6 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from quafka_loop import clock
+from quafka_loop.deadlines import Deadlines
+from quafka_loop.eager_task import EagerTask
+from quafka_loop.log_context import CURRENT
+from quafka_loop.org_queue import OrgQueue
+from quafka_loop.slices import in_slices
+from quafka_loop.turns import Turns
 from quafka_mesh_ops.bulk.replies import Replies
 from quafka_mesh_ops.envelopes import Request, encode_body, encode_response, length_of
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
@@ -22,11 +28,6 @@ from quafka_mesh_ops.running_op import REQUEST_TIMED_OUT, RunningOp
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
-from quafka_telemetry.deadlines import Deadlines
-from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.log_context import CURRENT
-from quafka_telemetry.org_queue import OrgQueue
-from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
     NO_SPAN,
     SERVER,
@@ -35,7 +36,6 @@ from quafka_telemetry.tracing import (
     fail_with,
     parse_traceparent,
 )
-from quafka_telemetry.turns import Turns
 
 logger = logging.getLogger("quafka.mesh.server")
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
+from quafka_loop.garbage import without_gc
 from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_telemetry.garbage import without_gc
 
 msgpack: Any = untyped_msgpack
 _LONG = by_reference.LONG

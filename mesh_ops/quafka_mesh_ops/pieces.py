@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
+from quafka_loop.org_queue import OrgQueue
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.frames import (
     MAX_FRAME,
@@ -22,7 +23,6 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_proto.arriving import ArrivingBytes
-from quafka_telemetry.org_queue import OrgQueue
 
 PIECE_BYTES = 64 << 10
 """Less than a millisecond of either end."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from quafka_loop.deadlines import Bucket
+from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import AnyOp
-from quafka_telemetry.deadlines import Bucket
-from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import Tracer
 
 REQUEST_TIMED_OUT = 7

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Protocol
 
+from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.client import MeshClient, R
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import MeshError, OpFailedError, PeerUnavailableError, ShardLeftError
@@ -26,7 +27,6 @@ from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer, parse_traceparent
 from quafka_telemetry.trouble_log import TroubleLog
 

@@ -1,1 +1,1 @@
-"""Traces, metrics, log context, the operations port and event-loop helpers of a process."""
+"""Traces, metrics, status pages and the operations port of a process."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from selectors import SelectorKey
 
 from quafka_loop import clock
-from quafka_telemetry.fair_selector import FairSelector, attach
+from quafka_loop.fair_selector import FairSelector, attach
 from quafka_telemetry.metrics import Family, Histogram, Kind, gauge
 
 _BOUNDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -61,6 +61,13 @@ class TraceContext:
         return f"{self.span_id:016x}"
 
 
+def trace_fields(trace: TraceContext | None) -> dict[str, str]:
+    """Return `trace_id` and `span_id` as tracing UIs write them; {} if not sampled."""
+    if trace is None:
+        return {}
+    return {"trace_id": trace.trace_hex, "span_id": trace.span_hex}
+
+
 class ClientContext(NamedTuple):
     """The trace context of a client, and whether the client samples it."""
 

@@ -56,7 +56,7 @@ def best(work: Callable[[], object], rounds: int) -> float:
 
 def checks(rounds: int) -> None:
     from quafka_broker.admission.checks import Scratch, admit
-    from quafka_broker.config import BrokerConfig
+    from quafka_broker.config.settings import BrokerConfig
     from quafka_broker.topics.configs import policy
 
     rules = policy(BrokerConfig(), {})._replace(max_message_bytes=8 << 20)

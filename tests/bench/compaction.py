@@ -205,7 +205,7 @@ def _shown(times: list[float]) -> str:
 def _print_memory() -> None:
     """The map of the keys: measured for a million, computed for a hundred million."""
     from quafka_broker.compaction.offset_map import BYTES_PER_KEY, OffsetMap
-    from quafka_broker.config import BrokerConfig
+    from quafka_broker.config.settings import BrokerConfig
 
     keys, at_once = 1_000_000, 10_000
     buffer = BrokerConfig().log_cleaner_dedupe_buffer_size

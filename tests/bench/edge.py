@@ -22,6 +22,7 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_loop.eager_task import DirectFuture
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.base import AnyOp, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets, CommitOffsetsResp
@@ -38,7 +39,6 @@ from quafka_proto.schema.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import Tracer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.memory_transport import MemoryTransport

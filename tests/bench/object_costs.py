@@ -21,10 +21,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quafka_broker.chain.takeover import Seen
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.stored_log import LogStore, StoredLog
+from quafka_broker.shard.stored_log import LogStore, StoredLog
 from quafka_broker.wal.log import Log
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.costs import Prices, estimate

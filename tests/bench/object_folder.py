@@ -37,6 +37,7 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import ROWS_PER_SAMPLE, SegmentState, index_name, log_name
+from quafka_loop.garbage import without_gc
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_proto.chain_format import (
     Owner,
@@ -56,7 +57,6 @@ from quafka_proto.log_format import (
 )
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BatchHeader, read_header, split_batches
-from quafka_telemetry.garbage import without_gc
 from tests.bench.recovery import resident
 from tests.support.injected_store import InjectedStore, Latency
 from tests.support.store_folder import RecordedStore

@@ -21,9 +21,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.metrics import BrokerMetrics
-from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
+from quafka_broker.status.metrics import BrokerMetrics
+from quafka_broker.status.op_stats import BrokerStats
 from quafka_gateway.cluster.parked_time import begin_request
 from quafka_gateway.responses.error_codes import error_codes
 from quafka_gateway.stats import GatewayStats

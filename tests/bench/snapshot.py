@@ -24,7 +24,7 @@ from pathlib import Path
 
 from confluent_kafka import Message, Producer
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.snapshots.create import Created, Creation
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import list_offsets
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk

@@ -22,16 +22,16 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.leases import Leases
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
+from quafka_loop.garbage import without_gc
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.transactions import ListTransactions
-from quafka_telemetry.garbage import without_gc
 from tests.bench.recovery import resident
 from tests.unit.broker.transactional import Sender, call, create
 

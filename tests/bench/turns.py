@@ -27,12 +27,12 @@ from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.tenants import Tenants
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
-from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
 from tests.bench.load import TOPIC
 from tests.support.kafka_calls import VERSION, produce_request

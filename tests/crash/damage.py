@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.internal_topics import (
     GROUPS,

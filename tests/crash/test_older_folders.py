@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producer_state import SequenceError

@@ -13,7 +13,7 @@ import pytest
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.frames import Piece, encode_piece

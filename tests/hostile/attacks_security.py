@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.base import Op, R

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.wal.disk import RealDisk
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume

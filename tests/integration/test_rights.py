@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.server import Broker
 from quafka_gateway.api import APIS
 from quafka_gateway.responses.error_codes import error_codes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig, StoreUrl
+from quafka_broker.config.settings import BrokerConfig, StoreUrl
 from quafka_broker.server import Broker
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.server import Broker
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.security.directory import Directory

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from quafka_broker.broker_configs import THROTTLES
+from quafka_broker.config.broker_configs import THROTTLES
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import (

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.server import Broker
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.listeners import parse_endpoints

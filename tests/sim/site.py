@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from pyspark_quafka import scan, stream_planner
 from quafka_broker import server as broker_server
-from quafka_broker import stored_log
+from quafka_broker.shard import stored_log
 from quafka_gateway.cluster import follower
 from quafka_mesh_ops.identity import Identity
 from quafka_objects.store import ObjectStore

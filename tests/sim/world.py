@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quafka_broker.config import StoreUrl
+from quafka_broker.config.settings import StoreUrl
 from tests.sim.checkers import check_all
 from tests.sim.clients.final import final_reads
 from tests.sim.clients.job import Gateway, Job

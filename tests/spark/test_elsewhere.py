@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "proto/quafka_proto",
     "mesh_ops/quafka_loop",
-    "broker/quafka_objects",
+    "mesh_ops/quafka_objects",
     "spark/pyspark_quafka",
 )
 """What a job needs of the wheel."""

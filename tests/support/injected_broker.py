@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from quafka import cli
-from quafka_broker import stored_log
+from quafka_broker.shard import stored_log
 from quafka_gateway.cluster import follower
 from quafka_objects.address import open_store
 from quafka_objects.store import ObjectStore

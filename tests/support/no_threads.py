@@ -15,7 +15,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from quafka_broker.wal.log_thread import LogThread, set_exception, set_result
-from quafka_telemetry.eager_task import DirectFuture
+from quafka_loop.eager_task import DirectFuture
 
 T = TypeVar("T")
 

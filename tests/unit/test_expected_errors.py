@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.op_stats import BrokerStats
+from quafka_broker.status.op_stats import BrokerStats
 from quafka_gateway.api import APIS
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.table import OPS

@@ -89,7 +89,7 @@ class _Reader(ast.NodeVisitor):
             name = self._names[each.asname or each.name] = f"{module}.{each.name}"
             if module == "time" or name in _USES | _CALLS:
                 self.found.append((node.lineno, f"imports {name}"))
-            elif module.startswith("quafka_loop."):
+            elif f"{module}." in _SEAM:
                 self.found.append((node.lineno, f"binds {name}, which a simulation replaces"))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:

@@ -18,11 +18,11 @@ from quafka_broker.admission.checks import Admitted, Scratch, admit
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.configs import TopicPolicy
 from quafka_loop import clock, threads
+from quafka_loop.org_queue import OrgQueue
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
 from quafka_proto.records import BATCH_HEADER_SIZE, claims
-from quafka_telemetry.org_queue import OrgQueue
 
 # The maximum that is checked on the event loop without a pause, about a millisecond's worth:
 # uncompressed bytes, records, compressed bytes (before and after decompression), and headers.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quafka_broker.chain.errors import FencedError
+from quafka_broker.chain.metrics import LocalFigures
 from quafka_broker.chain.takeover import Seen
-from quafka_broker.config import BrokerConfig
-from quafka_broker.op_stats import BrokerStats
-from quafka_broker.shard import Shard
-from quafka_broker.store_metrics import LocalFigures
-from quafka_broker.stored_log import LogStore, StoredLog
+from quafka_broker.config.settings import BrokerConfig
+from quafka_broker.shard.shard import Shard
+from quafka_broker.shard.stored_log import LogStore, StoredLog
+from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.transactions.peers import Peers
 from quafka_loop import file_modes
 from quafka_mesh_ops.allow_list import AllowList

@@ -30,9 +30,9 @@ from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewriteTask, StoppedError
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.leases import Change
 from quafka_proto.errors import Malformed
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.compaction")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.topics.topic import Topic
-from quafka_telemetry.slices import Slices
+from quafka_loop.slices import Slices
 
 _PARTITIONS_PER_SLICE = 200
 

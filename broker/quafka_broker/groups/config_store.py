@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups import configs as group_configs
 from quafka_broker.groups.configs import MOST_NAME, Configs, GroupConfigError
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST, ShareConfigs
 from quafka_mesh_ops.suggestions import did_you_mean

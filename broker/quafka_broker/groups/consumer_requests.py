@@ -15,13 +15,13 @@ from quafka_broker.groups.migration import topics_to_know, upgrade
 from quafka_broker.groups.pace import Pace
 from quafka_broker.groups.served_consumer import News, ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerGroup,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import in_slices
 
 _IN_A_TURN = 10
 """Members that join or leave."""

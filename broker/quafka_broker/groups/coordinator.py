@@ -35,10 +35,10 @@ from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.groups")
 

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from quafka_telemetry.slices import in_slices
+from quafka_loop.slices import in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

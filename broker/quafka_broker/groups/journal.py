@@ -36,7 +36,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
-from quafka_telemetry.slices import Slices, in_slices
+from quafka_loop.slices import Slices, in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

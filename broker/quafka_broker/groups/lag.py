@@ -26,8 +26,8 @@ from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.topic import Topic
+from quafka_loop.slices import Slices, in_slices
 from quafka_proto.errors import Malformed
-from quafka_telemetry.slices import Slices, in_slices
 
 _PER_SLICE = 100  # partitions examined without yielding
 _STAMPS = 50_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.consumer.assignors import SIMPLE
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_mesh_ops.ops.groups import JoinGroup

@@ -16,8 +16,8 @@ from quafka_broker.groups.org_usage import offset_cost
 from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Table
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import Member
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.transport.log_limit import LimitedLog
-from quafka_telemetry.slices import in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

@@ -25,12 +25,12 @@ from quafka_broker.groups.host import Host, now
 from quafka_broker.groups.org_usage import member_cost
 from quafka_broker.groups.resolved_patterns import ResolvedPatterns
 from quafka_broker.groups.table import Key
+from quafka_loop.slices import at_once, in_slices
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, ConsumerHeartbeatResp
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import at_once, in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

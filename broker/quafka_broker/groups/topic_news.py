@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.table import GroupEntry, Key
-from quafka_telemetry.slices import Slices
+from quafka_loop.slices import Slices
 
 log = logging.getLogger("quafka.broker.groups")
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.group_offsets import committed_here, put_back
 from quafka_broker.imports.marker import Marker
@@ -28,6 +27,7 @@ from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.adopted import uuid_without_id
 from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.topic import Topic
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

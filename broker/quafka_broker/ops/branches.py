@@ -7,6 +7,7 @@ import asyncio
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.transaction import OF_GROUP, Transaction
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.branches import (
     Branch,
@@ -22,7 +23,6 @@ from quafka_mesh_ops.ops.branches import (
 from quafka_mesh_ops.shards import shard_number
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import listed
 
 _AT_ONCE = 64
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
     DescribeCompaction,
@@ -11,7 +12,6 @@ from quafka_mesh_ops.ops.admin import (
     PartitionCompaction,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 
 
 async def describe(

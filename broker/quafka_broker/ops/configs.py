@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quafka_broker import broker_configs
-from quafka_broker.broker_configs import (
+from quafka_broker.config import broker_configs
+from quafka_broker.config.broker_configs import (
     SETTINGS,
     BrokerConfigError,
     DynamicConfigs,
     ReadOnlyConfigError,
 )
-from quafka_broker.config import LogSettings
+from quafka_broker.config.settings import LogSettings
 from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.sources.source import BadSourceError
@@ -20,6 +20,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.configs import ConfigError
 from quafka_broker.topics.topic import SOURCE, Topic, legal_name
+from quafka_loop.slices import listed
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
@@ -36,7 +37,6 @@ from quafka_mesh_ops.ops.admin import (
     TopicConfigs,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 
 _OVERRIDES = {"log.retention.ms": "log.retention.hours"}
 """Settings that override another one: as in Kafka, its values are among their synonyms."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerGroup,
@@ -12,7 +13,6 @@ from quafka_mesh_ops.ops.consumer_groups import (
     DescribeConsumerGroupsResp,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices
 
 _PER_SLICE = 20
 

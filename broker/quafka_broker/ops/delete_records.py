@@ -10,6 +10,7 @@ from __future__ import annotations
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
@@ -19,7 +20,6 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices, listed
 
 _ALL = -1
 _PARTITIONS_PER_SLICE = 200

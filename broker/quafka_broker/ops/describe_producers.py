@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
     ActiveProducer,
@@ -14,7 +15,6 @@ from quafka_mesh_ops.ops.admin import (
     PartitionProducers,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 
 
 async def handle(

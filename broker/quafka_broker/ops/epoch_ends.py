@@ -5,6 +5,7 @@ from __future__ import annotations
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
     EpochEnd,
@@ -14,7 +15,6 @@ from quafka_mesh_ops.ops.offsets import (
     EpochEndOpsResp,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices, listed
 
 _PARTITIONS_PER_SLICE = 200
 

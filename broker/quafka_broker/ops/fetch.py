@@ -27,6 +27,7 @@ from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes
 from quafka_broker.wal.runs import Room
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.places import extents_of
@@ -42,7 +43,6 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import describe_destinations
-from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 
 _READ_COMMITTED = 1

@@ -7,6 +7,7 @@ from quafka_broker.groups.classic.states import State
 from quafka_broker.groups.group import DEAD, Kind, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import DeleteOffsets, DeleteOffsetsResp
 from quafka_mesh_ops.ops.groups import (
@@ -22,7 +23,6 @@ from quafka_mesh_ops.ops.groups import (
 )
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices, listed
 
 _BETWEEN = (State.COMPLETING, State.STABLE)
 _PER_SLICE = 500

@@ -6,6 +6,7 @@ from quafka_broker.groups import configs as group_configs
 from quafka_broker.groups.configs import Configs, GroupConfigError
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import NamedValue
 from quafka_mesh_ops.ops.group_configs import (
@@ -20,7 +21,6 @@ from quafka_mesh_ops.ops.group_configs import (
 )
 from quafka_mesh_ops.ops.shares import ShareConfigs
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 
 
 async def describe(

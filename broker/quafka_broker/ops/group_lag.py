@@ -6,6 +6,7 @@ from quafka_broker.groups import lag
 from quafka_broker.groups.group import DEAD, Place
 from quafka_broker.groups.table import Committed
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.lag import (
     GroupLag,
@@ -17,7 +18,6 @@ from quafka_mesh_ops.ops.lag import (
     PartitionLag,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices, listed
 
 _GROUPS_PER_SLICE = 100
 

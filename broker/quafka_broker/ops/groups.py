@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from quafka_broker.state import BrokerState
 from quafka_loop import clock
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.groups import (
     Heartbeat,
@@ -18,7 +19,6 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroupResp,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import listed
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:

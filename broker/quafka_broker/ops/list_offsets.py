@@ -17,6 +17,7 @@ from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
     ListOffsetsOp,
@@ -27,7 +28,6 @@ from quafka_mesh_ops.ops.offsets import (
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import describe_destinations
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import fail_with
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import DescribeLogDir, DescribeLogDirResp, PartitionSizes
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices
 
 _PARTITIONS_PER_SLICE = 1_000
 

@@ -20,6 +20,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
 from quafka_loop import clock
+from quafka_loop.slices import at_once, in_slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
@@ -34,7 +35,6 @@ from quafka_mesh_ops.ops.group_offsets import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import at_once, in_slices
 
 _MANY = 1_000
 """The number of offsets above which an answer is built in slices."""

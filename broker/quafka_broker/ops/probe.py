@@ -8,9 +8,9 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import REDIS
 from quafka_broker.transactions.figures import figures_of
 from quafka_loop import clock
+from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.probe import Probe, ProbedServer, ProbeResp
-from quafka_telemetry.slices import listed
 from quafka_telemetry.version import version
 
 _LOOK_SECONDS = 1.0

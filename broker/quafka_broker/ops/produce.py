@@ -29,6 +29,7 @@ from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.append_queue import Share
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_loop import clock
+from quafka_loop.slices import Slices, turn
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     ProduceOp,
@@ -41,7 +42,6 @@ from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.records import LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import describe_destinations
-from quafka_telemetry.slices import Slices, turn
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
 _WRITES_TRACED = 4

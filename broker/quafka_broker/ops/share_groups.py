@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.groups.served_share import ServedShareGroup
 from quafka_broker.state import BrokerState
+from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
@@ -24,7 +25,6 @@ from quafka_mesh_ops.ops.share_groups import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices, in_slices
 
 _PER_SLICE = 20
 

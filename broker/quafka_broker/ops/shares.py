@@ -21,6 +21,7 @@ from quafka_broker.shares.table import GroupKey, Place
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.shares import (
@@ -50,7 +51,6 @@ from quafka_mesh_ops.ops.shares import (
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import describe_destinations
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import Steps, fail_with
 
 _PARTITIONS_PER_SLICE = 50

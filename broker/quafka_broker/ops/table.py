@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from quafka_broker.journals.internal_topics import INTERNAL_ORG
-from quafka_broker.op_stats import BrokerStats, OpStats
 from quafka_broker.ops import (
     branches,
     compaction,
@@ -42,6 +41,7 @@ from quafka_broker.ops import (
     transactions,
 )
 from quafka_broker.state import BrokerState
+from quafka_broker.status.op_stats import BrokerStats, OpStats
 from quafka_loop import clock
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.grants import LAST_ORG

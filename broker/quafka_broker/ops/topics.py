@@ -8,6 +8,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import CollidingNameError, OrgFullError
 from quafka_broker.topics.topic import Topic, legal_name, unknown_topic
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.topics import (
     ConfigEntry,
@@ -22,7 +23,6 @@ from quafka_mesh_ops.ops.topics import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices
 
 _TOPICS_PER_SLICE = 500
 

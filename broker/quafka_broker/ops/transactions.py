@@ -17,6 +17,7 @@ from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.transactions.events import AddedPartition
 from quafka_broker.transactions.transaction import OF_GROUP, Transaction
+from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import (
@@ -41,7 +42,6 @@ from quafka_mesh_ops.ops.transactions import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices, in_slices, listed
 
 _UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _IDS_PER_SLICE = 500

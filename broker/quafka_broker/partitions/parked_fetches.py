@@ -9,9 +9,9 @@ from typing import Self
 
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.purgatory import ParkedFetch, Purgatory
-from quafka_telemetry.deadlines import Deadline, Deadlines
-from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.wakeups import Wakeups
+from quafka_loop.deadlines import Deadline, Deadlines
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.wakeups import Wakeups
 
 _TICK = 0.005
 """Seconds by which a wait may exceed the one that the client requested."""

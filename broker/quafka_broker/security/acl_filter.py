@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.acl_filters import filter_error, matches
 from quafka_mesh_ops.ops.security import AclFilter, AclRecord
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices
 
 _PER_SLICE = 200
 _MOST_BYTES = 32 << 20

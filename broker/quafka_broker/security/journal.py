@@ -30,9 +30,9 @@ from quafka_broker.security.table import Table
 from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BatchHeader, read_header
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.security")
 

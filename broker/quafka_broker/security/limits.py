@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_broker.config import LogSettings
+from quafka_broker.config.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True)

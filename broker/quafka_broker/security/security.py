@@ -18,6 +18,7 @@ from quafka_broker.security.limits import SecurityLimits
 from quafka_broker.security.table import EntityKey, OrgSecurity, Table, entity_key
 from quafka_broker.security.watchers import Watchers
 from quafka_broker.wal.log import Log
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import (
     AclFilter,
     AclRecord,
@@ -32,7 +33,6 @@ from quafka_mesh_ops.ops.security import (
 )
 from quafka_mesh_ops.org_limits import LimitName, limit_of
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 
 log = logging.getLogger("quafka.broker.security")
 

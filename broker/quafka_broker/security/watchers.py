@@ -10,11 +10,11 @@ from hashlib import blake2b
 from itertools import islice
 
 from quafka_broker.security.table import Table
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.grants import Grant, everything, permits, show_orgs
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.security import SecurityChange, WatchSecurity, WatchSecurityResp
 from quafka_mesh_ops.rights import NEEDS
-from quafka_telemetry.slices import Slices
 
 _LONGEST_WAIT = 60.0
 _PER_NODE = 128

@@ -19,6 +19,7 @@ from quafka_broker.shares.turns import WaitingMember
 from quafka_broker.shares.window import joined
 from quafka_broker.sources.source import Found, PartitionSource, Reading
 from quafka_broker.wal.runs import Room, Run
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops import places
 from quafka_mesh_ops.ops.records import MOST_BATCHES
 from quafka_mesh_ops.ops.shares import MOST_ACQUIRED, AcquireRecords
@@ -26,7 +27,6 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import ROW_CONTROL, ROW_TRANSACTIONAL, IndexRow
 from quafka_proto.records import CONTROL, TRANSACTIONAL, BatchHeader, read_header
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import UNTRACED, Steps
 
 _PARTITIONS_PER_SLICE = 50

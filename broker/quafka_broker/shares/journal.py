@@ -29,8 +29,8 @@ from quafka_broker.shares.events import Dropped, Event
 from quafka_broker.shares.table import SharePartition, Table
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
-from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.slices import Slices
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.slices import Slices
 
 log = logging.getLogger("quafka.broker.shares")
 

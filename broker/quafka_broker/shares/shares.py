@@ -34,10 +34,10 @@ from quafka_broker.sources.source import PartitionSource
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
+from quafka_loop.deadlines import Deadlines
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST
 from quafka_proto.errors import ErrorCode, Malformed
-from quafka_telemetry.deadlines import Deadlines
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.shares")
 

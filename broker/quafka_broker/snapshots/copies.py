@@ -30,6 +30,7 @@ from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.runs import Room
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_loop import file_modes
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -45,7 +46,6 @@ from quafka_proto.log_format import (
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import PATCHED_SIZE, end_offset, read_header
 from quafka_proto.snapshot_format import FIRST_COPY, Partition
-from quafka_telemetry.slices import listed
 
 log = logging.getLogger("quafka.broker.snapshots")
 

@@ -7,13 +7,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.snapshots.control_socket import NoBrokerError, request_pin
 from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles, PinnedFiles
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.snapshots.copies import Copies
 from quafka_broker.snapshots.cut import PIN, WHOLE_LOG, Cut, decode_cut, encode_cut, take_cut
 from quafka_broker.snapshots.zone_cache import ZONES, zones_name

@@ -19,12 +19,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.data_folder import DataFolder
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.errors import DamagedLogError

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups import event_codec
 from quafka_broker.groups.table import Committed, offsets_event
 from quafka_broker.journals import event_batches
 from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.producer_ids import producer_id_space
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.events import (
     Event,
@@ -29,6 +28,7 @@ from quafka_broker.topics.events import (
 from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic as RegisteredTopic
+from quafka_broker.transactions.producer_ids import producer_id_space
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

@@ -21,13 +21,13 @@ from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.reader import ReadTimes
 from quafka_broker.wal.runs import Room, Run
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.places import Place
 from quafka_mesh_ops.ops.records import AbortedTransaction
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader, base_offset, end_offset
-from quafka_telemetry.slices import Slices
 
 ASK_SECONDS = 5.0
 """The longest wait of one op for the bounds of its partitions."""

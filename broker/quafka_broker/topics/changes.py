@@ -23,8 +23,8 @@ from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic, Unnamed
 from quafka_broker.wal.log import Log
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.leases import Change
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.registry")
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.topics.topic import SOURCE
 from quafka_mesh_ops import settings
 from quafka_proto.config_kinds import ConfigType

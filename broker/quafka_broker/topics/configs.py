@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from quafka_broker.broker_configs import DynamicConfigs
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.broker_configs import DynamicConfigs
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.topics.config_table import FIXED, KAFKA_NAMES, TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.topic import SOURCE
 from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym

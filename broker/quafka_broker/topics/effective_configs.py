@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from quafka_broker.broker_configs import DynamicConfigs
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.broker_configs import DynamicConfigs
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.configs import Configs, TopicPolicy
 from quafka_broker.topics.events import broker_configs_changed

@@ -24,8 +24,8 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import SECTION, Pin, Replay, copy_of, replay
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_proto.records import BatchHeader
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.registry")
 

@@ -25,8 +25,8 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_proto.log_format import IndexRow
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.retention")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_broker.config import LogSettings
+from quafka_broker.config.settings import LogSettings
 
 LONGEST_NAME = 1_024
 """Characters of a transactional id."""

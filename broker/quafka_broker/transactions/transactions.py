@@ -25,7 +25,7 @@ from quafka_broker.transactions.table import Key, Table
 from quafka_broker.transactions.transaction import Transaction
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
-from quafka_telemetry.slices import Slices
+from quafka_loop.slices import Slices
 
 log = logging.getLogger("quafka.broker.transactions")
 

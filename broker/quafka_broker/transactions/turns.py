@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from quafka_broker.transactions.table import Key
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_loop.eager_task import DirectFuture, EagerTask
 
 T = TypeVar("T")
 

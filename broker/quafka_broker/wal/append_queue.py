@@ -13,9 +13,9 @@ from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.answers import Answers, settle
 from quafka_broker.wal.commit_group import Append, Member, WriteTimes
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.turn_end import turn_end
 from quafka_proto.records import BatchHeader
-from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.disk import Buffer
+from quafka_loop.eager_task import DirectFuture
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, EntryStart, IndexRow, row_flags
 from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, BatchHeader
-from quafka_telemetry.eager_task import DirectFuture
 
 _MEMBERS_A_STEP = 500
 _NO_START = EntryStart(bytes(PATCHED_SIZE), 0, 0)

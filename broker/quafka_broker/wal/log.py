@@ -37,8 +37,8 @@ from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.verification import Verification
 from quafka_broker.wal.writer import Writer, WriterStats
 from quafka_loop import clock
+from quafka_loop.eager_task import DirectFuture
 from quafka_proto.records import BatchHeader
-from quafka_telemetry.eager_task import DirectFuture
 
 log = logging.getLogger("quafka.broker.wal")
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from quafka_loop import threads
-from quafka_telemetry.eager_task import DirectFuture
+from quafka_loop.eager_task import DirectFuture
 
 T = TypeVar("T")
 

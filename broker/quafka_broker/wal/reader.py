@@ -34,9 +34,9 @@ from quafka_broker.wal.runs import (
 )
 from quafka_broker.wal.segment import BadIndexError, Read
 from quafka_loop import clock, threads
+from quafka_loop.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import IndexRow
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.wal")
 

@@ -27,9 +27,9 @@ from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_broker.wal.segment_edit import BatchEditor, SegmentEdit
 from quafka_broker.wal.segment_entries import Steps
 from quafka_loop import clock, threads
+from quafka_loop.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE, IndexRow
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.wal.rewrite")
 

@@ -33,8 +33,8 @@ from quafka_broker.wal.log_thread import LogThread
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_loop import clock
+from quafka_loop.eager_task import EagerTask
 from quafka_proto.log_format import FILE_HEADER_SIZE
-from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.metrics import Histogram
 
 log = logging.getLogger("quafka.broker.wal")

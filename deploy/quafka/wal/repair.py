@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE, as_json, sentence
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Unnamed
 from quafka_broker.wal.checkpoint_file import faults_of
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from quafka_loop.eager_task import EagerTask
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
@@ -11,8 +13,6 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.shard_client import ClientPool, OpClient, ShardClient
 from quafka_mesh_ops.shards import shard_name, shard_number
-from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import Tracer
 
 _NOWHERE = "", 0

@@ -14,6 +14,8 @@ from typing import Any
 from quafka_gateway.cluster.joint_heartbeats import JointHeartbeats
 from quafka_gateway.cluster.joint_produces import JointProduces
 from quafka_gateway.cluster.topic_lister import TopicLister
+from quafka_loop.eager_task import DirectFuture, EagerTask
+from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import Op, R
@@ -34,8 +36,6 @@ from quafka_mesh_ops.shard_client import OpClient
 from quafka_mesh_ops.shards import shard_number
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
-from quafka_telemetry.fair_turns import FairTurns
 from quafka_telemetry.tracing import TraceContext
 
 SMALL_OP_SECONDS = 10.0

@@ -10,11 +10,11 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.group_coordinator import GroupCoordinator
 from quafka_gateway.cluster.spread import grouped, spread
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.groups import DeleteGroups
 from quafka_mesh_ops.ops.lag import GroupLag, GroupLagResp, LagOfGroup
 from quafka_mesh_ops.shards import Hashed
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 _PATTERNS_AT_ONCE = 4

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from quafka_gateway.cluster.parked_time import add_parked
+from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.ops.groups import Beat, Heartbeat, HeartbeatResp
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
 
 HOLD_SECONDS = 0.1
 """How long a heartbeat is held at most; it delays the news of a rebalance by as much."""

@@ -17,12 +17,12 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from quafka_loop.eager_task import DirectFuture, EagerTask
+from quafka_loop.fair_turns import FairTurns
+from quafka_loop.turn_end import turn_end
 from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_proto.records import BATCH_HEADER_SIZE, claims
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
-from quafka_telemetry.fair_turns import FairTurns
-from quafka_telemetry.turn_end import turn_end
 
 FEW = 4
 """Up to this many unanswered requests, each has its own op: no other would share it."""

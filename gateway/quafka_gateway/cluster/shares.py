@@ -19,6 +19,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_gateway.cluster.spread import grouped, spread
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
 from quafka_mesh_ops.ops.share_groups import ShareGroupTopics
 from quafka_mesh_ops.ops.shares import (
@@ -33,7 +34,6 @@ from quafka_mesh_ops.ops.shares import (
     ShareOffset,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 log = logging.getLogger("quafka.gateway.shares")

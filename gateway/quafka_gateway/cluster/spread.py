@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from quafka_telemetry.eager_task import EagerTask
+from quafka_loop.eager_task import EagerTask
 
 T = TypeVar("T")
 

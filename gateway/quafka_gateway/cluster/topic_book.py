@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.topics import TopicDescription
-from quafka_telemetry.slices import Slices
 
 _TOPICS_PER_SLICE = 1_000
 

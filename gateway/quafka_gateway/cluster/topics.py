@@ -20,6 +20,7 @@ from quafka_gateway.cluster.broker_link import (
 )
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
 from quafka_gateway.cluster.cluster import Cluster
+from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.ops.group_offsets import ForgetTopic
 from quafka_mesh_ops.ops.offsets import (
     EpochEnd,
@@ -46,7 +47,6 @@ from quafka_mesh_ops.ops.topics import (
 )
 from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext
 
 SmallOp = TypeVar("SmallOp", ListOffsetsOps, EpochEndOps, DeleteRecordsOps)

@@ -12,9 +12,9 @@ from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
 from quafka_gateway.responses.response_length import is_long
 from quafka_gateway.security.audit import DENIALS
+from quafka_loop.slices import in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
-from quafka_telemetry.slices import in_slices
 
 
 async def handle_audited(

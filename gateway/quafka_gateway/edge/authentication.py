@@ -34,11 +34,11 @@ from quafka_gateway.security.sasl.logins import Login
 from quafka_gateway.security.sasl.mechanism import Account, BusyError
 from quafka_gateway.security.sasl.service import SaslService
 from quafka_gateway.security.session import ClientSession
+from quafka_loop.eager_task import EagerTask
+from quafka_loop.garbage import ignore
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
-from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.garbage import ignore
 from quafka_telemetry.tracing import NO_SPAN
 
 log = logging.getLogger("quafka.gateway.connection")

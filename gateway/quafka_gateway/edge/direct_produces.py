@@ -23,10 +23,10 @@ from quafka_gateway.edge.request_serving import RequestServing
 from quafka_gateway.handlers.kafka_api import RepeatedRequest
 from quafka_gateway.security.session import ClientSession
 from quafka_loop import clock
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.garbage import ignore
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.garbage import ignore
 
 log = logging.getLogger("quafka.gateway.connection")
 

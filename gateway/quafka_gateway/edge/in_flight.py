@@ -12,9 +12,9 @@ from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.fetch.standing_polls import TailWait
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
+from quafka_loop.eager_task import DirectFuture
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
-from quafka_telemetry.eager_task import DirectFuture
 
 
 @dataclass(slots=True, eq=False)

@@ -22,8 +22,8 @@ from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.security.session import SSL
 from quafka_loop import sockets
+from quafka_loop.heap import Heap
 from quafka_mesh_ops.settings import join_address
-from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.gateway.listener")

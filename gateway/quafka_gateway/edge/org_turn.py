@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from quafka_gateway.security.session import ClientSession
-from quafka_telemetry.fair_selector import selector_of
-from quafka_telemetry.fair_turns import FairTurns, Work
+from quafka_loop.fair_selector import selector_of
+from quafka_loop.fair_turns import FairTurns, Work
 
 
 class OrgTurn:

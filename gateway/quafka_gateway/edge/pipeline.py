@@ -43,13 +43,13 @@ from quafka_gateway.handlers.kafka_api import AnyApi, RepeatedRequest
 from quafka_gateway.memory import HeldRequests
 from quafka_gateway.security.session import ClientSession
 from quafka_loop import clock
+from quafka_loop.eager_task import DirectFuture, EagerTask
+from quafka_loop.fair_turns import PIECE_SECONDS
+from quafka_loop.garbage import ignore
+from quafka_loop.slices import SLICE_SECONDS
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import Malformed
 from quafka_proto.schema.produce import ProduceRequest
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
-from quafka_telemetry.fair_turns import PIECE_SECONDS
-from quafka_telemetry.garbage import ignore
-from quafka_telemetry.slices import SLICE_SECONDS
 
 log = logging.getLogger("quafka.gateway.connection")
 

@@ -13,11 +13,11 @@ from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.response_length import is_long
 from quafka_gateway.tenant import Tenant
 from quafka_loop import clock
+from quafka_loop.slices import SLICE_SECONDS, in_slices
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header
 from quafka_proto.message import Message
-from quafka_telemetry.slices import SLICE_SECONDS, in_slices
 
 SHORT = 8 << 10
 """Frames up to this size are decoded at once: some milliseconds at most."""

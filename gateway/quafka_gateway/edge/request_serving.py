@@ -22,14 +22,14 @@ from quafka_gateway.responses.response_length import is_long
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.stats import SlowRequest
 from quafka_loop import clock
+from quafka_loop.eager_task import EagerTask, TimedTask, current_timed_task
+from quafka_loop.garbage import ignore
+from quafka_loop.log_context import CURRENT
+from quafka_loop.slices import in_slices
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import encode_response, frame_response
 from quafka_proto.message import Message
-from quafka_telemetry.eager_task import EagerTask, TimedTask, current_timed_task
-from quafka_telemetry.garbage import ignore
-from quafka_telemetry.log_context import CURRENT
-from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import NO_SPAN
 
 log = logging.getLogger("quafka.gateway.connection")

@@ -19,8 +19,8 @@ from quafka_gateway.edge.progress import Progress
 from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
+from quafka_loop.garbage import ignore
 from quafka_proto.message import Buffer
-from quafka_telemetry.garbage import ignore
 
 log = logging.getLogger("quafka.gateway.connection")
 

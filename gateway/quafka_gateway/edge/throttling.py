@@ -14,9 +14,9 @@ from struct import Struct
 from weakref import WeakKeyDictionary
 
 from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_loop.deadlines import Deadline, Deadlines
+from quafka_loop.garbage import ignore
 from quafka_proto.message import Buffer, Message
-from quafka_telemetry.deadlines import Deadline, Deadlines
-from quafka_telemetry.garbage import ignore
 
 LONGEST_SECONDS = 3_600.0
 """A client waits no longer, however far it is over its quota."""

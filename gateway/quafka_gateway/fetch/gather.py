@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Any, Self
 
 from quafka_gateway.cluster.parked_time import add_parked
+from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
-from quafka_telemetry.eager_task import EagerTask
 
 Answers = list[FetchOpResp]
 Ask = Callable[[int, FetchOps], Coroutine[Any, Any, Answers | None]]

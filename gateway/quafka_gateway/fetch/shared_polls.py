@@ -22,12 +22,12 @@ from quafka_gateway.cluster.parked_time import add_parked
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import CachedPartition
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
+from quafka_loop.deadlines import Deadlines
+from quafka_loop.eager_task import DirectFuture, EagerTask
+from quafka_loop.wakeups import Wakeups
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv
-from quafka_telemetry.deadlines import Deadlines
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
-from quafka_telemetry.wakeups import Wakeups
 
 _TICK = 0.005
 """Seconds by which a fetch that shares an op may wait longer than its client asked for."""

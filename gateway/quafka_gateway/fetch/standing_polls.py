@@ -26,10 +26,10 @@ from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import PartitionKey
 from quafka_gateway.fetch.produce_acks import Moment
 from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
+from quafka_loop.deadlines import Bucket, Deadline, Deadlines
+from quafka_loop.eager_task import EagerTask
+from quafka_loop.wakeups import Wakeups
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
-from quafka_telemetry.deadlines import Bucket, Deadline, Deadlines
-from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.wakeups import Wakeups
 
 STANDING_SECONDS = 20.0
 """How long an op is parked before it is sent again."""

@@ -21,6 +21,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import AddPartitions, TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -34,7 +35,6 @@ from quafka_proto.schema.transactions import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _FIRST_BATCHED = 4

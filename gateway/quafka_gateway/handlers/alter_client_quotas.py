@@ -17,6 +17,7 @@ from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.alteration import change_problem
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -26,7 +27,6 @@ from quafka_proto.schema.quotas import (
     AlterClientQuotasResponseEntryData,
     EntityData,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _PER_OP = 200
 _Outcome = tuple[int, str]

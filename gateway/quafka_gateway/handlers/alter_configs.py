@@ -14,11 +14,11 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.config_changes import Resource
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.message import Versions
 from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
-from quafka_telemetry.slices import in_slices
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:

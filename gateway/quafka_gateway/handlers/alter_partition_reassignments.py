@@ -11,6 +11,7 @@ from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.replicas import (
@@ -20,7 +21,6 @@ from quafka_proto.schema.replicas import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from quafka_telemetry.slices import Slices
 
 _NO_ERROR = (ErrorCode.NONE, None)
 _DENIED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)

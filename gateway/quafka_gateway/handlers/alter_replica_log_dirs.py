@@ -13,6 +13,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.log_dirs import (
@@ -21,7 +22,6 @@ from quafka_proto.schema.log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(

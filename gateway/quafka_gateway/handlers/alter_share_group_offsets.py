@@ -13,6 +13,7 @@ from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, d
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, described
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -22,7 +23,6 @@ from quafka_proto.schema.share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _PER_SLICE = 100
 

@@ -17,6 +17,7 @@ from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security import users
 from quafka_gateway.security.users import Alteration, Problem
+from quafka_loop.slices import in_slices, listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.scram import (
@@ -24,7 +25,6 @@ from quafka_proto.schema.scram import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _PER_OP = 200
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.context import RequestContext
 from quafka_gateway.security.authorizer import Right, right
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.topics import TopicDescription
 from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Resource
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
-from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import TraceContext
 
 AUTHORIZER_DISABLED = ErrorCode.SECURITY_DISABLED

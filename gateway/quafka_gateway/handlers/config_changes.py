@@ -19,12 +19,12 @@ from quafka_gateway.handlers.authorized import (
     DENIED,
     may_on_all_orgs,
 )
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
 from quafka_mesh_ops.ops.group_configs import AlterGroupConfigs
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import AlterConfigsResourceResponse
-from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import TraceContext
 
 _OPERATIONS = set(ConfigOperation)

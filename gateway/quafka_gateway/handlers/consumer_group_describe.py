@@ -11,6 +11,7 @@ from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, g
 from quafka_gateway.handlers.described_groups import described
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_proto.message import Versions
 from quafka_proto.schema.consumer_groups import (
@@ -21,7 +22,6 @@ from quafka_proto.schema.consumer_groups import (
     DescribedGroup,
     Member,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _PER_SLICE = 100
 _CLASSIC, _CONSUMER = 0, 1

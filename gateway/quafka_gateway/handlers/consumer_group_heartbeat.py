@@ -27,6 +27,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed, turn
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
@@ -42,7 +43,6 @@ from quafka_proto.schema.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from quafka_telemetry.slices import in_slices, listed, turn
 from quafka_telemetry.tracing import TraceContext
 
 _SHORT_PATTERN = 100

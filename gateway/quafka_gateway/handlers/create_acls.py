@@ -20,6 +20,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security import acl_records
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import AclRecord
 from quafka_proto.acl_kinds import CLUSTER_NAME, Resource
 from quafka_proto.errors import ErrorCode
@@ -30,7 +31,6 @@ from quafka_proto.schema.acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from quafka_telemetry.slices import listed
 
 _PER_OP = 500
 _Outcome = tuple[int, str]

@@ -13,6 +13,7 @@ from quafka_gateway.handlers.authorized import ALTER_TOPIC, DENIED
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -22,7 +23,6 @@ from quafka_proto.schema.partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _STRICT = 3
 _TOPICS_PER_SLICE = 100

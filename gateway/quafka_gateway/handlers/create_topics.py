@@ -23,6 +23,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -33,7 +34,6 @@ from quafka_proto.schema.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _MOST_CONFIGS = 1_000  # more than all configs that exist
 _TOPICS_PER_SLICE = 100

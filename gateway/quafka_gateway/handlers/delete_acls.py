@@ -17,6 +17,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security import acl_records
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import AclFilter, DeletedAcls
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -27,7 +28,6 @@ from quafka_proto.schema.acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from quafka_telemetry.slices import listed
 
 _PER_OP = 100
 

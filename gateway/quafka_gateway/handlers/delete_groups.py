@@ -11,6 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, denied
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.consumer_groups import ConsumerGroup
 from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
 from quafka_mesh_ops.ops.shares import DeleteShareOffsets
@@ -21,7 +22,6 @@ from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _PER_SLICE = 20

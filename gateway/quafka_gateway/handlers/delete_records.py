@@ -8,6 +8,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -17,7 +18,6 @@ from quafka_proto.schema.partitions import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:

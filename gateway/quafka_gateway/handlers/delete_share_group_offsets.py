@@ -7,6 +7,7 @@ from quafka_gateway.handlers.authorized import DELETE_GROUP, DENIED, READ_TOPIC,
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, forget_topics, ids_of
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.shares import EVERY_PARTITION, DeleteShareOffsets, SharePlace
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -15,7 +16,6 @@ from quafka_proto.schema.share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(

@@ -20,6 +20,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.topics import DeleteTopic, DeleteTopicResp, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -28,7 +29,6 @@ from quafka_proto.schema.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _NO_ID = bytes(16)

@@ -20,6 +20,7 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security import acl_records
+from quafka_loop.slices import listed
 from quafka_mesh_ops.acl_filters import filter_error
 from quafka_mesh_ops.ops.security import AclFilter, AclRecord
 from quafka_proto.errors import ErrorCode
@@ -30,7 +31,6 @@ from quafka_proto.schema.acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:

@@ -16,6 +16,7 @@ from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.filters import EntityFilter, FilterError
 from quafka_gateway.quotas.kinds import PLACES
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.security import QuotaRecord, QuotaValue
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -26,7 +27,6 @@ from quafka_proto.schema.quotas import (
     EntryData,
     ValueData,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(

@@ -6,6 +6,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
@@ -13,7 +14,6 @@ from quafka_proto.schema.quafka import (
     DescribeCompactionResponse,
     PartitionCompaction,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(

@@ -27,6 +27,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym, DescribeBroker
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
@@ -40,7 +41,6 @@ from quafka_proto.schema.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _LOG_LEVELS = {

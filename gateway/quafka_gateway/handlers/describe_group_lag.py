@@ -8,6 +8,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.ops.lag import LagOfGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -19,7 +20,6 @@ from quafka_proto.schema.quafka import (
     GroupLagPartition,
     GroupLagTopic,
 )
-from quafka_telemetry.slices import Slices, in_slices, listed
 
 _GROUPS_PER_SLICE = 100
 

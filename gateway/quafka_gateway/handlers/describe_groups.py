@@ -11,6 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, denied, group_operations
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.groups import DescribedGroup as Described
 from quafka_mesh_ops.ops.groups import DescribeGroups
 from quafka_proto.errors import ErrorCode
@@ -21,7 +22,6 @@ from quafka_proto.schema.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _GROUPS_PER_SLICE = 100
 

@@ -11,6 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.log_dirs import (
@@ -20,7 +21,6 @@ from quafka_proto.schema.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from quafka_telemetry.slices import Slices, in_slices
 
 _PARTITIONS_PER_SLICE = 2_000
 

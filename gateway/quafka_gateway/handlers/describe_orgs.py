@@ -13,6 +13,7 @@ from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenant import Traffic
 from quafka_gateway.tenants import ACTIVE
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import OrgRecord
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -22,7 +23,6 @@ from quafka_proto.schema.quafka import (
     Org,
     OrgLimit,
 )
-from quafka_telemetry.slices import listed
 
 _NO_TRAFFIC = Traffic()
 NOT_AN_OPERATOR = "orgs are for super users of the gateway's own org"

@@ -9,6 +9,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers, TopicPartitions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -19,7 +20,6 @@ from quafka_proto.schema.transaction_admin import (
     ProducerState,
     TopicResponse,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _NO_COORDINATOR, _COORDINATOR_EPOCH = -1, 0  # the coordinator never moves
 

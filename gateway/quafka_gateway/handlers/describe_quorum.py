@@ -15,6 +15,7 @@ from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop import clock
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import DescribeBroker, DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -27,7 +28,6 @@ from quafka_proto.schema.quorum import (
     Node,
     ReplicaState,
 )
-from quafka_telemetry.slices import in_slices
 
 _TOPIC = "__cluster_metadata"
 

@@ -13,6 +13,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.shares import DescribeShareOffsets, ShareOffset, SharePlace
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -24,7 +25,6 @@ from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _PER_SLICE = 100

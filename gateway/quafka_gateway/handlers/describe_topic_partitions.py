@@ -14,6 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied, topic_operations, visible
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -24,7 +25,6 @@ from quafka_proto.schema.partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from quafka_telemetry.slices import listed
 
 _MOST = 2_000
 """Partitions in a response; Kafka's `max.request.partition.size.limit`."""

@@ -11,6 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.transactions import DescribedTransaction
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -20,7 +21,6 @@ from quafka_proto.schema.transaction_admin import (
     TopicData,
     TransactionState,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(

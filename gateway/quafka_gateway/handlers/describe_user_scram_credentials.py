@@ -14,6 +14,7 @@ from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.security.users import NUMBERS, user_of, users_of
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import UserRecord
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -23,7 +24,6 @@ from quafka_proto.schema.scram import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(

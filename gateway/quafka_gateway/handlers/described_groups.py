@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from quafka_gateway.cluster.group_coordinator import GroupCoordinator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.consumer_groups import ConsumerGroup, DescribeConsumerGroupsResp
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices, listed
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 _PER_SLICE = 100

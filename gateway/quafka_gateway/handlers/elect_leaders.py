@@ -11,6 +11,7 @@ from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_clu
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.replicas import UNKNOWN_PARTITION, partition_counts
+from quafka_loop.slices import Slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.replicas import (
@@ -19,7 +20,6 @@ from quafka_proto.schema.replicas import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from quafka_telemetry.slices import Slices
 
 _ELECTION_TYPES = (0, 1)  # preferred, unclean
 _NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it")

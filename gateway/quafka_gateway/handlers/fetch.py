@@ -38,6 +38,7 @@ from quafka_gateway.quotas.client import RateQuota
 from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
 from quafka_loop import clock
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -52,7 +53,6 @@ from quafka_proto.schema.fetch import (
 )
 from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with
 
 _FIRST_WITH_BATCHES = 4

@@ -9,6 +9,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order
+from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
@@ -16,7 +17,6 @@ from quafka_proto.schema.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from quafka_telemetry.slices import listed
 
 _GROUP, _TRANSACTION = 0, 1
 

@@ -14,13 +14,13 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.config_changes import Resource
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.message import Versions
 from quafka_proto.schema.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from quafka_telemetry.slices import in_slices
 
 
 async def handle(

@@ -10,6 +10,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -18,7 +19,6 @@ from quafka_proto.schema.groups import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from quafka_telemetry.slices import listed
 
 
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:

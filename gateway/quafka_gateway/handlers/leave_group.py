@@ -6,11 +6,11 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from quafka_telemetry.slices import listed
 
 
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:

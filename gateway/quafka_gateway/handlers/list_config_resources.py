@@ -10,6 +10,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.group_configs import ListGroupConfigs
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ResourceType
@@ -20,7 +21,6 @@ from quafka_proto.schema.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 

@@ -14,10 +14,10 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from quafka_telemetry.slices import listed
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:

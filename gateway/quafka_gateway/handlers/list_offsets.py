@@ -15,6 +15,7 @@ from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.list_offsets_v0 import DENIED_OFFSET
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -26,7 +27,6 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices, listed
 
 _NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.destinations import describe_partitions
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -21,7 +22,6 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices, listed
 
 _LATEST, _EARLIEST = -1, -2
 _PARTITIONS_PER_SLICE = 500

@@ -14,6 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.transactions import ListedTransaction, ListTransactions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.linear_pattern import LinearPattern, PatternError
@@ -23,7 +24,6 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _STATES = frozenset(
     (

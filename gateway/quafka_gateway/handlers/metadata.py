@@ -35,6 +35,7 @@ from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
+from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
@@ -46,7 +47,6 @@ from quafka_proto.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from quafka_telemetry.slices import Slices, in_slices
 from quafka_telemetry.tracing import TraceContext
 
 _ZERO_ID = bytes(16)

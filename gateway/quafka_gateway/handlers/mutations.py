@@ -13,9 +13,9 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.quotas.kinds import Kind
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices
 
 REFUSED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 MESSAGE = "The throttling quota has been exceeded."

@@ -18,6 +18,7 @@ from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_loop.slices import at_once, in_slices
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
@@ -28,7 +29,6 @@ from quafka_proto.schema.offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from quafka_telemetry.slices import at_once, in_slices
 
 _MANY = 500
 """A request with more partitions is handled in slices."""

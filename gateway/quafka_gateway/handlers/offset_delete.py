@@ -8,6 +8,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import CommittedQuestion, DeleteOffsets
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -17,7 +18,6 @@ from quafka_proto.schema.offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from quafka_telemetry.slices import Slices, in_slices, listed
 
 _TOPICS_PER_SLICE = 500
 

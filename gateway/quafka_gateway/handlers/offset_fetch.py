@@ -18,6 +18,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied, refusals
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import (
     CommittedOffset,
     CommittedOffsets,
@@ -36,7 +37,6 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _GROUPS_AT_A_TIME = 32
 

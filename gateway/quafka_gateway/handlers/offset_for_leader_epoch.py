@@ -13,6 +13,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.offsets import EpochEnd, EpochEndOp, EpochEndOpResp, EpochEndOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -22,7 +23,6 @@ from quafka_proto.schema.leader_epochs import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(

@@ -31,6 +31,7 @@ from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.authorizer import Access
 from quafka_gateway.tenant import Tenant
 from quafka_loop import clock
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -43,7 +44,6 @@ from quafka_proto.schema.produce import (
     TopicProduceResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import Span, fail_with
 
 _NO_ID = bytes(16)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quafka_gateway.context import RequestContext
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 UNKNOWN_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")

@@ -23,6 +23,7 @@ from quafka_gateway.handlers.share_records import (
     member_of,
     named,
 )
+from quafka_loop.slices import in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.share_fetch import (
@@ -32,7 +33,6 @@ from quafka_proto.schema.share_fetch import (
     ShareAcknowledgeTopicResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import fail_with
 
 

@@ -42,6 +42,7 @@ from quafka_gateway.handlers.share_records import (
 )
 from quafka_gateway.quotas.kinds import Kind
 from quafka_loop import clock
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_mesh_ops.ops.shares import (
@@ -63,7 +64,6 @@ from quafka_proto.schema.share_fetch import (
     ShareFetchResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import Span, TraceContext, fail_with
 
 _MAX_WAIT_MS = 60_000

@@ -11,6 +11,7 @@ from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, g
 from quafka_gateway.handlers.described_groups import described
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
 from quafka_proto.message import Versions
@@ -22,7 +23,6 @@ from quafka_proto.schema.share_groups import (
     ShareGroupDescribeResponse,
     ShareGroupDescribeTopicPartitions,
 )
-from quafka_telemetry.slices import Slices, listed
 
 _PER_SLICE = 100
 

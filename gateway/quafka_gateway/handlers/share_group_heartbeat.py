@@ -18,6 +18,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeatResp
 from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
 from quafka_proto.errors import ErrorCode
@@ -28,7 +29,6 @@ from quafka_proto.schema.share_groups import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from quafka_telemetry.slices import listed
 
 _ROUNDS = 3
 """How often the coordinator may ask: topics may be created meanwhile."""

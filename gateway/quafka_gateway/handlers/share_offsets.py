@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.consumer_groups import KnownTopic
 from quafka_mesh_ops.ops.share_groups import (
     CreateShareGroup,
@@ -14,7 +15,6 @@ from quafka_mesh_ops.ops.share_groups import (
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 Refusal = tuple[int, str]

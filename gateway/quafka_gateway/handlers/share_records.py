@@ -10,6 +10,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.share_sessions import FINAL, Key, Place, ShareSession
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, refusals
 from quafka_gateway.handlers.destinations import describe_places
+from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.ops.shares import (
     MOST_ACQUIRED,
     AcknowledgedBatch,
@@ -24,7 +25,6 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgeTopic,
     FetchTopic,
 )
-from quafka_telemetry.slices import Slices, in_slices
 from quafka_telemetry.tracing import Span, TraceContext
 
 GAP, ACCEPT, RENEW = 0, 1, 4

@@ -9,11 +9,11 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import Assignment, SyncGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
-from quafka_telemetry.slices import listed
 
 _NAMES_PROTOCOL = 5
 

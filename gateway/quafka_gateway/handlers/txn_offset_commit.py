@@ -15,6 +15,7 @@ from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
 from quafka_mesh_ops.ops.transactions import CommitTxnOffsets, TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -25,7 +26,6 @@ from quafka_proto.schema.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from quafka_telemetry.slices import in_slices, listed
 
 _FIRST_IMPLICIT = 5
 _FIRST_WITH_LOADING = 2

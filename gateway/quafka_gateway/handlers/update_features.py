@@ -11,6 +11,7 @@ from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_all
 from quafka_gateway.handlers.features import FEATURES
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.cluster import (
@@ -19,7 +20,6 @@ from quafka_proto.schema.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from quafka_telemetry.slices import listed
 
 _WITHOUT_RESULTS = 2
 _LEVELS = {feature.name: feature.level for feature in FEATURES}

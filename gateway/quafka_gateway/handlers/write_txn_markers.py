@@ -14,6 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import WriteMarkers
 from quafka_proto.errors import ErrorCode
@@ -27,7 +28,6 @@ from quafka_proto.schema.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from quafka_telemetry.slices import in_slices, listed
 from quafka_telemetry.tracing import TraceContext
 
 _AT_A_TIME = 32

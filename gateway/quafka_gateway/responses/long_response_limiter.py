@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from quafka_gateway.memory import ResponseMemory
-from quafka_telemetry.log_context import current_party
-from quafka_telemetry.turns import Turns
+from quafka_loop.log_context import current_party
+from quafka_loop.turns import Turns
 
 _AT_A_TIME = 4
 

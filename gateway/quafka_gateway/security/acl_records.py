@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.tenant import Tenant
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.acl_filters import matches
 from quafka_mesh_ops.ops.security import AclFilter, AclRecord, ChangedResp, DeleteAclsResp
-from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import TraceContext
 
 _PER_SLICE = 300

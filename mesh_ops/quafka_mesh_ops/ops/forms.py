@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
+from quafka_loop.garbage import without_gc
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import Buffer, WireStruct
-from quafka_telemetry.garbage import without_gc
 
 BUFFERS = (bytes, memoryview, bytearray)
 """The types of a Buffer. Which of them it is depends on how the payload was read (by_reference)."""

@@ -15,12 +15,12 @@ from typing import Protocol, cast
 from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_loop.turn_end import turn_end
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.mutual_tls import MAX_DATA
 from quafka_mesh_ops.transport.quic import BURST, MeshQuic
 from quafka_mesh_ops.transport.udp import Address, UdpSocket
-from quafka_telemetry.turn_end import turn_end
 
 logger = logging.getLogger("quafka.mesh")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker import shard
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops.table import OPS, serve
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.server import Broker, fsync_policy
-from quafka_broker.shard import Shard
+from quafka_broker.shard import shard
+from quafka_broker.shard.shard import Shard
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.fsync import FsyncPolicy

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quafka.client.credentials import stored_credential
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.security.control import alter_users_request
 from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.control_socket import ControlError, NoBrokerError, request

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quafka_broker.groups.consumer.assignors import ASSIGNORS, RANGE, SIMPLE, UNIFORM
 from quafka_broker.groups.consumer.assignors.spec import MemberSpec
 from quafka_broker.groups.consumer.topics import Target, TopicMetadata, count, each
-from quafka_telemetry.slices import at_once
+from quafka_loop.slices import at_once
 from tests.support.suites import examples
 
 RACKS = ("east", "north", "west")

@@ -33,8 +33,8 @@ from quafka_broker.groups.consumer.reconciliation import advance
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.topics import Partitions, Target, TopicMetadata
 from quafka_broker.groups.group import GroupChange
+from quafka_loop.slices import at_once
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import at_once
 from tests.support.suites import examples
 
 NAMES = ("a", "b", "c")

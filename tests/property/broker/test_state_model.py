@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import configs, delete_records, fetch, partitions, produce, topics
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.partition import Partition

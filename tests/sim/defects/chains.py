@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from quafka_broker import stored_log
 from quafka_broker.chain import collect, takeover
 from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.collect import Collector, collect_regularly
 from quafka_broker.partitions.errors import InDoubtError
+from quafka_broker.shard import stored_log
 from quafka_broker.wal.chain_writer import ChainWriter
 from quafka_broker.wal.commit_group import CommitGroup
 from quafka_gateway.cluster.shard_places import ShardPlaces
+from quafka_loop.eager_task import DirectFuture
 from quafka_objects.store import ObjectInfo
 from quafka_proto.chain_format import ENTRIES, WINDOW, ChainHeader
-from quafka_telemetry.eager_task import DirectFuture
 from tests.sim.defects.defect import KILLS, RESTARTS, Defect, Where, change
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.snapshots.create import Created, Creation
 from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination

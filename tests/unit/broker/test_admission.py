@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quafka_broker.admission import queue as admissions
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
 from quafka_loop import clock, threads

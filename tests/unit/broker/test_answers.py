@@ -13,7 +13,7 @@ from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
-from quafka_telemetry.eager_task import EagerTask
+from quafka_loop.eager_task import EagerTask
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import checked, open_log, topic_id
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quafka_broker.broker_configs import NO_THROTTLE, THROTTLES
+from quafka_broker.config.broker_configs import NO_THROTTLE, THROTTLES
 from quafka_broker.ops import configs
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import (

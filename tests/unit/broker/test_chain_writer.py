@@ -16,7 +16,7 @@ from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_telemetry.eager_task import DirectFuture
+from quafka_loop.eager_task import DirectFuture
 from tests.support.memory_chain import MemoryChain
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig, StoreUrl, data_place
+from quafka_broker.config.settings import BrokerConfig, StoreUrl, data_place
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "gs://b", "az://b/p", "file:///srv/store"])

@@ -11,10 +11,10 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_loop import clock
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
-from quafka_telemetry.slices import Slices
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, ORG, checked, context, running_state
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.deadlines import Deadlines
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage

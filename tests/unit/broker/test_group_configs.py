@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups import configs as group_configs
 from quafka_broker.groups.configs import GROUP_CONFIGS, GroupConfigError
 from quafka_broker.topics.events import group_configs_changed

@@ -8,7 +8,7 @@ import pytest
 
 from quafka_broker.groups.event_writer import QueuedEvents
 from quafka_broker.groups.table import Event, Fact, Table, size_of, stated_by
-from quafka_telemetry.slices import at_once
+from quafka_loop.slices import at_once
 
 KEY = (1, "g")
 OWN: Fact = (KEY, None)

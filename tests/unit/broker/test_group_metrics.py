@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quafka_broker.group_metrics import by_kind, group_families
 from quafka_broker.groups.group import Kind
-from quafka_broker.metrics import BrokerMetrics
-from quafka_broker.op_stats import BrokerStats
+from quafka_broker.groups.metrics import by_kind, group_families
 from quafka_broker.ops import groups, share_groups
-from quafka_broker.share_metrics import share_families
+from quafka_broker.shares.metrics import share_families
 from quafka_broker.state import BrokerState
+from quafka_broker.status.metrics import BrokerMetrics
+from quafka_broker.status.op_stats import BrokerStats
 from quafka_mesh_ops.ops.groups import Heartbeat
 from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
 from quafka_telemetry.metrics import Family

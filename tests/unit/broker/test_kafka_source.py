@@ -23,8 +23,8 @@ from quafka_broker.ops import (
     topics,
     transactions,
 )
-from quafka_broker.source_metrics import source_families
 from quafka_broker.sources.kafka.source import AdoptionError
+from quafka_broker.sources.metrics import source_families
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import DescribeLogDir, TopicPartitions
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
@@ -291,7 +291,9 @@ async def test_a_folder_that_cannot_be_read_costs_only_its_partition(kafka: Kafk
         (folders,) = (await probe.handle(state, context(), Probe())).servers or []
         assert (folders.kind, folders.topics) == ("kafka", 1)
         assert folders.problem.startswith("partition t-1: ")
-        assert {family.name for family in source_families(state)} >= {"quafka_kafka_topics"}
+        assert {family.name for family in source_families(state.redis, state.kafka)} >= {
+            "quafka_kafka_topics"
+        }
         assert values(await get(state)) == [(0, b"a")]
         (kafka.path / "hidden").rename(hidden)
         async with asyncio.timeout(5):

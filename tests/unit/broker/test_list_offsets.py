@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import list_offsets
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.partition import Partition

@@ -127,7 +127,7 @@ def _many_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_short_answer_has_no_turn_for_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without a core may take longer than a slice for two offsets."""
-    monkeypatch.setattr("quafka_telemetry.slices.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("quafka_loop.slices.SLICE_SECONDS", -1.0)
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
         await state.topics.create(ORG, "t", 2)
         await commit(state, 1, 2)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import broker_addresses
-from quafka_broker.mesh_peers import MeshPeers, grants_of
+from quafka_broker.cluster.mesh_peers import MeshPeers, grants_of
+from quafka_broker.config.settings import broker_addresses
 from quafka_broker.transactions.peers import NoPeers, PeerError
 from quafka_mesh_ops.grants import by_node, parse_entry, permits
 from quafka_mesh_ops.identity import Identity

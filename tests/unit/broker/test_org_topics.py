@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import partitions, topics
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.identity import new_topic_identity

@@ -8,7 +8,7 @@ from dataclasses import replace
 from quafka_broker.ops import security as ops
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.ops.partitions import create as create_partitions
-from quafka_broker.org_removal import remove_org, run_org_removal
+from quafka_broker.shard.org_removal import remove_org, run_org_removal
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.group_offsets import CommitOffset

@@ -7,8 +7,8 @@ import sys
 
 from quafka_broker.partitions.parked_fetches import ParkedFetches, WaitingFetch
 from quafka_loop import clock
-from quafka_telemetry.eager_task import EagerTask
-from quafka_telemetry.slices import SLICE_SECONDS
+from quafka_loop.eager_task import EagerTask
+from quafka_loop.slices import SLICE_SECONDS
 from tests.unit.broker.tools import topic_id
 
 A, B, C = topic_id("a"), topic_id("b"), topic_id("c")

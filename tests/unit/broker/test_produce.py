@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from quafka_broker.ops import producer_ids
-from quafka_broker.producer_ids import producer_id_space
 from quafka_broker.topics.identity import new_cluster_id
+from quafka_broker.transactions.producer_ids import producer_id_space
 from quafka_mesh_ops.ops.records import InitProducerId, InitProducerIdResp
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.ops import producer_ids, topics
 from quafka_broker.partitions.errors import StorageError

@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 import pytest
 
-from quafka_broker.data_folder import DataFolder
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
@@ -21,6 +20,7 @@ from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, Rest
 from quafka_broker.snapshots.restored_state import SKIPPED_PRODUCER_IDS
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_mesh_ops.ops.security import UserChange

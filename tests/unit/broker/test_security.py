@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.journals.internal_topics import SECURITY
 from quafka_broker.ops import security as ops
 from quafka_broker.security.checks import MOST_CHANGES

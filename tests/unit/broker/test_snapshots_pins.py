@@ -12,8 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import snapshots as ops
 from quafka_broker.snapshots import local_cut as local_cut_module
 from quafka_broker.snapshots import pins
@@ -24,6 +23,7 @@ from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.snapshots.repack import Repack
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_loop import clock, threads
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.snapshots import (

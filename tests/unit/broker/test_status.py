@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quafka_broker.log_status import ShardStatus, summary
-from quafka_broker.metrics import BrokerMetrics
-from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_broker.status import sections
+from quafka_broker.status.log_status import ShardStatus, summary
+from quafka_broker.status.metrics import BrokerMetrics
+from quafka_broker.status.op_stats import BrokerStats
+from quafka_broker.status.status_page import sections
 from quafka_telemetry.status_page import Facts, Section, Table, text
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import running_state

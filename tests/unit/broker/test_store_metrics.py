@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from quafka_broker.chain.collect import Collected
-from quafka_broker.chain.store_disk import DiskFigures
-from quafka_broker.store_metrics import (
+from quafka_broker.chain.metrics import (
     LocalFigures,
     StoreFigures,
     store_families,
     store_sections,
     sum_of,
 )
+from quafka_broker.chain.store_disk import DiskFigures
 from quafka_objects.costs import Prices
 from quafka_objects.errors import ObjectExistsError
 from quafka_objects.folder import FolderStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import configs, fetch, partitions, produce, topics
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs

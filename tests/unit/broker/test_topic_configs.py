@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import produce, topics
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.config_table import TOPIC_CONFIGS, TopicConfig

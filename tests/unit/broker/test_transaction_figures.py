@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
-from quafka_broker.log_status import ShardStatus
-from quafka_broker.metrics import BrokerMetrics
-from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_broker.status import sections
+from quafka_broker.status.log_status import ShardStatus
+from quafka_broker.status.metrics import BrokerMetrics
+from quafka_broker.status.op_stats import BrokerStats
+from quafka_broker.status.status_page import sections
 from quafka_mesh_ops.ops.probe import Probe
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Sample

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState

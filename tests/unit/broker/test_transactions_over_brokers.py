@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.log_status import ShardStatus
-from quafka_broker.metrics import BrokerMetrics
-from quafka_broker.op_stats import BrokerStats
-from quafka_broker.status import sections
+from quafka_broker.status.log_status import ShardStatus
+from quafka_broker.status.metrics import BrokerMetrics
+from quafka_broker.status.op_stats import BrokerStats
+from quafka_broker.status.status_page import sections
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.transactions.peers import PeerError
 from quafka_mesh_ops.ops.admin import TopicPartitions

@@ -15,7 +15,7 @@ from quafka_broker.wal import writer as writer_module
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log_thread import LogThread
 from quafka_loop import clock, threads
-from quafka_telemetry.eager_task import EagerTask
+from quafka_loop.eager_task import EagerTask
 from tests.support.virtual.threads import current_hub
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of

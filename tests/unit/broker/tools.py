@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.leases import LEASE_SECONDS, Leases
 from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers

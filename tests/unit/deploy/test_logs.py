@@ -10,8 +10,8 @@ from contextvars import copy_context
 import pytest
 
 from quafka import logs
-from quafka_telemetry.log_context import CURRENT, trace_fields
-from quafka_telemetry.tracing import TraceContext
+from quafka_loop.log_context import CURRENT
+from quafka_telemetry.tracing import TraceContext, trace_fields
 
 
 def logged(capsys: pytest.CaptureFixture[str], form: str, message: str, *args: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from quafka.settings import known_to_any
 from quafka.sources import Effective, SettingError, load
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.settings import join_address, split_address
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.ops import fetch
 from quafka_broker.partitions.partition import topic_hash
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_broker.wal.verify import entries

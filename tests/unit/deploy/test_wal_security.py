@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.wal.disk import RealDisk
 from tests.unit.broker.test_security import alter_org, alter_users, create_acls, rule, user
 from tests.unit.broker.tools import running_state

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name
 from quafka_proto.log_format import (

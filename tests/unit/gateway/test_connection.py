@@ -16,6 +16,9 @@ from quafka_gateway.edge import request_serving
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_loop import slices
+from quafka_loop.eager_task import DirectFuture
+from quafka_loop.slices import SLICE_SECONDS
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import (
     FetchOpResp,
@@ -37,9 +40,6 @@ from quafka_proto.schema.configs import (
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from quafka_telemetry import slices
-from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.slices import SLICE_SECONDS
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
 from tests.support.tenants import LISTENER, only, tenant_over

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from quafka_gateway.converter import Converter
-from quafka_telemetry.log_context import CURRENT
+from quafka_loop.log_context import CURRENT
 
 
 @dataclass(frozen=True)

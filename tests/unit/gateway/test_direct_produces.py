@@ -17,6 +17,7 @@ from quafka_gateway.edge.framing import RequestFramer
 from quafka_gateway.edge.request_decoding import decode_request
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.security.authorizer import Authorizer
+from quafka_loop.eager_task import DirectFuture
 from quafka_mesh_ops.errors import OutcomeUnknownError
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.records import ProduceOps
@@ -37,7 +38,6 @@ from quafka_proto.schema.produce import (
     ProduceResponse,
 )
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import NO_SPAN
 from tests.support.joined import Connected, Joined, Mesh
 from tests.support.kafka_calls import produce_request

@@ -11,6 +11,7 @@ from quafka_gateway.cluster import joint_heartbeats
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.joint_heartbeats import MOST, JointHeartbeats
 from quafka_gateway.cluster.parked_time import begin_request
+from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp
@@ -19,7 +20,6 @@ from quafka_mesh_ops.ops.records import FetchOps, FetchOpsResp, ProduceOps, Prod
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.groups import HeartbeatRequest, LeaveGroupRequest
-from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import TraceContext
 from tests.support.joined import Joined
 

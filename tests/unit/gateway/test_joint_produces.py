@@ -11,6 +11,7 @@ import pytest
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.joint_produces import FEW, MOST, MOST_BYTES, MOST_RECORDS
+from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import LANES
@@ -18,7 +19,6 @@ from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext
 from tests.support.garbage import searched
 

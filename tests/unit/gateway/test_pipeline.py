@@ -15,10 +15,10 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.edge import pipeline
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_loop.eager_task import DirectFuture
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsResponse
-from quafka_telemetry.eager_task import DirectFuture
 from tests.unit.gateway.test_connection import Client, settle
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _VERSIONS, _CREATE_TOPICS = 0, 1, 2, 18, 19

@@ -15,12 +15,12 @@ from quafka_gateway.fetch.lease import ReadLease
 from quafka_gateway.fetch.produce_acks import ProduceAcks
 from quafka_gateway.fetch.shared_polls import SharedPolls
 from quafka_gateway.memory import ResponseMemory
+from quafka_loop import wakeups
+from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
-from quafka_telemetry import wakeups
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 ID = b"t" * 16

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quafka_gateway.cluster.spread import grouped, joined, spread
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_loop.eager_task import DirectFuture, EagerTask
 
 
 def test_places_are_grouped_by_broker() -> None:

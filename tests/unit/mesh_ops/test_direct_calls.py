@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from quafka_loop import clock
+from quafka_loop.eager_task import DirectFuture, EagerTask
+from quafka_loop.log_context import CURRENT
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import Tag
 from quafka_mesh_ops.grants import Entry, Grant
@@ -20,8 +22,6 @@ from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.eager_task import DirectFuture, EagerTask
-from quafka_telemetry.log_context import CURRENT
 from tests.unit.mesh_ops.mesh import Mesh, mesh, produce_of
 
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops import gateway_session
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
@@ -25,7 +26,6 @@ from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.shard_client import ClientPool, ShardClient
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_telemetry import semconv
-from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.recorded_spans import RecordedSpans
 from tests.unit.mesh_ops.mesh import new_identity

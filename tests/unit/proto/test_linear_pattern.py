@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quafka_loop.slices import at_once
 from quafka_proto.linear_pattern import LinearPattern, PatternError
-from quafka_telemetry.slices import at_once
 
 
 def matches(pattern: str, text: str) -> bool:

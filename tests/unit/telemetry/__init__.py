@@ -1,1 +1,1 @@
-"""Tests of traces, metrics, the operations port and the event-loop helpers."""
+"""Tests of traces, metrics and the operations port."""

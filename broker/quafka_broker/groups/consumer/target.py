@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from quafka_broker.groups.consumer.assignors.spec import Assignor, MemberSpec
 from quafka_broker.groups.consumer.topics import Target, TopicMetadata
-from quafka_telemetry.slices import at_once
+from quafka_loop.slices import at_once
 
 Copied = Generator[None, None, tuple[list[MemberSpec], Mapping[bytes, TopicMetadata]]]
 """Copies the members, and the topics by id; yields after short steps."""
@@ -36,7 +36,7 @@ class Computation:
     )
 
     def steps(self) -> Generator[None, None, None]:
-        """Compute; yields after short steps (see `quafka_telemetry.slices.in_slices`)."""
+        """Compute; yields after short steps (see `quafka_loop.slices.in_slices`)."""
         members, topics = yield from self.copied
         targets = yield from self.assignor(members, topics)
         for spec in members:

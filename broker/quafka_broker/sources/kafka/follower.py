@@ -19,8 +19,8 @@ from quafka_broker.kafka_logs.partition_log import PartitionLog
 from quafka_broker.sources.kafka.followed import Followed
 from quafka_broker.sources.source import ASK_SECONDS, Waiters
 from quafka_loop import clock, threads
+from quafka_loop.slices import Slices
 from quafka_proto.errors import ErrorCode, Malformed
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.kafka")
 

@@ -29,8 +29,8 @@ from quafka_broker.topics.org_topics import OrgFullError, OrgRoom
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.slugs import slug_of
 from quafka_broker.topics.topic import Topic
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.leases import Change
-from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.kafka")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quafka_broker.redis_grants import SETTING, Grant
+from quafka_broker.config.redis_grants import SETTING, Grant
 from quafka_broker.sources.redis.url import RedisSource
 from quafka_broker.sources.source import BadSourceError
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.config.redis_grants import Grant
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.redis_grants import Grant
 from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import OffsetMap
 from quafka_broker.sources.redis.failures import UnavailableError

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from quafka_broker.redis_grants import (
+from quafka_broker.config.redis_grants import (
     LONGEST_NAME,
     VARIABLE_PREFIX,
     is_db,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl.accounts import Accounts
 from quafka_gateway.security.sasl.mechanism import Account
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.security import SecurityChange
-from quafka_telemetry.slices import Slices
 
 _SLICE = 32
 """Connections closed in one turn: each takes some ten microseconds."""

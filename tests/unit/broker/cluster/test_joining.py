@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from quafka_broker.stored_log import LogStore, join_cluster
+from quafka_broker.shard.stored_log import LogStore, join_cluster
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.cluster import read_cluster
 from quafka_objects.errors import TransientStoreError, UnsafeStoreError

@@ -14,7 +14,7 @@ import pytest
 from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
 from quafka_broker.cluster.member import ClusterMember
 from quafka_broker.cluster.shard_map import ShardMap
-from quafka_broker.stored_log import LogStore, join_cluster
+from quafka_broker.shard.stored_log import LogStore, join_cluster
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.folder import FolderStore

@@ -8,8 +8,8 @@ from quafka_broker.groups.consumer.beat import Beat
 from quafka_broker.groups.consumer.facts import TOPICS
 from quafka_broker.groups.consumer.group import ConsumerGroup
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
+from quafka_loop.slices import at_once
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import at_once
 from tests.unit.broker.consumer_groups.clients import (
     Client,
     assigned,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from quafka.cli import main
-from quafka_broker.config import BrokerConfig
-from quafka_broker.data_folder import DataFolder
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.table import Committed, offsets_event
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.importer import import_topics
@@ -21,6 +20,7 @@ from quafka_broker.kafka_logs.log_folders import KafkaFolders
 from quafka_broker.leases import Leases
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.adopted import adopted_generation
+from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log

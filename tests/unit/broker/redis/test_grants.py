@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.redis_grants import Grant, overlap, parse_grants
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import topics
-from quafka_broker.redis_grants import Grant, overlap, parse_grants
 from quafka_broker.server import Broker
 from quafka_broker.sources.redis.grants import Grants
 from quafka_broker.sources.redis.url import parse_source

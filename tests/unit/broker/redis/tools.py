@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from quafka_broker.config import BrokerConfig
+from quafka_broker.config.redis_grants import parse_grants
+from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import fetch, list_offsets, produce, topics
-from quafka_broker.redis_grants import parse_grants
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import (

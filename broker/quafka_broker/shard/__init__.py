@@ -1,0 +1,1 @@
+"""One shard: a log, all state built from it, and what serves it."""

@@ -1,0 +1,1 @@
+"""What an operator sees of a broker: metrics, the status page, figures of ops and shards."""

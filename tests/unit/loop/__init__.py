@@ -1,0 +1,1 @@
+"""Tests of what Quafka adds to the event loop."""
