@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from quafka.hang_up import on_hang_up
 from quafka_loop import clock, threads
-from quafka_loop.garbage import collect_when_idle
+from quafka_loop.garbage import search_survivors
 from quafka_loop.heap import keep_freed_memory
 from quafka_telemetry.loop_turns import LoopTurns
 from quafka_telemetry.metrics import Metrics
@@ -146,7 +146,7 @@ async def _run(
     # The state at the start lives as long as the process. Without this, every full collection
     # would scan it and block the loop: 60 ms for 10,000 partitions.
     gc.freeze()
-    garbage = loop.create_task(collect_when_idle(sets_aside=keeps_state))
+    garbage = loop.create_task(search_survivors())
     _report_ready(program, tracer, ready_fd)
     if push is not None:
         push.start()

@@ -1,4 +1,4 @@
-"""The schedule of searches for garbage."""
+"""Searches for garbage: when they happen, and which of them are complete."""
 
 from __future__ import annotations
 
@@ -6,84 +6,105 @@ import asyncio
 import contextlib
 import gc
 import weakref
+from collections.abc import AsyncGenerator, Iterator
 
-from quafka_loop.garbage import Garbage, _search, collect_when_idle
+import pytest
 
-
-def test_it_waits_for_the_end_of_work_that_makes_many_objects() -> None:
-    garbage = Garbage()
-    garbage.searched(1_000_000)
-    assert not garbage.is_due(1_000_000, 9)  # little work was done
-    assert not garbage.is_due(2_000_000, 50)
-    assert garbage.is_due(1_010_000, 50)
+from quafka_loop.garbage import Garbage, search, search_survivors
 
 
-def test_it_does_not_wait_for_ever() -> None:
-    garbage = Garbage()
-    garbage.searched(1_000_000)
-    due = [garbage.is_due(9_000_000, 50) for _ in range(30)]
-    assert due == [False] * 29 + [True]
-    garbage.searched(9_000_000)
-    assert garbage.is_due(9_000_000, 10)
+class _Object:
+    pass
+
+
+MANY = 100_000
+"""Objects that are more than go without a search of their survivors."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_aside() -> Iterator[None]:
+    gc.collect()  # garbage of earlier tests would make the next search complete
+    yield
+    gc.unfreeze()
+
+
+@contextlib.asynccontextmanager
+async def searching() -> AsyncGenerator[None]:
+    task = asyncio.create_task(search_survivors())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def test_python_decides_again_afterwards() -> None:
-    before = gc.get_threshold()
-    task = asyncio.create_task(collect_when_idle())
-    await asyncio.sleep(0)
-    newest, between, all_objects = gc.get_threshold()
-    assert newest * (between + 1) == 12_000
-    assert all_objects > 1_000_000
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    assert gc.get_threshold() == before
+    before = gc.get_threshold(), len(gc.callbacks)
+    async with searching():
+        newest, between, all_objects = gc.get_threshold()
+        assert newest * (between + 1) == 12_000
+        assert all_objects > 1_000_000
+    assert (gc.get_threshold(), len(gc.callbacks)) == before
 
 
-def test_where_survivors_are_set_aside_it_does_not_wait() -> None:
-    garbage = Garbage(sets_aside=True)
-    garbage.searched(1_000_000)
-    assert garbage.is_due(9_000_000, 50)
+async def test_survivors_are_searched_once_there_are_many_and_set_aside() -> None:
+    async with searching():
+        aside = gc.get_freeze_count()
+        few = [_Object() for _ in range(MANY // 10)]
+        await asyncio.sleep(1)
+        assert gc.get_freeze_count() == aside
+        many = [_Object() for _ in range(MANY)]
+        await asyncio.sleep(1)
+        assert gc.get_freeze_count() > aside + MANY // 2
+        del few, many
+
+
+async def test_objects_that_are_freed_at_once_lead_to_no_search() -> None:
+    async with searching():
+        aside = gc.get_freeze_count()
+        for _ in range(MANY):
+            _Object()
+        await asyncio.sleep(1)
+        assert gc.get_freeze_count() == aside
 
 
 def test_what_was_set_aside_is_searched_after_an_hour() -> None:
-    garbage = Garbage(sets_aside=True)
-    for _ in range(3_599):
-        garbage.is_due(1_000_000, 0)
-    assert not garbage.is_complete_due()
-    garbage.is_due(1_000_000, 0)
-    assert garbage.is_complete_due()
-    garbage.searched(1_000_000, complete=True)
-    assert not garbage.is_complete_due()
+    garbage = Garbage(1_000_000, 100.0)
+    assert not garbage.is_complete_due(3_699.0)
+    assert garbage.is_complete_due(3_700.0)
+    garbage.searched(1_000_000, 0, 3_700.0, complete=True)
+    assert not garbage.is_complete_due(3_700.0)
 
 
-def test_what_was_set_aside_is_searched_earlier_where_there_is_garbage() -> None:
-    for blocks, much in ((50_000, 10_000), (1_000_000, 100_000)):
-        garbage = Garbage(sets_aside=True)
-        garbage.searched(blocks, much - 1)
-        assert not garbage.is_complete_due()
-        garbage.searched(blocks, 1)
-        assert garbage.is_complete_due()
+@pytest.mark.parametrize(("blocks", "much"), [(50_000, 10_000), (1_000_000, 100_000)])
+def test_what_was_set_aside_is_searched_earlier_where_there_is_garbage(
+    blocks: int, much: int
+) -> None:
+    garbage = Garbage(blocks, 0.0)
+    garbage.searched(blocks, much - 1, 0.0, complete=False)
+    assert not garbage.is_complete_due(0.0)
+    garbage.searched(blocks, 1, 0.0, complete=False)
+    assert garbage.is_complete_due(0.0)
 
 
-def _seconds_until_complete(garbage: Garbage) -> int:
-    for second in range(100_000):
-        if garbage.is_complete_due():
-            return second
-        garbage.is_due(1_000_000, 0)
-    raise AssertionError("never")
+def _seconds_until_complete(garbage: Garbage, now: float) -> int:
+    return next(each for each in range(100_000) if garbage.is_complete_due(now + each))
 
 
 def test_complete_searches_that_find_little_become_rare() -> None:
-    garbage = Garbage(sets_aside=True)
+    garbage = Garbage(1_000_000, 0.0)
+    now = 0.0
     waited: list[int] = []
     for _ in range(10):
-        waited.append(_seconds_until_complete(garbage))
-        garbage.searched(1_000_000, 100, complete=True)
+        waited.append(_seconds_until_complete(garbage, now))
+        now += waited[-1]
+        garbage.searched(1_000_000, 100, now, complete=True)
     assert waited[:4] == [3_600, 7_200, 14_400, 28_800]
     assert waited[-1] == 86_400
-    garbage.searched(1_000_000, 10_000, complete=True)
-    assert _seconds_until_complete(garbage) == 3_600
+    garbage.searched(1_000_000, 10_000, now, complete=True)
+    assert _seconds_until_complete(garbage, now) == 3_600
 
 
 class _Cycle:
@@ -91,19 +112,14 @@ class _Cycle:
         self.itself = self
 
 
-def test_a_complete_search_finds_what_was_set_aside() -> None:
-    garbage = Garbage(sets_aside=True)
+async def test_a_complete_search_finds_what_was_set_aside() -> None:
+    garbage = Garbage(10_000_000, asyncio.get_running_loop().time())
     kept = _Cycle()
     alive = weakref.ref(kept)
-    gc.collect()  # garbage of earlier tests would make the second search complete
-    try:
-        _search(garbage, sets_aside=True)
-        del kept
-        _search(garbage, sets_aside=True)
-        assert alive() is not None
-        for _ in range(3_600):
-            garbage.is_due(1_000_000, 0)
-        _search(garbage, sets_aside=True)
-        assert alive() is None
-    finally:
-        gc.unfreeze()
+    search(garbage)
+    del kept
+    search(garbage)
+    assert alive() is not None
+    await asyncio.sleep(3_600)
+    search(garbage)
+    assert alive() is None
