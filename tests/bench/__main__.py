@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from itertools import takewhile
 
-BRIEF = ("product", "mesh", "codec")
+BRIEF = ("start", "product", "mesh", "codec")
 """What `make bench` prints."""
 
 
