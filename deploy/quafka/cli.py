@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quafka import logs, node, process
+from quafka import exit_codes, logs, node
 from quafka.commands import declare
 from quafka.flags import add_flags
 from quafka.imports import options as import_options
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from quafka_broker.server import Broker
     from quafka_gateway.server import Gateway
 
+FLAGS_ON_STDIN = "--flags-on-stdin"
+"""A child's flag: see `supervise.Child`."""
+
 DESCRIPTION = {
     "up": "run a broker and a gateway on this machine",
     "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
@@ -36,21 +41,37 @@ DESCRIPTION = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 done, 1 cannot start, 2 wrong setting or usage."""
     try:
-        code = _run(_parser().parse_args(arguments))
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        parser = _parser()
+        options = parser.parse_args(given)
+        if getattr(options, "flags_on_stdin", False):
+            given.remove(FLAGS_ON_STDIN)
+            options = parser.parse_args([*given, *_awaited_flags(options.command)])
+        code = _run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes the rest of the buffer at exit; that must not hit the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return process.EXIT_NOBODY_READS
+        return exit_codes.EXIT_NOBODY_READS
     except SettingError as e:
         print(f"quafka: {e}", file=sys.stderr)
-        return process.EXIT_WRONG_SETTING
+        return exit_codes.EXIT_WRONG_SETTING
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
-        return process.EXIT_CANNOT_START
+        return exit_codes.EXIT_CANNOT_START
     except KeyboardInterrupt:  # before a program has installed its signal handlers
-        return process.EXIT_INTERRUPTED
+        return exit_codes.EXIT_INTERRUPTED
     return code
+
+
+def _awaited_flags(program: str) -> list[str]:
+    """Load a program, and wait for its flags. Ends the process if its parent has none for it."""
+    import_module(f"quafka_{program}.server")
+    flags = sys.stdin.read()
+    if not flags:
+        sys.exit(0)
+    found: list[str] = json.loads(flags)
+    return found
 
 
 class _Version(argparse.Action):
@@ -71,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         add_flags(command, config)
         command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
         command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+        command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
     what = "print the effective settings and the source of each"
     command = commands.add_parser("config", help=what, description=what)
     programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
@@ -120,16 +142,17 @@ def _run(options: argparse.Namespace) -> int:
     if name == "up":
         from quafka.up import up
 
-        return up(effective)
+        up(effective)
     if isinstance(config, GatewayConfig) and config.workers > 1:
         from quafka.workers import serve
 
-        return serve(config, options.ready_fd, options.lifeline_fd)
+        serve(config, options.ready_fd, options.lifeline_fd)
     return _run_program(name, config, options)
 
 
 def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
     # Imported late, so that neither program loads the other.
+    from quafka import process
     from quafka_telemetry.otlp_metrics import push_from_environment
     from quafka_telemetry.tracer_setup import tracer_from_environment
 

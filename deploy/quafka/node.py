@@ -12,7 +12,7 @@ from quafka_telemetry.startup import StartupError
 
 if TYPE_CHECKING:
     from quafka_mesh_ops.grants import Entry
-    from quafka_mesh_ops.identity import NodeId
+    from quafka_mesh_ops.node_ids import NodeId
 
 
 WHAT = "create a node's key, print its id, edit an allow-list"
@@ -97,7 +97,7 @@ def _change(change: Callable[[], bool], options: argparse.Namespace) -> bool:
 
 
 def _node_id(text: str) -> NodeId:
-    from quafka_mesh_ops.identity import parse_node_id
+    from quafka_mesh_ops.node_ids import parse_node_id
 
     try:
         return parse_node_id(text)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from quafka.process import EXIT_WRONG_SETTING
+from quafka.exit_codes import EXIT_WRONG_SETTING
 from quafka_mesh_ops.suggestions import did_you_mean
 
 

@@ -12,6 +12,8 @@ import signal
 import sys
 from typing import Any, Protocol
 
+from quafka.exit_codes import EXIT_CANNOT_START, EXIT_INTERRUPTED
+from quafka.greetings import TRACING
 from quafka.hang_up import on_hang_up
 from quafka_loop import clock, threads
 from quafka_loop.garbage import search_survivors
@@ -31,13 +33,6 @@ _LEAVE_SECONDS = 3.0
 """How long the end of the process waits for threads, after the drain."""
 _SWITCH_SECONDS = 0.001
 """How long a computing thread may keep the event loop waiting; Python's default is 5 ms."""
-EXIT_CANNOT_START = 1
-EXIT_WRONG_SETTING = 2
-EXIT_INTERRUPTED = 130
-EXIT_NOBODY_READS = 141
-
-TRACING = "tracing"
-"""The key in the ready report of a program that records traces."""
 
 
 class Program(Protocol):

@@ -1,6 +1,9 @@
 """Supervises child processes: starts them in order, restarts those that end, and stops them in
 reverse order.
 
+All processes are made at once: each imports its modules while the ones before it start, and gets
+its flags when they are ready.
+
 Children run in sessions of their own, so that Ctrl-C reaches only this process. Each holds the
 reading end of a pipe from this process (the lifeline): if this process is killed, the pipe closes
 and the children drain by themselves.
@@ -34,9 +37,10 @@ class Child:
 
         Args:
             command: the program. It accepts `--ready-fd=N`, to which it writes one line of JSON (an
-                object of strings) when it is ready, and `--lifeline-fd=N`: it stops when that pipe
-                closes.
-            arguments: flags and their values. Called before each start, so they may depend on the
+                object of strings) when it is ready, `--lifeline-fd=N`: it stops when that pipe
+                closes, and `--flags-on-stdin`: it reads its other flags, a JSON array of texts,
+                from there, and ends if there are none.
+            arguments: flags and their values. Called at each start, so they may depend on the
                 last report in `ready`: that is how a child keeps its port.
         """
         self.name = name
@@ -46,32 +50,39 @@ class Child:
         self.arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
+        self._report: int | None = None
+
+    async def prepare(self) -> None:
+        """Make the process, which waits for its flags."""
+        self._is_ready = False
+        self._cut_lifeline()
+        lifeline, self._lifeline = os.pipe()
+        self._report, report = os.pipe()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                *(f"--ready-fd={report}", f"--lifeline-fd={lifeline}", "--flags-on-stdin"),
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=(report, lifeline),
+                start_new_session=True,
+            )
+        finally:
+            os.close(report)
+            os.close(lifeline)
 
     async def start(self) -> bool:
         """Start the child and wait until it is ready; False: it ended, after printing the reason.
 
         Without a time limit: a broker may verify a large log first.
         """
-        self._is_ready = False
-        self._cut_lifeline()
-        lifeline, self._lifeline = os.pipe()
-        ready, ready_end = os.pipe()
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                *(f"{flag}={value}" for flag, value in self.arguments().items()),
-                *(f"--ready-fd={ready_end}", f"--lifeline-fd={lifeline}"),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(ready_end, lifeline),
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(ready)
-            raise
-        finally:
-            os.close(ready_end)
-            os.close(lifeline)
-        line = await _read_line(ready)
+        if self._report is None:
+            await self.prepare()
+        assert self._process is not None
+        assert self._report is not None
+        flags = [f"{flag}={value}" for flag, value in self.arguments().items()]
+        await _send(self._process, json.dumps(flags).encode())
+        report, self._report = self._report, None
+        line = await _read_line(report)
         if line:
             self.ready = json.loads(line)
             self._is_ready = True
@@ -93,6 +104,9 @@ class Child:
             self.kill()
             await self.wait()
         self._cut_lifeline()
+        if self._report is not None:
+            os.close(self._report)
+            self._report = None
         return in_time
 
     def reload(self) -> None:
@@ -172,6 +186,8 @@ async def _stop(loop: asyncio.AbstractEventLoop, children: Sequence[Child]) -> b
 async def _keep_running(children: Sequence[Child], greet: Callable[[], None]) -> int:
     """Start all children and restart those that end. Returns only if a first start fails."""
     for child in children:
+        await child.prepare()
+    for child in children:
         if not await _start(child):
             return await child.wait() or _KILLED
     greet()
@@ -218,6 +234,15 @@ def _reason(code: int) -> str:
 def _on_signals(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, action)
+
+
+async def _send(process: asyncio.subprocess.Process, data: bytes) -> None:
+    """Write all that a process finds on its stdin. One that has ended reads nothing."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data)
+        process.stdin.close()
+        await process.stdin.wait_closed()
 
 
 async def _read_line(fd: int) -> bytes:

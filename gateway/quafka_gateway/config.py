@@ -20,7 +20,7 @@ from quafka_gateway.sasl_settings import (
     parse_words,
 )
 from quafka_mesh_ops import settings
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.settings import setting
 from quafka_objects.address import parse_address
 from quafka_objects.errors import StoreAddressError

@@ -34,7 +34,8 @@ from quafka_gateway.tenants import Tenants
 from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
-from quafka_mesh_ops.identity import Identity, is_node_id
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import is_node_id
 from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
 from quafka_mesh_ops.shards import shard_name, shard_number
 from quafka_mesh_ops.store_requests import request_families, request_table

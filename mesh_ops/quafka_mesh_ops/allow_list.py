@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quafka_mesh_ops.grants import Entry, Grant, by_node, parse_entry
-from quafka_mesh_ops.identity import NodeId, replace_file
+from quafka_mesh_ops.identity import replace_file
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_telemetry.startup import StartupError
 
 logger = logging.getLogger("quafka.mesh")

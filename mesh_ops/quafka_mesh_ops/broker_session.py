@@ -22,9 +22,9 @@ from quafka_mesh_ops.frames import (
     decode_number,
     encode_number,
 )
-from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.memory.shared import LEAST_BYTES, MOST_BYTES, SharedMemory
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpKind
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight

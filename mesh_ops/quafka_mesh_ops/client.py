@@ -26,9 +26,10 @@ from quafka_mesh_ops.errors import (
     ShardLeftError,
 )
 from quafka_mesh_ops.frames import LANES
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.memory_link import MemoryLink
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpKind, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
 from quafka_mesh_ops.ops.group_offsets import CommitOffsetsResp

@@ -14,7 +14,8 @@ from typing import Protocol
 from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.broker_session import Answered, BrokerSession
-from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
+from quafka_mesh_ops.identity import REVOKED, Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.connection_limits import TOO_MANY
 from quafka_mesh_ops.transport.endpoint import dial

@@ -28,10 +28,11 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.identity import REVOKED, NodeId
+from quafka_mesh_ops.identity import REVOKED
 from quafka_mesh_ops.long_payloads import request_of
 from quafka_mesh_ops.memory.offer import MemoryOffer
 from quafka_mesh_ops.memory.shared import MEMORY_BYTES
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.op_runner import INVALID_REQUEST, UNSUPPORTED_VERSION, OpRunner
 from quafka_mesh_ops.ops.base import Buffer, OpCode
 from quafka_mesh_ops.ops.bulk import OpenBulk

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from quafka_mesh_ops.identity import NodeId, parse_node_id
+from quafka_mesh_ops.node_ids import NodeId, parse_node_id
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
 from quafka_mesh_ops.transport.log_limit import LimitedLog

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hmac
 import os
-import re
 import stat
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -26,14 +25,14 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import NameOID
 
 from quafka_loop import file_modes
 from quafka_mesh_ops.errors import PeerRefusedError
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_telemetry.startup import StartupError
 
-NodeId = str
-"""64 lower-case hex digits: the raw Ed25519 public key (RFC 8032)."""
+if TYPE_CHECKING:
+    from cryptography import x509
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
 CLOCK_SKEW = timedelta(hours=12)
@@ -45,27 +44,6 @@ peers: a broker of an object store would have shards that nobody reaches.
 
 REVOKED = "this node was taken off the allow-list"
 """The reason that is sent to a revoked peer when its connection is closed."""
-
-_NODE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
-def is_node_id(text: str) -> bool:
-    """Whether a text is a node id as programs write it."""
-    return _NODE_ID.fullmatch(text) is not None
-
-
-def parse_node_id(text: str) -> NodeId:
-    """Parse a node id; upper-case digits and surrounding blanks are accepted.
-
-    Raises:
-        ValueError: it is not a node id; the message describes one.
-    """
-    node_id = text.strip().lower()
-    if _NODE_ID.fullmatch(node_id) is None:
-        raise ValueError(
-            f"{text!r} is not a node id: allowed are 64 hex digits, as `quafka node id` prints them"
-        )
-    return node_id
 
 
 class Identity:
@@ -146,6 +124,10 @@ def make_certificate(
     key: Ed25519PrivateKey, not_before: datetime, not_after: datetime
 ) -> x509.Certificate:
     """Make a self-signed certificate that binds only the key."""
+    # Imported here, because `quafka up` needs no certificates, and it delays both programs.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     name = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, f"quafka {_node_id(key.public_key())[:16]}")]
     )

@@ -20,8 +20,8 @@ from quafka_mesh_ops.envelopes import Request, encode_body, encode_response, len
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
-from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire_in_steps, is_long, weight
 from quafka_mesh_ops.running_op import REQUEST_TIMED_OUT, RunningOp

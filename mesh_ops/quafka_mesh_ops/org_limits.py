@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from quafka_mesh_ops.ops.security import OrgLimit
+if TYPE_CHECKING:
+    from quafka_mesh_ops.ops.security import OrgLimit
 
 _MAX_LONG = (1 << 63) - 1
 _ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)

@@ -9,7 +9,7 @@ from quafka_loop.deadlines import Bucket
 from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.handlers import Handler, OpContext
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_telemetry.tracing import Tracer
 

@@ -12,7 +12,8 @@ from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.gateway_session import GatewaySession, ServerParts
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.handlers import Handler
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, ServedShards
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from quafka_mesh_ops.grants import parse_entries
-from quafka_mesh_ops.identity import NodeId, parse_node_id
+from quafka_mesh_ops.node_ids import NodeId, parse_node_id
 from quafka_mesh_ops.units import MS
-from quafka_telemetry.page_access import PageFiles
+from quafka_telemetry.page_files import PageFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.client import MeshClient, R
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import MeshError, OpFailedError, PeerUnavailableError, ShardLeftError
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.settings import join_address

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from quafka_objects.errors import StoreAddressError
-from quafka_objects.folder import FolderStore
-from quafka_objects.store import ObjectStore
+
+if TYPE_CHECKING:
+    from quafka_objects.store import ObjectStore
 
 BUCKET_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 NEEDS_OBSTORE = "an object store needs obstore: pip install 'quafka[s3]'"
@@ -31,6 +33,8 @@ def open_store(
     """
     place = parse_address(address)
     if isinstance(place, Path):
+        from quafka_objects.folder import FolderStore
+
         return FolderStore(place)
     try:
         from quafka_objects.bucket import BucketStore

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from quafka_objects.meter import KindFigures
+if TYPE_CHECKING:
+    from quafka_objects.meter import KindFigures
 
 MONTH = 730 * 3_600.0
 """Seconds in a month, as providers count them."""

@@ -31,7 +31,8 @@ from typing import Any
 import h11
 
 from quafka_loop import clock
-from quafka_telemetry.page_access import PageAccess, PageFiles
+from quafka_telemetry.page_access import PageAccess
+from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
 
 logger = logging.getLogger("quafka.operations")

@@ -11,10 +11,10 @@ import hmac
 import logging
 import ssl
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
+from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
 
 logger = logging.getLogger("quafka.operations")
@@ -28,32 +28,16 @@ Version = tuple[int, int, int]
 """What shows that a file has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageFiles:
-    """The files that restrict the pages; None: that way is not used.
-
-    Attributes:
-        token: bearer tokens.
-        certificate: certificates of the server, PEM; with it the pages are HTTPS.
-        key: the certificate's key, PEM; None: it is in the same file.
-        authorities: who signs the certificates of clients that may read the pages, PEM.
-    """
-
-    token: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    authorities: Path | None = None
-
-
 class PageAccess:
     """The rules of one operations port."""
 
-    def __init__(self, files: PageFiles = PageFiles()) -> None:
+    def __init__(self, files: PageFiles | None = None) -> None:
         """Read the files.
 
         Raises:
             StartupError: one cannot be used.
         """
+        files = files or PageFiles()
         if files.authorities is not None and files.certificate is None:
             raise StartupError(
                 "ops.ssl.ca.file needs ops.ssl.certfile: certificates are shown over TLS only"
@@ -116,6 +100,7 @@ class PageAccess:
         if files.certificate is None:
             return
         context = _context(files.certificate, files.key, files.authorities)
+        files = files or PageFiles()
         if files.authorities is not None:
             if before.get(files.authorities) != self._versions[files.authorities]:
                 self._trusting.clear()

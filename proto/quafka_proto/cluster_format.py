@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar, cast
 
 from quafka_proto.chain_format import BROKERS, crc_of
+from quafka_proto.cluster_limits import MOST_SHARDS
 from quafka_proto.errors import Malformed
 
 VERSION, VERSION_BY_NAME = 1, 2
-MOST_SHARDS = 1_024
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from quafka_broker.cluster.store_calls import StoreCalls
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_loop import clock
 from quafka_mesh_ops.handlers import Handler, OpContext
-from quafka_mesh_ops.identity import is_node_id
+from quafka_mesh_ops.node_ids import is_node_id
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.cluster import ClusterBroker, LookAtShards, LookAtShardsResp, ShardOwner
 from quafka_objects.cluster import read_brokers, read_cluster

@@ -8,7 +8,8 @@ from quafka_broker.transactions.peers import PeerError
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import MeshError
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.settings import split_address
 from quafka_telemetry.tracing import Tracer

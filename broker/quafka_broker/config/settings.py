@@ -9,13 +9,13 @@ from pathlib import Path
 from quafka_broker.config.redis_grants import Grant, parse_grants
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
-from quafka_mesh_ops.identity import parse_node_id
+from quafka_mesh_ops.node_ids import parse_node_id
 from quafka_mesh_ops.settings import OpsSettings, setting
 from quafka_mesh_ops.transport import connection_limits
 from quafka_objects.address import parse_address
 from quafka_objects.costs import parse_prices
 from quafka_objects.errors import StoreAddressError
-from quafka_proto.cluster_format import MOST_SHARDS
+from quafka_proto.cluster_limits import MOST_SHARDS
 
 BROKER_OPERATIONS = "127.0.0.1:9193"
 """The default address of the operations pages."""

@@ -25,7 +25,7 @@ from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
 from quafka_mesh_ops.descriptors import TOKEN_SIZE, Kind, encode_message, socket_path
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.places import file_key
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 

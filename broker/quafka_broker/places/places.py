@@ -23,7 +23,7 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.runs import Run
 from quafka_broker.wal.segment import Segment
 from quafka_mesh_ops.grants import EVERY_ORG, Grant, permits
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.places import OpenPlacesResp, Place, file_key, pack_extents
 from quafka_mesh_ops.rights import NEEDS

@@ -12,7 +12,7 @@ from itertools import islice
 from quafka_broker.security.table import Table
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.grants import Grant, everything, permits, show_orgs
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.security import SecurityChange, WatchSecurity, WatchSecurityResp
 from quafka_mesh_ops.rights import NEEDS
 

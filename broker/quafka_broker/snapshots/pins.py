@@ -37,7 +37,7 @@ from quafka_broker.snapshots.zone_cache import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_loop import clock, file_modes
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 
 log = logging.getLogger("quafka.broker.snapshots")
 

@@ -17,7 +17,8 @@ from quafka_broker.snapshots.mesh_link import (
 )
 from quafka_broker.snapshots.remote_files import RemoteFiles, RemoteOrgFiles
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.snapshots import PinOrg, PinSnapshot, UnpinOrg, UnpinSnapshot
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.errors import ErrorCode

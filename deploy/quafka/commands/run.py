@@ -25,7 +25,7 @@ from quafka.client.security import Security
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.security import security_of, sends_password_in_clear
-from quafka.process import EXIT_INTERRUPTED
+from quafka.exit_codes import EXIT_INTERRUPTED
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 

@@ -25,7 +25,7 @@ from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.stored_log_snapshot import has_log, snapshot_in_store
 from quafka_loop import clock
-from quafka_mesh_ops.identity import parse_node_id
+from quafka_mesh_ops.node_ids import parse_node_id
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.snapshot_format import Manifest
 

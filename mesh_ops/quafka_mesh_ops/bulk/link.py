@@ -15,7 +15,8 @@ from quafka_mesh_ops.bulk.sockets import tune
 from quafka_mesh_ops.bulk.tls import TlsPipe, check_certificate, encoded, tls_context
 from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.errors import MeshError, OpFailedError, PeerRefusedError, ProtocolError
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
 from quafka_mesh_ops.transport.udp import Address
 from quafka_proto.errors import ErrorCode

@@ -12,7 +12,8 @@ from quafka_loop import clock
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel, Offer
 from quafka_mesh_ops.bulk.chunks import NAME_BYTES, TOKEN_BYTES
 from quafka_mesh_ops.bulk.tls import check_certificate, encoded, tls_context
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.bulk import OpenBulkResp
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from quafka_loop import clock
 from quafka_mesh_ops.errors import PeerRefusedError
-from quafka_mesh_ops.identity import NodeId, verify_peer
+from quafka_mesh_ops.identity import verify_peer
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Buffer
 
 _SHORT = 1 << 10

@@ -16,7 +16,7 @@ from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
 from quafka_loop.turn_end import turn_end
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.mutual_tls import MAX_DATA
 from quafka_mesh_ops.transport.quic import BURST, MeshQuic

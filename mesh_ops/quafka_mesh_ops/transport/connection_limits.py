@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 
 MOST, MOST_OF_NODE = 1_024, 512
 """The defaults."""

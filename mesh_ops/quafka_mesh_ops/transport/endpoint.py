@@ -13,7 +13,8 @@ from typing import NamedTuple
 from cryptography import x509
 
 from quafka_loop import clock, sockets
-from quafka_mesh_ops.identity import Identity, NodeId, verify_peer
+from quafka_mesh_ops.identity import Identity, verify_peer
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.admission import Host, Kind, host_of
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits

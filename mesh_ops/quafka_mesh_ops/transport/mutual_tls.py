@@ -18,7 +18,8 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.packet import QuicProtocolVersion
 from cryptography import x509
 
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.congestion import MESH
 
 ALPN = "quafka-mesh/1"

@@ -41,7 +41,7 @@ from aioquic.quic.stream import QuicStream
 from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.congestion import MeshCongestionControl, SizeProbe
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import MutualContext, PeerRefusedAlert, VerifyPeer

@@ -1,4 +1,4 @@
-"""A small program to supervise: `small.py NAME HOW --journal=FILE ...`.
+"""A small program to supervise: `small.py NAME HOW --flags-on-stdin ...`.
 
 Writes events to the journal. HOW: `good` reports that it is ready, and stops on a signal;
 `refuses` ends with exit code 3 instead; `deaf` ignores the signal; `slow` is never ready.
@@ -21,7 +21,11 @@ def main() -> int:
     parser.add_argument("--port")
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--lifeline-fd", type=int)
-    options = parser.parse_args()
+    parser.add_argument("--flags-on-stdin", action="store_true")
+    flags = sys.stdin.read()
+    if not flags:
+        return 0
+    options = parser.parse_args(sys.argv[1:] + json.loads(flags))
 
     def note(what: str) -> None:
         with options.journal.open("a") as journal:

@@ -126,9 +126,25 @@ def test_a_wrong_trace_variable_exits_2(
     assert "OTEL_TRACES_SAMPLER='dice'" in capsys.readouterr().err
 
 
-def test_the_parent_of_up_stays_light() -> None:
-    """`quafka up` runs beside both programs, so it must not load their libraries."""
-    heavy = "{'aioquic', 'opentelemetry', 'importlib.metadata'}"
-    code = f"import quafka.cli, quafka.up, sys; print(sorted({heavy} & set(sys.modules)))"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("quafka.cli, quafka.up", "aioquic asyncio.events cryptography.x509 numpy opentelemetry"),
+        ("quafka.supervisor", "argparse cryptography tomllib quafka.settings quafka_mesh_ops"),
+    ],
+)
+def test_what_runs_beside_the_programs_or_before_them_stays_light(module: str, heavy: str) -> None:
+    """The command delays both programs, and the supervisor stays in memory as long as they run."""
+    code = f"import {module}, sys; print(sorted(set({heavy!r}.split()) & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"
+
+
+def test_the_supervisor_loads_no_openssl() -> None:
+    """It takes a fifth of the process's memory."""
+    code = (
+        "import runpy, sys\ntry: runpy.run_module('quafka.supervisor', run_name='__main__')\n"
+        "except IndexError: print('_ssl' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"

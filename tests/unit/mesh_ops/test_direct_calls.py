@@ -14,7 +14,7 @@ from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import Tag
 from quafka_mesh_ops.grants import Entry, Grant
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Buffer, OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.ops.records import ProduceOps, ProduceOpsResp

@@ -20,9 +20,9 @@ from quafka_mesh_ops.identity import (
     CLOCK_SKEW,
     Identity,
     make_certificate,
-    parse_node_id,
     verify_peer,
 )
+from quafka_mesh_ops.node_ids import parse_node_id
 from quafka_telemetry.startup import StartupError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

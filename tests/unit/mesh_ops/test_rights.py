@@ -23,7 +23,7 @@ from quafka_mesh_ops.grants import (
     parse_entry,
     permits,
 )
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS, Need, Right

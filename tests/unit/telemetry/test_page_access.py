@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from quafka_telemetry.operations import Operations, PageRequest, Reply
-from quafka_telemetry.page_access import PageAccess, PageFiles
+from quafka_telemetry.page_access import PageAccess
+from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
 from tests.support.certificates import Authority
 
