@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from quafka_broker.chain.metrics import (
     LocalFigures,
@@ -15,16 +16,11 @@ from quafka_broker.chain.metrics import (
     store_sections,
     sum_of,
 )
-from quafka_broker.cluster.hosted_shard import Hosting
-from quafka_broker.cluster.member import ClusterMember
 from quafka_broker.cluster.mesh_peers import MeshPeers, grants_of
-from quafka_broker.cluster.peers import OtherBrokers
 from quafka_broker.cluster.shard_map import ShardMap
-from quafka_broker.cluster.status import cluster_families, cluster_section
 from quafka_broker.config.redis_grants import overlap
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.shard.shard import Shard
-from quafka_broker.shard.stored_log import LogStore, join_cluster, open_log_store
 from quafka_broker.status import status_page as status
 from quafka_broker.status.log_status import ShardStatus, summary
 from quafka_broker.status.op_stats import BrokerStats
@@ -52,6 +48,11 @@ from quafka_telemetry.span_metrics import span_families
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.status_page import Cell, Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
+
+if TYPE_CHECKING:
+    from quafka_broker.cluster.member import ClusterMember
+    from quafka_broker.cluster.peers import OtherBrokers
+    from quafka_broker.shard.stored_log import LogStore
 
 log = logging.getLogger("quafka.broker")
 
@@ -150,6 +151,12 @@ class Broker:
                 "snapshot.interval.ms is for brokers with data folders; for a log in an object "
                 "store, `quafka snapshot create URL` makes snapshots, which copy nothing"
             )
+        # Imported here: a broker with a data folder needs none of it.
+        from quafka_broker.cluster.hosted_shard import Hosting
+        from quafka_broker.cluster.member import ClusterMember
+        from quafka_broker.cluster.peers import OtherBrokers
+        from quafka_broker.shard.stored_log import join_cluster, open_log_store
+
         self._busy_with = "opening the store"
         new = ClusterFile(new_cluster_id(), config.store_shards, by_name=True)
         try:
@@ -248,6 +255,8 @@ class Broker:
         shards = [ShardStatus(each.number, each.state, each.figures) for each in self._shards]
         found: list[Section] = [summary(shards, *self._about())] if self._mesh is not None else []
         if self._member is not None:
+            from quafka_broker.cluster.status import cluster_section
+
             found.append(cluster_section(self._member))
         if self._mesh is not None:
             url, peers = self._config.ops_trace_url, self._mesh.counters
@@ -319,6 +328,8 @@ class Broker:
 
     def _cluster_families(self) -> Iterator[Family]:
         if self._member is not None:
+            from quafka_broker.cluster.status import cluster_families
+
             yield from cluster_families(self._member)
 
     def _problems(self) -> dict[str, str]:

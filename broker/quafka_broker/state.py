@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from quafka_broker.admission.queue import Admissions
 from quafka_broker.compaction.compactor import Compactor
@@ -23,7 +24,6 @@ from quafka_broker.security.security import Security
 from quafka_broker.shares.limits import ShareLimits
 from quafka_broker.shares.shares import Shares
 from quafka_broker.snapshot_status import SchedulerStatus
-from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
 from quafka_broker.sources.sources import Sources
 from quafka_broker.sources.wal import WalSource
@@ -44,6 +44,9 @@ from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.org_limits import LimitName
 from quafka_telemetry.tracing import ProducedBy
+
+if TYPE_CHECKING:
+    from quafka_broker.sources.kafka.source import KafkaSource
 
 _LEAST_NEW_PRODUCERS = 1_000
 
@@ -173,6 +176,8 @@ class BrokerState:
         config = self.configs.broker
         if not config.kafka_log_dirs:
             return
+        from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
+
         folders = await open_folders(config.kafka_log_dirs)
         self.kafka = KafkaSource(
             folders, config.kafka_log_org, self.registry, self.parked_fetches, self.leases,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from quafka import exit_codes, logs, node
 from quafka.commands import declare
+from quafka.commands.declare import Declared
 from quafka.flags import add_flags
 from quafka.imports import options as import_options
 from quafka.parser import Parser
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 done, 1 cannot start, 2 wrong setting or usage."""
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        parser = _parser()
+        parser = _parser(next((word for word in given if not word.startswith("-")), None))
         options = parser.parse_args(given)
         if getattr(options, "flags_on_stdin", False):
             given.remove(FLAGS_ON_STDIN)
@@ -66,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _awaited_flags(program: str) -> list[str]:
     """Load a program, and wait for its flags. Ends the process if its parent has none for it."""
+    gc.disable()  # an import makes no garbage, and a sixth of its time would be collections
     import_module(f"quafka_{program}.server")
+    gc.enable()
     flags = sys.stdin.read()
     if not flags:
         sys.exit(0)
@@ -80,21 +85,41 @@ class _Version(argparse.Action):
         sys.exit(0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: str | None = None) -> argparse.ArgumentParser:
+    """The parser. `asked`: the only command whose flags are needed: each has up to 200."""
     parser = Parser(prog="quafka", description="Kafka over a QUIC mesh.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, config in PROGRAMS.items():
-        what = DESCRIPTION[name]
+    for each in _commands():
         command = commands.add_parser(
-            name, help=what, description=what, allow_abbrev=False, add_help=False
-        )
-        add_flags(command, config)
-        command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
-        command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
-        command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
-    what = "print the effective settings and the source of each"
-    command = commands.add_parser("config", help=what, description=what)
+            each.name, help=each.what, description=each.what,
+            allow_abbrev=each.allow_abbrev, add_help=each.add_help,
+        )  # fmt: skip
+        if asked in (None, each.name):
+            each.add(command)
+    return parser
+
+
+def _commands() -> Iterator[Declared]:
+    for name, config in PROGRAMS.items():
+        add = partial(_add_program, config)
+        yield Declared(name, DESCRIPTION[name], add, allow_abbrev=False, add_help=False)
+    yield Declared("config", "print the effective settings and the source of each", _add_config)
+    yield Declared("wal", wal_options.WHAT, wal_options.add_actions)
+    yield Declared("snapshot", snapshot_options.WHAT, snapshot_options.add_actions)
+    yield Declared("import", import_options.WHAT, import_options.add_flags, allow_abbrev=False)
+    yield Declared("node", node.WHAT, node.add_actions)
+    yield from declare.commands()
+
+
+def _add_program(config: type[CommonSettings], command: argparse.ArgumentParser) -> None:
+    add_flags(command, config)
+    command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+    command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
     programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
     for name, config in PROGRAMS.items():
         what = f"settings of quafka {name}"
@@ -102,17 +127,6 @@ def _parser() -> argparse.ArgumentParser:
             name, help=what, description=what, allow_abbrev=False, add_help=False
         )
         add_flags(program, config)
-    what = wal_options.WHAT
-    wal_options.add_actions(commands.add_parser("wal", help=what, description=what))
-    what = snapshot_options.WHAT
-    snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
-    what = import_options.WHAT
-    import_options.add_flags(
-        commands.add_parser("import", help=what, description=what, allow_abbrev=False)
-    )
-    node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
-    declare.add_commands(commands)
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:

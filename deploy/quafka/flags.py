@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import cache
 from typing import Any, NoReturn
 
 from quafka.sources import CONFIG_VARIABLE, allowed, declared, flag, shown
@@ -48,6 +49,7 @@ decides."""
 _SHORTER = {"kafka_log_dirs": ("--adopt",)}
 
 
+@cache
 def topic_of(field: str) -> str:
     """The topic of a setting.
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
 @contextmanager
 def started(
     folder: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[tuple[int, float]]:
+) -> Generator[tuple[int, float]]:
     """Run `quafka up`. Yields its process id, and the seconds to the first record."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0"]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.sasl import tokens
 from quafka_gateway.security.sasl.accounts import Accounts
 from quafka_gateway.security.sasl.authenticator import Authenticator, Offer
 from quafka_gateway.security.sasl.key_set import KeySetError, parse_keys
@@ -21,7 +22,7 @@ from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer
 from quafka_gateway.security.sasl.passwords import credential_of
 from quafka_gateway.security.sasl.plain import PlainServer
 from quafka_gateway.security.sasl.scram import ScramServer
-from quafka_gateway.security.sasl.tokens import TokenRules
+from quafka_gateway.security.sasl.token_rules import TokenRules
 from quafka_mesh_ops.ops.security import SecurityChange, UserRecord, WatchSecurityResp
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
@@ -68,7 +69,7 @@ async def _versions(header: object, request: object) -> Message:
 
 
 async def _account_of(token: str) -> Account:
-    claims = _RULES.check(token, _KEY_SET, NOW)
+    claims = tokens.check(_RULES, token, _KEY_SET, NOW)
     return Account(1, claims.name)
 
 
@@ -108,7 +109,7 @@ def sasl(data: bytes) -> bool:
         if kind == BEARER:
             return _done(OAuthBearerServer(_account_of).evaluate(rest)).token != b""
         if kind == TOKEN:
-            _RULES.check(rest.decode("latin-1"), _KEY_SET, NOW)
+            tokens.check(_RULES, rest.decode("latin-1"), _KEY_SET, NOW)
             return True
         return bool(parse_keys("file:/keys", rest).keys)
     except (AuthenticationError, KeySetError):

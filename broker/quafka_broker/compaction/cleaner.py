@@ -17,8 +17,9 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-from quafka_broker.compaction.offset_map import HASH_SIZE, OffsetMap
+from quafka_broker.compaction.key_hash import HASH_SIZE
 from quafka_broker.compaction.pass_transactions import PassTransactions
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.wal.segment_edit import Verdict
@@ -35,6 +36,9 @@ from quafka_proto.record_filter import (
     without_records,
 )
 from quafka_proto.records import BATCH_HEADER_SIZE, CONTROL, BatchHeader, read_header
+
+if TYPE_CHECKING:
+    from quafka_broker.compaction.offset_map import OffsetMap
 
 log = logging.getLogger("quafka.broker.compaction")
 

@@ -12,10 +12,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quafka_broker.compaction.cleaner import Cleaner, Target
-from quafka_broker.compaction.offset_map import OffsetMap
 from quafka_broker.compaction.status import CompactionStatus, LastPass
 from quafka_broker.compaction.targets import cleanable_end, map_keys, target_of
 from quafka_broker.leases import Leases
@@ -33,6 +32,9 @@ from quafka_loop import clock
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.leases import Change
 from quafka_proto.errors import Malformed
+
+if TYPE_CHECKING:
+    from quafka_broker.compaction.offset_map import OffsetMap
 
 log = logging.getLogger("quafka.broker.compaction")
 
@@ -305,7 +307,9 @@ class Compactor:
     async def _pass(self, chosen: Sequence[_Candidate]) -> int:
         """Make one pass over these partitions; returns the number of included ones."""
         now_ms, begun = self._now_ms(), clock.monotonic()
-        offsets = OffsetMap(self._configs.broker.log_cleaner_dedupe_buffer_size)
+        offsets = await asyncio.to_thread(
+            _new_map, self._configs.broker.log_cleaner_dedupe_buffer_size
+        )
         cleaner = Cleaner(offsets, now_ms)
         targets: list[Target] = []
         names: dict[PartitionId, tuple[Topic, int]] = {}
@@ -385,6 +389,13 @@ class Compactor:
 
 def _is_due(clean: int, dirty: int, policy: CompactionPolicy) -> bool:
     return dirty > 0 and dirty > policy.min_dirty_ratio * (clean + dirty)
+
+
+def _new_map(most_bytes: int) -> OffsetMap:
+    """Make a map. Call it in a thread: the first call imports numpy (150 ms, 11 MB)."""
+    from quafka_broker.compaction.offset_map import OffsetMap
+
+    return OffsetMap(most_bytes)
 
 
 def _with_shares(chosen: Iterable[_Candidate], capacity: int) -> list[tuple[_Candidate, int]]:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-HASH_SIZE = 16
+from quafka_broker.compaction.key_hash import HASH_SIZE
+
 BYTES_PER_KEY = 56
 """Bytes per key: 24 in the columns; sorting takes a permutation of 8 and a copy of the columns."""
 _FIRST_KEYS = 1 << 12

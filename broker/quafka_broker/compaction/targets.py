@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from quafka_broker.compaction.cleaner import Cleaner, Target
-from quafka_broker.compaction.offset_map import OffsetMap
 from quafka_broker.compaction.pass_transactions import PassTransactions
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
@@ -13,6 +13,9 @@ from quafka_broker.topics.configs import CompactionPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewriteTask
 from quafka_broker.wal.segment_edit import STEP_BYTES
+
+if TYPE_CHECKING:
+    from quafka_broker.compaction.offset_map import OffsetMap
 
 
 async def cleanable_end(

@@ -18,7 +18,7 @@ from quafka_broker.shard.org_removal import run_org_removal
 from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.housekeeping import run_housekeeping
 from quafka_broker.snapshots.scheduler import SnapshotScheduler
-from quafka_broker.sources.kafka.source import AdoptionError
+from quafka_broker.sources.kafka.errors import AdoptionError
 from quafka_broker.state import BrokerState
 from quafka_broker.status.metrics import BrokerMetrics
 from quafka_broker.status.op_stats import BrokerStats

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from quafka_broker.sources.kafka.source import KafkaSource
 from quafka_broker.sources.redis.streams import RedisStreams
 from quafka_telemetry.metrics import Family, Kind, gauge
+
+if TYPE_CHECKING:
+    from quafka_broker.sources.kafka.source import KafkaSource
 
 
 def source_families(redis: RedisStreams, kafka: KafkaSource | None) -> Iterator[Family]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from quafka_broker.compaction.metrics import CompactionMetrics
 from quafka_broker.groups.group import Kind as GroupKind
@@ -13,7 +14,6 @@ from quafka_broker.security.security import Security
 from quafka_broker.shares.metrics import full_partitions
 from quafka_broker.shares.shares import Shares
 from quafka_broker.shares.states import Acknowledge
-from quafka_broker.sources.kafka.source import KafkaSource
 from quafka_broker.state import BrokerState
 from quafka_broker.status.log_status import ShardStatus, damages, logs
 from quafka_broker.status.metrics import GroupLag
@@ -37,6 +37,9 @@ from quafka_telemetry.status_page import (
     size,
     text,
 )
+
+if TYPE_CHECKING:
+    from quafka_broker.sources.kafka.source import KafkaSource
 
 _SHOWN = 500
 """The maximum number of open transactions on the page."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import NamedTuple
 
 from quafka.commands import declare_access as access
 from quafka.commands import options as flags
@@ -19,8 +20,18 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Actions = Callable[[str, str], argparse.ArgumentParser]
 
 
-def add_commands(commands: Any) -> None:
-    """Declare all of them among the subcommands of `quafka`."""
+class Declared(NamedTuple):
+    """A command: its name, what it does, what adds its flags, and options of its parser."""
+
+    name: str
+    what: str
+    add: Callable[[argparse.ArgumentParser], None]
+    allow_abbrev: bool = True
+    add_help: bool = True
+
+
+def commands() -> Iterator[Declared]:
+    """All of them, as subcommands of `quafka`."""
     for name, what, add in (
         ("topics", "list, describe, create, alter, grow and delete topics", _topics),
         ("groups", "show and change consumer groups: lag, members, offsets", _groups),
@@ -31,16 +42,24 @@ def add_commands(commands: Any) -> None:
         ("quotas", "show and change quotas of users, clients and addresses", access.quotas),
         ("orgs", "show and change the orgs of a Quafka cluster, for its operators", access.orgs),
     ):
-        command = commands.add_parser(name, help=what, description=what)
-        add(_actions(command))
+        yield Declared(name, what, partial(_add_actions, add))
     for name, what, add_flags in (
         ("produce", "write records from stdin or files", _produce),
         ("consume", "read records, alone or as a member of a group", _consume),
         ("doctor", "check step by step what a Kafka client needs, and suggest fixes", _doctor),
     ):
-        command = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
-        flags.add_connection(command)
-        add_flags(command)
+        yield Declared(name, what, partial(_add_connected, add_flags), allow_abbrev=False)
+
+
+def _add_actions(add: Callable[[Actions], None], command: argparse.ArgumentParser) -> None:
+    add(_actions(command))
+
+
+def _add_connected(
+    add_flags: Callable[[argparse.ArgumentParser], None], command: argparse.ArgumentParser
+) -> None:
+    flags.add_connection(command)
+    add_flags(command)
 
 
 def run(options: argparse.Namespace) -> int:

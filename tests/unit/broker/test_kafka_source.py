@@ -23,7 +23,7 @@ from quafka_broker.ops import (
     topics,
     transactions,
 )
-from quafka_broker.sources.kafka.source import AdoptionError
+from quafka_broker.sources.kafka.errors import AdoptionError
 from quafka_broker.sources.metrics import source_families
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import DescribeLogDir, TopicPartitions

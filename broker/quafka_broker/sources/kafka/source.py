@@ -17,6 +17,7 @@ from quafka_broker.kafka_logs.errors import KafkaLogError
 from quafka_broker.kafka_logs.folder_names import INTERNAL_TOPICS
 from quafka_broker.kafka_logs.log_folders import NO_ID, KafkaFolders, KafkaTopic
 from quafka_broker.leases import Leases
+from quafka_broker.sources.kafka.errors import AdoptionError
 from quafka_broker.sources.kafka.followed import Followed
 from quafka_broker.sources.kafka.follower import Follower
 from quafka_broker.sources.kafka.partition import KafkaPartition
@@ -54,10 +55,6 @@ class Figures(NamedTuple):
     open: int
     unreadable: int
     problem: str
-
-
-class AdoptionError(Exception):
-    """The folders cannot be served; the message gives the reason in one sentence."""
 
 
 class KafkaSource:

@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quafka_broker.config.redis_grants import Grant
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import OffsetMap
 from quafka_broker.sources.redis.failures import UnavailableError
 from quafka_broker.sources.redis.grants import Grants
-from quafka_broker.sources.redis.partition import RedisPartition
-from quafka_broker.sources.redis.requests import ServerLink
-from quafka_broker.sources.redis.server import RedisServer
 from quafka_broker.sources.redis.url import ALLOWED, RedisSource, Server, parse_source
 from quafka_broker.sources.redis.worker import Worker
-from quafka_broker.sources.redis.writer import StreamConfig
 from quafka_broker.sources.source import BadSourceError, Waiters
 from quafka_broker.topics.topic import SOURCE, Topic
+
+if TYPE_CHECKING:
+    from quafka_broker.sources.redis.partition import RedisPartition
+    from quafka_broker.sources.redis.requests import ServerLink
+    from quafka_broker.sources.redis.server import RedisServer
 
 _PRUNE_EVERY = 1_000
 NEEDS_EXTRA = "the broker was installed without the extra quafka[redis]"
@@ -149,6 +149,11 @@ class RedisStreams:
                 closing.add_done_callback(self._closing.discard)
 
     def _new_partition(self, topic: Topic, number: int) -> RedisPartition:
+        # Imported by the first such topic: few brokers have one.
+        from quafka_broker.sources.redis.batches import Encoder
+        from quafka_broker.sources.redis.partition import RedisPartition
+        from quafka_broker.sources.redis.writer import StreamConfig
+
         source = parse_source(topic.configs[SOURCE])
         append_time = topic.configs.get("message.timestamp.type") == "LogAppendTime"
         config = StreamConfig(
@@ -170,6 +175,8 @@ class RedisStreams:
 
         Of a source that the settings allow no more, it is one to which no connection is opened.
         """
+        from quafka_broker.sources.redis.server import RedisServer
+
         server, refusal = source.server, self._grants.refusal(source, org)
         found = self._servers.get((org, server, refusal))
         if found is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.sasl_settings import OAUTHBEARER, PLAIN
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl.accounts import Accounts
-from quafka_gateway.security.sasl.key_set import KeySetSource
 from quafka_gateway.security.sasl.limits import Failures, Unauthenticated
 from quafka_gateway.security.sasl.logins import Logins
 from quafka_gateway.security.sasl.mechanism import (
@@ -22,13 +22,13 @@ from quafka_gateway.security.sasl.mechanism import (
 from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer
 from quafka_gateway.security.sasl.plain import PlainServer
 from quafka_gateway.security.sasl.scram import ScramServer
-from quafka_gateway.security.sasl.tokens import TokenClaims, TokenRules, UnknownKeyError
+from quafka_gateway.security.sasl.token_rules import TokenRules
 from quafka_gateway.security.sasl.workers import Workers
 from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 
-_KEY_SECONDS = 3.0
-"""How long a token with an unknown key waits for newer keys."""
+if TYPE_CHECKING:
+    from quafka_gateway.security.sasl.token_issuer import TokenIssuer
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +75,31 @@ class SaslService:
         self.expired = 0
         """Connections closed because their session ended."""
         self._workers = Workers()
-        self._keys: KeySetSource | None = None
+        self._issuer: TokenIssuer | None = None
         if OAUTHBEARER in settings.mechanisms:
-            self._keys = KeySetSource(settings.jwks_url, settings.jwks_refresh)
+            # Imported here: most gateways check no tokens, and the library takes 2 MB.
+            from quafka_gateway.security.sasl.token_issuer import TokenIssuer
+
+            self._issuer = TokenIssuer(
+                settings.jwks_url, settings.jwks_refresh, settings.tokens, self._workers
+            )
 
     async def start(self) -> None:
         """Read the keys of tokens. Raises StartupError."""
-        if self._keys is not None:
-            await self._keys.start()
+        if self._issuer is not None:
+            await self._issuer.keys.start()
 
     async def reload(self) -> None:
         """Read the keys of tokens again."""
-        if self._keys is not None:
-            await self._keys.refresh()
+        if self._issuer is not None:
+            await self._issuer.keys.refresh()
 
     async def close(self) -> None:
         """Check no more credentials."""
         self._workers.close()
         self.logins.close()
-        if self._keys is not None:
-            await self._keys.close()
+        if self._issuer is not None:
+            await self._issuer.keys.close()
 
     def count(self, mechanism: str, *, success: bool) -> None:
         """Count an authentication; of no mechanism, if the client has chosen none."""
@@ -124,24 +129,14 @@ class SaslService:
 
     async def _account_of(self, org: str, token: str) -> Account:
         """The account of a token. Raises AuthenticationError."""
-        assert self._keys is not None, "the mechanism is on"
-        try:
-            claims = await self._check(token)
-        except UnknownKeyError:
-            if not await self._keys.wait_newer(_KEY_SECONDS):
-                raise
-            claims = await self._check(token)
+        assert self._issuer is not None, "the mechanism is on"
+        claims = await self._issuer.claims(token)
         org_id, name, org_name = self.accounts.place_of_token(claims.name, claims.org, org)
         if not self.accounts.active(org_id):
             raise AuthenticationError(
                 "the token's org is unknown, not active or not the listener's"
             )
         return Account(org_id, name, expires_at=claims.expires_at, org_name=org_name)
-
-    async def _check(self, token: str) -> TokenClaims:
-        assert self._keys is not None, "the mechanism is on"
-        check = partial(self.settings.tokens.check, token, self._keys.keys, clock.time())
-        return await self._workers.run(check)
 
 
 def settings_of(config: EdgeSettings) -> SaslSettings:

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from joserfc.jwk import Key, KeySet
 from joserfc.jws import JWSRegistry
 
 from quafka_gateway.security.sasl.mechanism import AuthenticationError
+from quafka_gateway.security.sasl.token_rules import TokenClaims, TokenRules, UnknownKeyError
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 _MOST_TRIES = 8
@@ -38,69 +38,39 @@ class _Registry(JWSRegistry):
 _REGISTRY = _Registry(algorithms=ALGORITHMS, strict_check_header=False)
 
 
-class UnknownKeyError(AuthenticationError):
-    """The token's key is not in the set; a newer set may have it."""
+def check(rules: TokenRules, token: str, keys: KeySet, now: float) -> TokenClaims:
+    """Check a token. Takes a part of a millisecond: call it in a thread.
 
-
-@dataclass(frozen=True, slots=True)
-class TokenClaims:
-    """The claims of a valid token. `expires_at`: Unix time; `org`: "" if it names none."""
-
-    name: str
-    org: str
-    expires_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRules:
-    """What a token must claim.
-
-    Attributes:
-        audience: it must name one of these.
-        issuer: "" accepts any: the keys are one issuer's.
-        skew: seconds by which clocks may differ.
-        name_claim: the claim with the client's name.
-        org_claim: the claim with the name of the client's org; "": tokens name none.
+    Raises:
+        UnknownKeyError: the set has no such key.
+        AuthenticationError: the token is not valid.
     """
+    try:
+        claims = _verified(token, keys)
+    except (JoseError, ValueError, TypeError, KeyError, RecursionError) as e:
+        raise AuthenticationError(f"the token is not valid: {type(e).__name__}") from e
+    expires_at = _check_time(claims, rules.skew, now)
+    if rules.issuer and claims.get("iss") != rules.issuer:
+        raise AuthenticationError("the token is of another issuer")
+    audience = claims.get("aud")
+    told: list[Any] = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
+    if not any(isinstance(each, str) and each in rules.audience for each in told):
+        raise AuthenticationError("the token is for another audience")
+    org = _text(claims, rules.org_claim) if rules.org_claim else ""
+    return TokenClaims(_text(claims, rules.name_claim), org, expires_at)
 
-    audience: tuple[str, ...]
-    issuer: str = ""
-    skew: float = 30.0
-    name_claim: str = "sub"
-    org_claim: str = ""
 
-    def check(self, token: str, keys: KeySet, now: float) -> TokenClaims:
-        """Check a token. Takes a part of a millisecond: call it in a thread.
-
-        Raises:
-            UnknownKeyError: the set has no such key.
-            AuthenticationError: the token is not valid.
-        """
-        try:
-            claims = _verified(token, keys)
-        except (JoseError, ValueError, TypeError, KeyError, RecursionError) as e:
-            raise AuthenticationError(f"the token is not valid: {type(e).__name__}") from e
-        expires_at = self._check_time(claims, now)
-        if self.issuer and claims.get("iss") != self.issuer:
-            raise AuthenticationError("the token is of another issuer")
-        audience = claims.get("aud")
-        told: list[Any] = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
-        if not any(isinstance(each, str) and each in self.audience for each in told):
-            raise AuthenticationError("the token is for another audience")
-        org = _text(claims, self.org_claim) if self.org_claim else ""
-        return TokenClaims(_text(claims, self.name_claim), org, expires_at)
-
-    def _check_time(self, claims: dict[str, Any], now: float) -> float:
-        expires_at = _time(claims, "exp")
-        if expires_at is None:
-            raise AuthenticationError("the token does not expire")
-        if expires_at + self.skew <= now:
-            raise AuthenticationError("the token has expired")
-        for name in ("nbf", "iat"):
-            begins = _time(claims, name)
-            if begins is not None and begins - self.skew > now:
-                raise AuthenticationError("the token is not valid yet")
-        return expires_at
+def _check_time(claims: dict[str, Any], skew: float, now: float) -> float:
+    expires_at = _time(claims, "exp")
+    if expires_at is None:
+        raise AuthenticationError("the token does not expire")
+    if expires_at + skew <= now:
+        raise AuthenticationError("the token has expired")
+    for name in ("nbf", "iat"):
+        begins = _time(claims, name)
+        if begins is not None and begins - skew > now:
+            raise AuthenticationError("the token is not valid yet")
+    return expires_at
 
 
 def _verified(token: str, keys: KeySet) -> dict[str, Any]:

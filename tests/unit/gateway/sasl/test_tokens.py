@@ -14,11 +14,11 @@ from joserfc.jwk import KeySet, OctKey
 from joserfc.jws import JWSRegistry
 
 from quafka_gateway.sasl_settings import parse_keys_url
-from quafka_gateway.security.sasl import key_set
+from quafka_gateway.security.sasl import key_set, tokens
 from quafka_gateway.security.sasl.key_set import KeySetError, KeySetSource, parse_keys, read_keys
 from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError
 from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer, parse_message
-from quafka_gateway.security.sasl.tokens import TokenRules, UnknownKeyError
+from quafka_gateway.security.sasl.token_rules import TokenRules, UnknownKeyError
 from quafka_loop import clock
 from quafka_telemetry.startup import StartupError
 from tests.support.virtual.hub import EPOCH
@@ -31,7 +31,7 @@ RULES = TokenRules(("kafka", "logs"), "us", org_claim="org")
 
 
 def check(token: str, rules: TokenRules = RULES) -> tuple[str, str]:
-    found = rules.check(token, ISSUER.keys, clock.time())
+    found = tokens.check(rules, token, ISSUER.keys, clock.time())
     return found.name, found.org
 
 
@@ -49,7 +49,7 @@ def test_algorithms_with_public_keys(algorithm: str) -> None:
 def test_elliptic_curves() -> None:
     issuer = Issuer("two", "EC")
     token = issuer.token()
-    assert TokenRules(("kafka",)).check(token, issuer.keys, clock.time()).name == "alice"
+    assert tokens.check(TokenRules(("kafka",)), token, issuer.keys, clock.time()).name == "alice"
 
 
 @pytest.mark.parametrize(
@@ -140,17 +140,17 @@ def test_tokens_and_keys_without_a_kid() -> None:
     ]}).encode())  # fmt: skip
     now = clock.time()
     for issuer in issuers:
-        assert RULES.check(_signed(issuer, {}), every, now).name == "alice"
+        assert tokens.check(RULES, _signed(issuer, {}), every, now).name == "alice"
         for header in ({}, {"kid": issuer.kid}):
-            assert RULES.check(_signed(issuer, header), unnamed, now).name == "alice"
+            assert tokens.check(RULES, _signed(issuer, header), unnamed, now).name == "alice"
     with pytest.raises(AuthenticationError, match="signature is wrong"):
-        RULES.check(_signed(issuers[0], {"kid": "b"}), every, now)
+        tokens.check(RULES, _signed(issuers[0], {"kid": "b"}), every, now)
     encrypting = parse_keys("file:/x", json.dumps({"keys": [
         issuers[0].public | {"use": "enc"}, issuers[1].public | {"alg": "PS256"},
     ]}).encode())  # fmt: skip
     for issuer in issuers[:2]:
         with pytest.raises(AuthenticationError):
-            RULES.check(_signed(issuer, {}), encrypting, now)
+            tokens.check(RULES, _signed(issuer, {}), encrypting, now)
 
 
 # --- keys -----------------------------------------------------------------------------------
