@@ -31,7 +31,7 @@ from quafka_broker.chain.takeover import look, take_over
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
+from quafka_broker.wal.chain_durability import ChainLink, ChainPolicy
 from quafka_broker.wal.checkpoint_file import CheckpointWriter, SavedPartition, pack_partitions
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy

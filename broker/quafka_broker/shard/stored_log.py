@@ -28,7 +28,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.stored_log_snapshot import PinnedFiles
 from quafka_broker.snapshots.views import Views
 from quafka_broker.state import BrokerState
-from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
+from quafka_broker.wal.chain_durability import ChainLink, ChainPolicy
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_loop import clock

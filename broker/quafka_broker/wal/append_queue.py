@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition
+from quafka_broker.wal.acceptance import Acceptance
 from quafka_broker.wal.answers import Answers, settle
 from quafka_broker.wal.commit_group import Append, Member, WriteTimes
 from quafka_loop.eager_task import DirectFuture
@@ -77,17 +78,14 @@ class AppendQueue:
         waiting: the appends that no commit group has taken yet.
         bytes: the size of the pending appends, waiting or being written.
         answers: the answers to decided appends.
-        closed: why no append is accepted now; None while they are.
-        refusal: the error of appends that are not accepted.
     """
 
-    def __init__(self, share: Share = Share()) -> None:  # noqa: B008 - it cannot be changed
+    def __init__(self, acceptance: Acceptance, share: Share) -> None:
+        self._acceptance = acceptance
         self._share = share
         self.waiting: deque[Append] = deque()
         self.bytes = 0
         self.answers = Answers()
-        self.closed: str | None = None
-        self.refusal: type[StorageError] = StorageError
         self._idle: DirectFuture[None] | None = None  # the writer waits for work
         self._enough: _Enough | None = None  # it waits for this much
         self._waking = False
@@ -125,7 +123,7 @@ class AppendQueue:
                 del self._gates[org]
 
     def _fits(self, org: int) -> bool:
-        if self.closed is not None:
+        if self._acceptance.closed is not None:
             return True  # refused at once
         if self.bytes >= _MAX_PENDING_BYTES:
             return False
@@ -157,8 +155,9 @@ class AppendQueue:
         if members:
             size += sum([len(batch) for _, _, batch in members])
         append = Append(partition, batches, size, done, urgent, writes, settle, members)
-        if self.closed is not None:
-            self._loop.call_soon(self.fail, [append], self.refusal, self.closed)
+        closed = self._acceptance.closed
+        if closed is not None:
+            self._loop.call_soon(self.fail, [append], self._acceptance.refusal, closed)
             return done
         self.waiting.append(append)
         self.bytes += size
@@ -253,8 +252,12 @@ class AppendQueue:
         self.waiting.clear()
         self.waiting.extend(kept)
         self.written(refused)
-        self.fail(refused, self.refusal, reason)
+        self.fail(refused, self._acceptance.refusal, reason)
         self.check_room()
+
+    def doubt(self, appends: Sequence[Append]) -> None:
+        """Fail appends of a log that has failed: they may or may not be on the disk."""
+        self.fail(appends, InDoubtError, self._acceptance.failure or "")
 
     def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
         """Settle and answer failed appends."""

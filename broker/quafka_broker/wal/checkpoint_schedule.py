@@ -8,10 +8,11 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quafka_broker.wal.acceptance import Acceptance
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.checkpoint_task import CheckpointTask
+from quafka_broker.wal.commit_group import WriterStats
 from quafka_broker.wal.segment import Segment
-from quafka_broker.wal.writer import Writer
 from quafka_loop import clock
 
 log = logging.getLogger("quafka.broker.wal")
@@ -39,19 +40,25 @@ class CheckpointSchedule:
     """Takes the checkpoints of one log, one at a time, and none before `enable`."""
 
     def __init__(
-        self, task: CheckpointTask, writer: Writer, every_bytes: int, uncovered_bytes: int
+        self,
+        task: CheckpointTask,
+        stats: WriterStats,
+        acceptance: Acceptance,
+        every_bytes: int,
+        uncovered_bytes: int,
     ) -> None:
         """`uncovered_bytes` of the log are not covered by the checkpoint that the start read."""
         self._task = task
-        self._writer = writer
+        self._stats = stats
+        self._acceptance = acceptance
         self._every_bytes = every_bytes
         self._enabled = self._closing = False
         self._running: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Bytes up to the next checkpoint count from the start of the last one, even if it failed.
         self._due_bytes = uncovered_bytes
-        self._begun_at_bytes = 0  # the writer's count at that time
-        # Relative to the writer's count of bytes.
+        self._begun_at_bytes = 0  # the count of bytes at that time
+        # Relative to the count of written bytes.
         self._uncovered_bytes = uncovered_bytes
         self._taken_at = 0.0
         self._seconds = 0.0
@@ -59,7 +66,7 @@ class CheckpointSchedule:
 
     def figures(self) -> CheckpointFigures:
         """The coverage, for metrics."""
-        uncovered = self._uncovered_bytes + self._writer.stats.bytes
+        uncovered = self._uncovered_bytes + self._stats.bytes
         return CheckpointFigures(uncovered, self._taken_at, self._failures)
 
     def enable(self) -> None:
@@ -73,12 +80,12 @@ class CheckpointSchedule:
 
     def begin_if_due(self) -> None:
         """Begin a checkpoint if enough bytes have been written since the last one."""
-        due = self._due_bytes + self._writer.stats.bytes - self._begun_at_bytes
+        due = self._due_bytes + self._stats.bytes - self._begun_at_bytes
         if (
             due >= self._every_bytes
             and self._enabled
             and self._running is None
-            and self._writer.failure is None
+            and self._acceptance.failure is None
         ):
             self._begin()
 
@@ -112,7 +119,7 @@ class CheckpointSchedule:
         if self._running is not None:
             await asyncio.wait([self._running])
         few = self.figures().uncovered_bytes < least_bytes
-        if self._enabled and self._writer.failure is None and not few:
+        if self._enabled and self._acceptance.failure is None and not few:
             await self._take_or_warn()
 
     def stop_timer(self) -> None:
@@ -123,11 +130,11 @@ class CheckpointSchedule:
 
     def _begin_soon(self) -> None:
         self._timer = None
-        if self._running is None and self._writer.failure is None:
+        if self._running is None and self._acceptance.failure is None:
             self._begin()
 
     def _begin(self) -> None:
-        self._due_bytes, self._begun_at_bytes = 0, self._writer.stats.bytes
+        self._due_bytes, self._begun_at_bytes = 0, self._stats.bytes
         self._running = asyncio.create_task(self._take_or_warn())
         self._running.add_done_callback(self._ended)
 
@@ -140,7 +147,7 @@ class CheckpointSchedule:
             log.error("a checkpoint failed", exc_info=error)
 
     async def _take(self) -> None:
-        written, began = self._writer.stats.bytes, clock.monotonic()
+        written, began = self._stats.bytes, clock.monotonic()
         try:
             await self._task.take_checkpoint()
         except OSError:

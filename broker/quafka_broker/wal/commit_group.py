@@ -13,6 +13,10 @@ from quafka_broker.wal.disk import Buffer
 from quafka_loop.eager_task import DirectFuture
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, EntryStart, IndexRow, row_flags
 from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, BatchHeader
+from quafka_telemetry.metrics import Histogram
+
+MAX_APPENDS = 512
+"""The maximum number of appends per commit. The event loop assigns their ids in one turn."""
 
 _MEMBERS_A_STEP = 500
 _NO_START = EntryStart(bytes(PATCHED_SIZE), 0, 0)
@@ -187,3 +191,22 @@ class CommitGroup:
         self._flags = 0
         if header.attributes & TRANSACTIONAL:
             self._flags = row_flags(header.attributes, batch)
+
+
+@dataclass(slots=True)
+class WriterStats:
+    """Plain counters since the start. `largest`: the maximum number of appends in one commit."""
+
+    groups: int = 0
+    appends: int = 0
+    bytes: int = 0
+    largest: int = 0
+    fsync: Histogram = field(default_factory=Histogram)
+    """Seconds until each group was durable: of its sync in a thread, or of its object."""
+
+    def count(self, group: CommitGroup) -> None:
+        """Count a published group."""
+        self.groups += 1
+        self.appends += len(group.appends)
+        self.bytes += group.size
+        self.largest = max(self.largest, len(group.appends))

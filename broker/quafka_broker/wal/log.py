@@ -18,24 +18,29 @@ from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.chain_writer import ChainLink, ChainWriter
+from quafka_broker.wal.acceptance import Acceptance
+from quafka_broker.wal.active_segment import ActiveSegment
+from quafka_broker.wal.append_queue import AppendQueue, Share
+from quafka_broker.wal.chain_durability import ChainDurability, ChainLink
 from quafka_broker.wal.checkpoint_schedule import CheckpointSchedule, uncovered_bytes
 from quafka_broker.wal.checkpoint_task import CheckpointTask, SectionSource
-from quafka_broker.wal.commit_group import Member, WriteTimes
+from quafka_broker.wal.commit_group import MAX_APPENDS, Member, WriterStats, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.cut import LogCut, SegmentCut, cut_contents, cut_segments
 from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.durability import Durability, FsyncDurability
 from quafka_broker.wal.epoch_file import EpochFile
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.index_rebuild import IndexRebuilds
 from quafka_broker.wal.opening import open_contents
+from quafka_broker.wal.publisher import Publisher
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reader import Reader
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.verification import Verification
-from quafka_broker.wal.writer import Writer, WriterStats
+from quafka_broker.wal.writer import Writer
 from quafka_loop import clock
 from quafka_loop.eager_task import DirectFuture
 from quafka_proto.records import BatchHeader
@@ -81,6 +86,15 @@ class Figures(NamedTuple):
     reserve_held: bool
 
 
+class _Parts(NamedTuple):
+    """The parts of an open log that change its files."""
+
+    active: ActiveSegment
+    writer: Writer
+    checkpoints: CheckpointTask
+    schedule: CheckpointSchedule
+
+
 class Log:
     """Segments and partitions with one writer; `reader` reads them."""
 
@@ -107,12 +121,16 @@ class Log:
             takeover=None if chain is None else chain.chain.epoch,
         )
         self._contents = Contents(Producers())
+        self._acceptance = Acceptance()
+        # In a chain, commits take long: an org may have a whole object pending.
+        share = Share() if chain is None else Share(chain.policy.size, MAX_APPENDS)
+        self._queue = AppendQueue(self._acceptance, share)
+        self.stats = WriterStats()
+        """Counters of writes since the start."""
         self._rebuilds = IndexRebuilds(disk, self._contents, self._run_exclusively)
         self.reader = Reader(self._contents, self._rebuilds)
         self.verification = Verification(self._contents, self._rebuilds)
-        self._writer: Writer | None = None
-        self._checkpoint_task: CheckpointTask | None = None
-        self._schedule: CheckpointSchedule | None = None
+        self._parts: _Parts | None = None
         self._started = self._closed = False
         self.on_commit: Callable[[Set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
@@ -131,32 +149,35 @@ class Log:
         found = open_contents(self._disk, contents, self._epoch_file, self._reserve)
         for segment in contents.segments:
             segment.unverified_to = segment.end
-        writer = self._writer = self._new_writer()
-        task = self._checkpoint_task = CheckpointTask(
-            self._disk, contents, self._reserve, found, writer.make_durable
-        )
-        self._schedule = CheckpointSchedule(
-            task,
-            writer,
-            self._checkpoint_bytes,
+        fsync = self._fsync if self._chain is None else None
+        active = ActiveSegment(self._disk, contents, self._acceptance, self.stats, fsync)
+        task = CheckpointTask(self._disk, contents, self._reserve, found, active.make_durable)
+        schedule = CheckpointSchedule(
+            task, self.stats, self._acceptance, self._checkpoint_bytes,
             uncovered_bytes(found.checkpoint, contents.segments),
-        )
-        writer.on_commit = self._committed
+        )  # fmt: skip
+        queue, acceptance, size = self._queue, self._acceptance, self._segment_bytes
+        publisher = Publisher(contents, queue, acceptance, self.stats, self._committed)
+        durability = self._durability(active, publisher)
+        writer = Writer(active, queue, publisher, durability, acceptance, self._reserve, size)
+        self._parts = _Parts(active, writer, task, schedule)
 
-    def _new_writer(self) -> Writer:
-        disk, contents, reserve = self._disk, self._contents, self._reserve
-        if self._chain is None:
-            return Writer(disk, contents, reserve, self._fsync, self._segment_bytes)
-        return ChainWriter(disk, contents, reserve, self._segment_bytes, *self._chain)
+    def _durability(self, active: ActiveSegment, publisher: Publisher) -> Durability:
+        size = self._segment_bytes
+        if self._chain is not None:
+            return ChainDurability(
+                active, self._queue, publisher, self._acceptance, size, self._chain
+            )
+        return FsyncDurability(active, publisher, size, self._fsync.interval)
 
     def give_up(self, reason: str) -> None:
         """Refuse appends, and answer none under way, because another broker has the log."""
-        if isinstance(self._writer, ChainWriter):
-            self._writer.give_up(reason)
+        if self._parts is not None:
+            self._parts.writer.give_up(reason)
 
     def start(self) -> None:
         """Begin to write."""
-        self._open_writer.start()
+        self._open.writer.start()
         self._started = True
 
     def settle(self, live: Mapping[PartitionId, int | None]) -> None:
@@ -169,26 +190,26 @@ class Log:
             DamagedLogError: missing records were never in the log.
         """
         self._contents.settle(live)
-        self._open_schedule.enable()
+        self._open.schedule.enable()
 
     async def close(self) -> None:
         """Write, sync and checkpoint everything pending. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
-        if self._schedule is not None:
-            self._schedule.stop_timer()
+        parts = self._parts
+        if parts is not None:
+            parts.schedule.stop_timer()
         await self.verification.close()
         await self._rebuilds.close()
-        if self._writer is not None:
+        if parts is not None:
             if self._started:
-                await self._writer.close()
-            await self._open_schedule.close(_REPLAYED_BYTES if self._chain is not None else 0)
-            if self._writer.failure is None:
+                await parts.writer.close()
+            await parts.schedule.close(_REPLAYED_BYTES if self._chain is not None else 0)
+            if self.failure is None:
                 self._record_clean_end()
-            self._writer.release()
-        if self._checkpoint_task is not None:
-            self._checkpoint_task.close()
+            parts.active.release()
+            parts.checkpoints.close()
         self.reader.close()
         while self._contents.segments:
             self._contents.segments.pop().close()
@@ -214,7 +235,7 @@ class Log:
             if (damage.segment, damage.start) not in known:
                 quarantine.add(damage)
         quarantine.settle(self._contents.partitions.values())
-        self._open_schedule.disable()  # the contents do not describe the repaired log
+        self._open.schedule.disable()  # the contents do not describe the repaired log
         if quarantine.lost():
             self._epoch_file.gave_up_records()
         try:
@@ -224,28 +245,27 @@ class Log:
 
     def rewrite_task(self, policy: RewritePolicy, deletions: Callable[[], int]) -> RewriteTask:
         """Frees dead records of this log and groups the others. `deletions` counts deletions."""
-        writer, task = self._open_writer, self._checkpoint_task
-        assert task is not None
+        active, writer, checkpoints, _ = self._open
         return RewriteTask(
-            self._disk, self._contents, policy, self.checkpoint, writer.make_durable,
-            lambda: task.both_cover, lambda: writer.busy, deletions,
+            self._disk, self._contents, policy, self.checkpoint, active.make_durable,
+            lambda: checkpoints.both_cover, lambda: writer.is_busy, deletions,
         )  # fmt: skip
 
     # --- figures ----------------------------------------------------------------------------
 
     def health(self) -> Health:
         """Whether the log takes writes, and how much of it is damaged."""
-        refusing = self._writer.refusing if self._writer is not None else None
-        return Health(self.failure, refusing, len(self._contents.quarantine.damages))
+        damages = len(self._contents.quarantine.damages)
+        return Health(self.failure, self._acceptance.refusing, damages)
 
     def figures(self) -> Figures:
         """The size of the log, and how much of it is written and covered by checkpoints."""
         segments = self._contents.segments
-        checkpoints = self._open_schedule.figures()
+        checkpoints = self._open.schedule.figures()
         return Figures(
             len(segments),
             sum(segment.end for segment in segments),
-            self._open_writer.queue.bytes,
+            self._queue.bytes,
             checkpoints.uncovered_bytes,
             checkpoints.taken_at,
             checkpoints.failures,
@@ -255,7 +275,7 @@ class Log:
     @property
     def failure(self) -> str | None:
         """Why the log takes no more writes; None while it does."""
-        return self._writer.failure if self._writer is not None else None
+        return self._acceptance.failure
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -266,11 +286,6 @@ class Log:
     def began_epoch(self) -> bool:
         """Whether opening began a new leader epoch, since the log may have been longer before."""
         return self._epoch_file.began_new
-
-    @property
-    def stats(self) -> WriterStats:
-        """Counters of writes since the start."""
-        return self._open_writer.stats
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -329,7 +344,7 @@ class Log:
         Raises:
             OSError: this is impossible now.
         """
-        await self._open_writer.seal()
+        await self._open.writer.seal()
 
     # --- cut --------------------------------------------------------------------------------
 
@@ -347,7 +362,7 @@ class Log:
             cut, found = cut_contents(self._contents), also()
             took = clock.perf_counter() - begun
             log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
-            await self._open_writer.make_log_durable()
+            await self._open.active.make_log_durable()
             await asyncio.to_thread(keep, cut, found)
         return cut
 
@@ -363,33 +378,31 @@ class Log:
         Raises:
             OSError: it could not be written; the older one remains valid.
         """
-        await self._open_schedule.now()
+        await self._open.schedule.now()
 
     def checkpoint_soon(self) -> None:
         """Take a checkpoint in a few seconds; until then, new state has no second copy.
 
         It waits longer if checkpoints take long, so that they use a small share of the time.
         """
-        self._open_schedule.soon()
+        self._open.schedule.soon()
 
     def keep_section(self, section: str, source: SectionSource) -> None:
         """Write a section of the caller into each checkpoint from now on."""
-        assert self._checkpoint_task is not None
-        self._checkpoint_task.keep_section(section, source)
+        self._open.checkpoints.keep_section(section, source)
 
     def kept_section(self, section: str) -> list[list[Any]]:
         """The blocks of a section in the checkpoint that this start has read.
 
         The next checkpoints contain them unchanged until `keep_section` is called for the section.
         """
-        assert self._checkpoint_task is not None
-        return self._checkpoint_task.loaded.get(section, [])
+        return self._open.checkpoints.loaded.get(section, [])
 
     # --- append -----------------------------------------------------------------------------
 
     def has_room(self, org: int = 0) -> bool:
         """Whether `wait_for_room` would not wait."""
-        return self._open_writer.queue.has_room(org)
+        return self._queue.has_room(org)
 
     async def wait_for_room(self, org: int = 0) -> None:
         """Wait while too many bytes are pending: of all orgs or, while others append, of this org.
@@ -397,7 +410,7 @@ class Log:
         Callers of an org continue in the order of their calls. Does not suspend if there is room,
         so that appends are in the order of calls. Org 0: the broker itself.
         """
-        await self._open_writer.queue.wait_for_room(org)
+        await self._queue.wait_for_room(org)
 
     def append(
         self,
@@ -422,9 +435,7 @@ class Log:
             InDoubtError: the batches may or may not be in the log.
             StorageError: they are not in the log.
         """
-        return self._open_writer.queue.append(
-            partition, batches, urgent=urgent, writes=writes, settle=settle
-        )
+        return self._queue.append(partition, batches, urgent=urgent, writes=writes, settle=settle)
 
     def append_group(
         self,
@@ -441,23 +452,16 @@ class Log:
         batch's base sequence must be the number of `members`. The future has the offset of the
         batch and of each member; otherwise see `append`.
         """
-        return self._open_writer.queue.append(
-            partition, [batch], urgent=urgent, settle=settle, members=members
-        )
+        return self._queue.append(partition, [batch], urgent=urgent, settle=settle, members=members)
 
     def _committed(self, grown: Set[PartitionId]) -> None:
         self.on_commit(grown)
-        self._open_schedule.begin_if_due()
+        self._open.schedule.begin_if_due()
 
     async def _run_exclusively(self, job: Callable[[], bool]) -> bool:
-        return await self._open_writer.run(job)
+        return await self._open.active.run(job)
 
     @property
-    def _open_writer(self) -> Writer:
-        assert self._writer is not None, "the log is not open"
-        return self._writer
-
-    @property
-    def _open_schedule(self) -> CheckpointSchedule:
-        assert self._schedule is not None, "the log is not open"
-        return self._schedule
+    def _open(self) -> _Parts:
+        assert self._parts is not None, "the log is not open"
+        return self._parts

@@ -25,6 +25,7 @@ class LogThread:
     """
 
     def __init__(self, name: str) -> None:
+        self._unsettled = 0
         self._jobs: threads.SimpleQueue[_Job | None] = threads.SimpleQueue()
         self._settled: deque[Callable[[], None]] = deque()
         self._ended: threads.LoopSignal | None = None
@@ -41,8 +42,14 @@ class LogThread:
         if self._thread is None:
             self._start()
         done: DirectFuture[T] = DirectFuture(loop=self._loop)
+        self._unsettled += 1
         self._jobs.put((job, done))
         return done
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are jobs whose results have not been passed to their callers."""
+        return bool(self._unsettled)
 
     def close(self) -> None:
         """End the thread after all jobs. Their results follow in the next turn of the loop."""
@@ -64,7 +71,9 @@ class LogThread:
     def _settle(self) -> None:
         """Pass the results of ended jobs to their callers, which continue within the call."""
         while self._settled:
-            self._settled.popleft()()
+            settle = self._settled.popleft()
+            self._unsettled -= 1
+            settle()
 
     def _serve(self, signal: threads.LoopSignal) -> None:
         while (entry := self._jobs.get()) is not None:

@@ -178,14 +178,16 @@ class Segment:
         self.next_id = rows[-1].global_id + rows[-1].record_count
         self.entries += len(rows)
 
-    def truncate(self) -> None:
-        """Truncate both files to the indexed entries, durably. Blocks.
+    def truncate(self, end: int, entries: int) -> None:
+        """Truncate the log file to the position `end` and the index to so many entries, durably.
+
+        Blocks.
 
         Otherwise a row of the lost write, if it came back after a power cut, could pass for the row
         of the entry that is written in its place.
         """
-        self.log.truncate(self.end)
-        self.index.truncate(self.index_end)
+        self.log.truncate(end)
+        self.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * entries)
         self.sync()
 
     def find(self, global_id: int, read: Read, block: Rows | None = None) -> tuple[Rows, int]:

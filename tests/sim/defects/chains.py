@@ -12,7 +12,7 @@ from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.collect import Collector, collect_regularly
 from quafka_broker.partitions.errors import InDoubtError
 from quafka_broker.shard import stored_log
-from quafka_broker.wal.chain_writer import ChainWriter
+from quafka_broker.wal.chain_durability import ChainDurability
 from quafka_broker.wal.commit_group import CommitGroup
 from quafka_gateway.cluster.shard_places import ShardPlaces
 from quafka_loop.eager_task import DirectFuture
@@ -35,7 +35,7 @@ def _acknowledged_before_the_object() -> None:
 
 def _read_above_the_high_watermark() -> None:
     """Records are visible when their object is sent; producers wait for it, as they should."""
-    append, commit = Chain.append, ChainWriter._commit
+    append, commit = Chain.append, ChainDurability.commit
     exists: dict[Any, asyncio.Future[None]] = {}
 
     def visible(self: Chain, *what: Any) -> asyncio.Future[None]:
@@ -45,10 +45,7 @@ def _read_above_the_high_watermark() -> None:
         done.set_result(None)
         return done
 
-    def commit_early(self: ChainWriter, group: CommitGroup) -> None:
-        if self.failure is not None:
-            commit(self, group)
-            return
+    def commit_early(self: ChainDurability, group: CommitGroup) -> None:
         held = [each.done for each in group.appends]
         for each in group.appends:
             each.done = DirectFuture(loop=asyncio.get_running_loop())
@@ -68,7 +65,7 @@ def _read_above_the_high_watermark() -> None:
         exists[self._chain].add_done_callback(answer)
 
     change(Chain, "append", visible)
-    change(ChainWriter, "_commit", commit_early)
+    change(ChainDurability, "commit", commit_early)
 
 
 def _acknowledged_before_predecessors() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from quafka_broker.compaction.offset_map import OffsetMap
 from quafka_broker.partitions.producers import Producers
+from quafka_broker.wal.active_segment import ActiveSegment
 from quafka_broker.wal.commit_group import CommitGroup
+from quafka_broker.wal.durability import FsyncDurability
 from quafka_broker.wal.scan import OpenGroup
-from quafka_broker.wal.writer import Writer
 from quafka_proto.log_format import IndexRow
 from tests.sim.defects.defect import KILLS, Defect, Where, change
 
@@ -17,17 +17,20 @@ _SYNCED_LATER_S = 1.0
 
 
 def _acknowledged_before_fsync() -> None:
-    write = Writer._write
+    write, commit = ActiveSegment.write, FsyncDurability.commit
 
-    async def without_sync(self: Writer, group: CommitGroup) -> None:
-        if not self._fsync.every_commit:
+    async def without_sync(self: ActiveSegment, group: CommitGroup) -> None:
+        if not self.syncs_groups:
             await write(self, group)
             return
-        self._write_now(group)
-        if self._late_sync is None:
-            self._late_sync = asyncio.create_task(self._sync_later(_SYNCED_LATER_S))
+        self._write(group)
 
-    change(Writer, "_write", without_sync)
+    def synced_later(self: FsyncDurability, group: CommitGroup) -> None:
+        self._interval = self._interval or _SYNCED_LATER_S
+        commit(self, group)
+
+    change(ActiveSegment, "write", without_sync)
+    change(FsyncDurability, "commit", synced_later)
 
 
 def _one_entry_too_many_is_cut() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
-from quafka_broker.wal.append_queue import AppendQueue, Share
+from quafka_broker.wal.append_queue import Share
 from quafka_broker.wal.disk import File, RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.opening import _has_freed
@@ -275,8 +275,7 @@ async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -
 async def test_orgs_that_append_at_once_wait_for_a_share_of_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = partial(AppendQueue, Share(1))
-    monkeypatch.setattr("quafka_broker.wal.writer.AppendQueue", queue)
+    monkeypatch.setattr("quafka_broker.wal.log.Share", partial(Share, 1))
     async with open_log(MemoryDisk()) as log:
         flooding = log.partition(topic_id("a")._replace(org_id=7))
         modest = log.partition(topic_id("b")._replace(org_id=8))

@@ -166,10 +166,10 @@ async def test_an_op_of_many_small_batches_is_few_commits_also_beside_another_or
         await state.topics.create(2, "t", 1)
         await send(state, ProduceOp("t", 0, batch))
         await send(state, ProduceOp("t", 0, batch), org=2)
-        before = state.log._open_writer.stats.groups
+        before = state.log.stats.groups
         answers = await send(state, *(ProduceOp("t", at, batch) for at in range(200)))
         assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
-        assert state.log._open_writer.stats.groups - before < 6
+        assert state.log.stats.groups - before < 6
 
 
 async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.wal import writer as writer_module
+from quafka_broker.wal import active_segment
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log_thread import LogThread
 from quafka_loop import clock, threads
@@ -81,7 +81,7 @@ async def test_a_long_commit_is_written_by_the_thread(policy: FsyncPolicy) -> No
 async def test_after_a_slow_write_the_thread_writes_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer_module, "_waits", count().__next__)  # the kernel's count of waits
+    monkeypatch.setattr(active_segment, "_waits", count().__next__)  # the kernel's count of waits
     disk = WatchedDisk()
     async with open_log(disk, LAX) as log:
         disk.write_seconds = 0.02
@@ -96,15 +96,14 @@ async def test_the_loop_writes_nothing_while_a_job_uses_the_segment() -> None:
     disk = WatchedDisk()
     async with open_log(disk, LAX) as log:
         begun, goes_on = threads.Event(), threads.Event()
-        writer = log._writer  # pyright: ignore[reportPrivateUsage]
-        assert writer is not None
+        active = log._open.active  # pyright: ignore[reportPrivateUsage]
 
         def job() -> int:
             begun.set()
             goes_on.wait(10)
             return len(disk.by)
 
-        running = EagerTask(writer.run(job))
+        running = EagerTask(active.run(job))
         await asyncio.to_thread(begun.wait, 10)
         before = len(disk.by)
         pending = EagerTask(append(log, "t", b"x"))

@@ -18,7 +18,7 @@ from quafka_broker.chain.patience import Patience
 from quafka_broker.chain.takeover import take_over
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
+from quafka_broker.wal.chain_durability import ChainLink, ChainPolicy
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy

@@ -12,7 +12,7 @@ import pytest
 
 from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.chain_writer import ChainLink, ChainPolicy
+from quafka_broker.wal.chain_durability import ChainLink, ChainPolicy
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
@@ -258,7 +258,7 @@ async def test_each_start_begins_a_leader_epoch() -> None:
 async def test_an_end_of_the_loop_with_a_silent_store_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quafka_broker.wal.chain_writer._CLOSING_SECONDS", 0.05)
+    monkeypatch.setattr("quafka_broker.wal.chain_durability._CLOSING_SECONDS", 0.05)
     chain = MemoryChain(most=1)
     async with asyncio.timeout(5), chained(chain) as log:
         sent = begin(log, b"sent")

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.wal.chain_writer import ChainPolicy
+from quafka_broker.wal.chain_durability import ChainPolicy
 from quafka_broker.wal.log import Log
 from tests.support.memory_chain import MemoryChain
 from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.test_chain_writer import chained
+from tests.unit.broker.test_chain_durability import chained
 from tests.unit.broker.tools import checked, open_log, topic_id, values_of
 
 _TOPICS = ("a", "b", "c")
