@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
 
 from quafka_broker.groups import migration
-from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.classic.rebalance import RebalancingGroup, Saved
-from quafka_broker.groups.group import Kind
 from quafka_broker.groups.host import Host, now
 from quafka_broker.groups.limits import refusal_of_any
-from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.groups.served_classic import CLASSIC_GROUPS
+from quafka_broker.groups.served_consumer import CONSUMER_GROUPS, ServedConsumerGroup
 from quafka_broker.groups.table import Key
 from quafka_mesh_ops.ops.groups import (
     Beat,
@@ -24,23 +21,6 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroupResp,
 )
 from quafka_proto.errors import ErrorCode
-
-
-def new_group(host: Host, key: Key) -> ClassicGroup:
-    """An empty group."""
-    return ClassicGroup(key[1], host.limits, partial(_save, host, key), usage=host.usage(key[0]))
-
-
-def _save(
-    host: Host, key: Key, group: RebalancingGroup, stored: dict[str, Any], saved: Saved
-) -> None:
-    """Make a group's state durable, then call `saved`."""
-    assert isinstance(group, ClassicGroup)
-    group.since_ms = host.now_ms()
-    event = {
-        "event": "group", "org": key[0], "group": key[1], "since_ms": group.since_ms, **stored
-    }  # fmt: skip
-    host.append(key, group, event, lambda stored: saved(stored, now()))
 
 
 class ClassicRequests:
@@ -59,15 +39,14 @@ class ClassicRequests:
             if error:
                 return JoinGroupResp(error, op.member_id)
         entry = self._host.find_or_make(key)
-        group = entry.group
-        if not isinstance(group, ClassicGroup):
-            is_share = group.kind is Kind.SHARE
-            if isinstance(group, ServedConsumerGroup) and not (is_share or group.is_empty):
-                return await self._join_consumers(group, key, op)
-            if not group.is_empty or (is_share and not entry.is_empty):
+        group = CLASSIC_GROUPS.of(entry)
+        if group is None:
+            consumers = CONSUMER_GROUPS.of(entry)
+            if consumers is not None and not consumers.is_empty:
+                return await self._join_consumers(consumers, key, op)
+            if consumers is None and not entry.is_empty:  # a share group
                 return JoinGroupResp(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, op.member_id)
-            group = self._host.become(key, Kind.CLASSIC)
-            assert isinstance(group, ClassicGroup)
+            group = self._host.become(key, CLASSIC_GROUPS)
         answer: asyncio.Future[JoinGroupResp] = asyncio.get_running_loop().create_future()
         reply = partial(self._host.answers.resolve, answer)
         member_id = group.join(op, now(), reply)
@@ -87,10 +66,10 @@ class ClassicRequests:
         key = (org, op.group)
         if not self._host.is_running:
             return SyncGroupResp(ErrorCode.NOT_COORDINATOR)
-        consumers = self._consumers(*key)
+        consumers = CONSUMER_GROUPS.of(self._host.find(*key))
         if consumers is not None:
             return await migration.sync(consumers, op)
-        group = self._find(*key)
+        group = CLASSIC_GROUPS.of(self._host.find(*key))
         if group is None:
             return SyncGroupResp(_of_unknown(op.group))
         answer: asyncio.Future[SyncGroupResp] = asyncio.get_running_loop().create_future()
@@ -115,14 +94,14 @@ class ClassicRequests:
     def leave(self, org: int, op: LeaveGroup) -> tuple[ErrorCode, list[ErrorCode]]:
         """Remove members; the group's error, and the error of each."""
         key = (org, op.group)
-        consumers = self._consumers(*key)
+        consumers = CONSUMER_GROUPS.of(self._host.find(*key))
         if consumers is not None:
             answers = migration.leave(consumers, op.leavers)
             if consumers.must_downgrade:
                 self._host.downgrade(key)
             self._host.drop_if_empty(key)
             return ErrorCode.NONE, answers
-        group = self._find(*key)
+        group = CLASSIC_GROUPS.of(self._host.find(*key))
         if group is None:
             if not op.group:
                 return ErrorCode.INVALID_GROUP_ID, []
@@ -146,20 +125,6 @@ class ClassicRequests:
         if entry is not None and entry.group is group and group.must_downgrade:
             self._host.downgrade(key)
         return answer
-
-    def _consumers(self, org: int, name: str) -> ServedConsumerGroup | None:
-        """A group of the consumer protocol; None if it is unknown, or of another kind."""
-        entry = self._host.find(org, name)
-        group = entry.group if entry is not None else None
-        if isinstance(group, ServedConsumerGroup) and group.kind is Kind.CONSUMER:
-            return group
-        return None
-
-    def _find(self, org: int, name: str) -> ClassicGroup | None:
-        """A classic group; None if it is unknown, or of another kind."""
-        entry = self._host.find(org, name)
-        group = entry.group if entry is not None else None
-        return group if isinstance(group, ClassicGroup) else None
 
     def _refusal_of_new(self, org: int, op: JoinGroup) -> ErrorCode:
         """The error of a join of an unknown group. A refused join creates no group."""

@@ -10,9 +10,10 @@ from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW
 from quafka_broker.groups.group import Kind
 from quafka_broker.groups.heartbeat_ops import response
-from quafka_broker.groups.host import Host, now
+from quafka_broker.groups.host import GroupKind, Host, now
 from quafka_broker.groups.migration import topics_to_know, upgrade
 from quafka_broker.groups.pace import Pace
+from quafka_broker.groups.served_classic import CLASSIC_GROUPS
 from quafka_broker.groups.served_consumer import News, ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
 from quafka_loop.slices import in_slices
@@ -30,11 +31,12 @@ _MANY = 200
 
 
 class ConsumerRequests:
-    """The requests of one kind of group: CONSUMER or SHARE. For one event loop."""
+    """The requests of one kind of group: consumer or share groups. For one event loop."""
 
-    def __init__(self, host: Host, kind: Kind) -> None:
+    def __init__(self, host: Host, groups: GroupKind[ServedConsumerGroup]) -> None:
         self._host = host
-        self._kind = kind
+        self._groups = groups
+        self._kind = groups.kind
         self._pace = Pace(_IN_A_TURN)
 
     async def heartbeat(self, org: int, op: ConsumerHeartbeat) -> ConsumerHeartbeatResp:
@@ -99,8 +101,8 @@ class ConsumerRequests:
     ) -> ServedConsumerGroup | ConsumerHeartbeatResp:
         """The group that serves a heartbeat, created if needed; or the refusal."""
         entry = self._host.find(*key)
-        group = entry.group if entry is not None else None
-        if isinstance(group, ServedConsumerGroup) and group.kind is self._kind:
+        group = self._groups.of(entry)
+        if group is not None:
             return group
         joins = op.member_epoch == 0
         if entry is None and joins and not self._host.may_make(key[0]):
@@ -110,18 +112,17 @@ class ConsumerRequests:
             text = f"{what} {op.group} not found."
             return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if entry is not None and not self._may_take_over(entry):
-            if isinstance(group, ClassicGroup) and self._kind is Kind.CONSUMER:
-                asks = self._asks_before_upgrade(key, group, op)
+            classic = CLASSIC_GROUPS.of(entry)
+            if classic is not None and self._kind is Kind.CONSUMER:
+                asks = self._asks_before_upgrade(key, classic, op)
                 if asks is not None:
                     return asks
-                upgraded = upgrade(self._host, key, group)
+                upgraded = upgrade(self._host, key, classic)
                 if upgraded is not None:
                     return upgraded
             text = f"Group {op.group} is not a {self._kind} group."
             return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
-        made = self._host.become(key, self._kind)
-        assert isinstance(made, ServedConsumerGroup)
-        return made
+        return self._host.become(key, self._groups)
 
     def _asks_before_upgrade(
         self, key: Key, group: ClassicGroup, op: ConsumerHeartbeat
@@ -167,8 +168,8 @@ class ConsumerRequests:
     async def describe(self, org: int, name: str) -> ConsumerGroup:
         """A group and its members; the error of a group of another kind is Kafka's."""
         entry = self._host.find(org, name)
-        group = entry.group if entry is not None else None
-        if not isinstance(group, ServedConsumerGroup) or group.kind is not self._kind:
+        group = self._groups.of(entry)
+        if group is None:
             what = "not found" if entry is None else f"is not a {self._kind} group"
             return ConsumerGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
         await group.all_stored()

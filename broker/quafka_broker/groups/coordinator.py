@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 
 from quafka_broker.groups import migration
 from quafka_broker.groups.answer_queue import AnswerQueue
@@ -19,16 +20,17 @@ from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer_requests import ConsumerRequests
 from quafka_broker.groups.deadlines import NEVER, Deadlines
 from quafka_broker.groups.figures import GroupFigures
-from quafka_broker.groups.group import AnyCommit, Group, GroupChange, Kind, Then
-from quafka_broker.groups.host import now
+from quafka_broker.groups.group import AnyCommit, Group, GroupChange, Kind, Then, Waking
+from quafka_broker.groups.host import G, GroupKind, now
 from quafka_broker.groups.journal import GroupJournal
-from quafka_broker.groups.kinds import MAKERS
+from quafka_broker.groups.kinds import KINDS
 from quafka_broker.groups.known_topics import KnownTopics
 from quafka_broker.groups.lag import Lags
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.groups.org_usage import OrgUsage
-from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.groups.served_consumer import CONSUMER_GROUPS
+from quafka_broker.groups.served_share import SHARE_GROUPS
 from quafka_broker.groups.table import Event, GroupEntry, Key, Table
 from quafka_broker.groups.topic_news import TopicNews
 from quafka_broker.sources.sources import Sources
@@ -82,8 +84,8 @@ class Coordinator:
             self._table, self.journal, self.lags, limits, self.drop_if_empty
         )
         self.classic = ClassicRequests(self)
-        self.consumer = ConsumerRequests(self, Kind.CONSUMER)
-        self.share = ConsumerRequests(self, Kind.SHARE)
+        self.consumer = ConsumerRequests(self, CONSUMER_GROUPS)
+        self.share = ConsumerRequests(self, SHARE_GROUPS)
         self.topics = KnownTopics(registry)
         self._due: Deadlines[Key] = Deadlines()
         self._only_pending: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
@@ -153,18 +155,18 @@ class Coordinator:
         """A group, created as an empty classic one if it is unknown."""
         return self._table.find_or_make(key)
 
-    def become(self, key: Key, kind: Kind) -> Group:
+    def become(self, key: Key, kind: GroupKind[G]) -> G:
         """Replace a group by an empty one of this kind; its next event records this."""
         before = self._table.find_or_make(key)
         born_ms = max(self.now_ms(), before.born_ms + 1, before.group.born_ms + 1)
         self._due.cancel(key)
-        return self._table.replace_group(key, kind, born_ms)
+        return self._table.replace_group(key, partial(kind.make, self, key), born_ms)
 
     def downgrade(self, key: Key) -> None:
         """Convert a group whose members all use the classic protocol to a classic one."""
-        group = self._table.entries[key].group
-        assert isinstance(group, ServedConsumerGroup)
-        migration.downgrade(self, key, group)
+        group = CONSUMER_GROUPS.of(self._table.entries[key])
+        if group is not None:
+            migration.downgrade(self, key, group)
 
     @property
     def is_running(self) -> bool:
@@ -176,7 +178,8 @@ class Coordinator:
         self._only_pending[key[0]][key[1]] = None
 
     def _new_group(self, key: Key, kind: Kind) -> Group:
-        return MAKERS[kind](self, key)
+        group: Group = KINDS[kind].make(self, key)
+        return group
 
     def may_make(self, org: int) -> bool:
         """Whether an org may have another group.
@@ -304,7 +307,7 @@ class Coordinator:
         }  # fmt: skip
         self.append(key, group, event, then)
 
-    def append(self, key: Key, group: Group, event: Event, then: Then) -> None:
+    def append(self, key: Key, group: Waking, event: Event, then: Then) -> None:
         """Make an event of a group durable, then call `then`."""
         self._only_pending[key[0]].pop(key[1], None)
         entry = self._table.entries.get(key)
@@ -319,7 +322,7 @@ class Coordinator:
 
     # --- timers -----------------------------------------------------------------------------
 
-    def changed(self, key: Key, group: Group) -> None:
+    def changed(self, key: Key, group: Waking) -> None:
         """Set the timer for the group's next deadline."""
         if self._running and self._due.schedule(key, group.wake_at):
             self._arm()

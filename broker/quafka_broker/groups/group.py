@@ -57,7 +57,16 @@ class GroupMember(Protocol):
         ...
 
 
-class Group(Protocol):
+class Waking(Protocol):
+    """Has deadlines by the event loop's clock."""
+
+    @property
+    def wake_at(self) -> float:
+        """The earliest time at which `tick` has something to do."""
+        ...
+
+
+class Group(Waking, Protocol):
     """One group. Times are by the event loop's clock, unless their names end in `_ms`.
 
     Attributes:
@@ -131,11 +140,6 @@ class Group(Protocol):
         ...
 
     # --- time -------------------------------------------------------------------------------
-
-    @property
-    def wake_at(self) -> float:
-        """The earliest time at which `tick` has something to do."""
-        ...
 
     def tick(self, now: float) -> None:
         """End the sessions and phases whose time has passed."""

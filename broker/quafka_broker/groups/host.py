@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from quafka_broker.groups.answer_queue import AnswerQueue
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.figures import GroupFigures
-from quafka_broker.groups.group import Group, GroupChange, Kind, Then
+from quafka_broker.groups.group import Group, GroupChange, Kind, Then, Waking
 from quafka_broker.groups.known_topics import KnownTopics
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.groups.table import GroupEntry, Key
+
+G = TypeVar("G", bound=Group, covariant=True)
 
 
 def now() -> float:
@@ -62,7 +65,7 @@ class Host(Protocol):
         """A group, created as an empty classic one if it is unknown."""
         ...
 
-    def become(self, key: Key, kind: Kind) -> Group:
+    def become(self, key: Key, kind: GroupKind[G]) -> G:
         """Replace a group by an empty one of this kind; its next event records this."""
         ...
 
@@ -78,11 +81,11 @@ class Host(Protocol):
         """Make a step of a group durable, then call `then`. For all kinds but the classic one."""
         ...
 
-    def append(self, key: Key, group: Group, event: dict[str, Any], then: Then) -> None:
+    def append(self, key: Key, group: Waking, event: dict[str, Any], then: Then) -> None:
         """Make an event of a group durable, then call `then`."""
         ...
 
-    def changed(self, key: Key, group: Group) -> None:
+    def changed(self, key: Key, group: Waking) -> None:
         """Set the timer for the group's next deadline."""
         ...
 
@@ -93,3 +96,17 @@ class Host(Protocol):
     def only_has_pending(self, key: Key) -> None:
         """Let a group make room for others of its org while it has only pending member ids."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKind(Generic[G]):
+    """One kind of groups. `make`, the only maker of its groups, makes an empty one."""
+
+    kind: Kind
+    make: Callable[[Host, Key], G]
+
+    def of(self, entry: GroupEntry | None) -> G | None:
+        """The group of an entry, if it is of this kind."""
+        if entry is None or entry.group.kind is not self.kind:
+            return None
+        return cast("G", entry.group)

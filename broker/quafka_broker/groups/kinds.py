@@ -1,17 +1,16 @@
-"""The kinds of groups, with a constructor of an empty group of each."""
+"""The kinds of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from quafka_broker.groups import classic_requests, served_consumer, served_share
-from quafka_broker.groups.group import Group, Kind
-from quafka_broker.groups.host import Host
-from quafka_broker.groups.table import Key
+from quafka_broker.groups.group import Kind
+from quafka_broker.groups.host import GroupKind
+from quafka_broker.groups.served_classic import CLASSIC_GROUPS
+from quafka_broker.groups.served_consumer import CONSUMER_GROUPS
+from quafka_broker.groups.served_share import SHARE_GROUPS
 
-MAKERS: dict[Kind, Callable[[Host, Key], Group]] = {
-    Kind.CLASSIC: classic_requests.new_group,
-    Kind.CONSUMER: served_consumer.ServedConsumerGroup,
-    Kind.SHARE: served_share.ServedShareGroup,
+KINDS: dict[Kind, GroupKind[Any]] = {
+    each.kind: each for each in (CLASSIC_GROUPS, CONSUMER_GROUPS, SHARE_GROUPS)
 }
 """The kinds that this broker serves. A log with groups of another kind does not open."""

@@ -32,9 +32,9 @@ from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.beat import JOIN, Beat
 from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
 from quafka_broker.groups.consumer.topics import Held, Known
-from quafka_broker.groups.group import Kind
 from quafka_broker.groups.host import Host, now
-from quafka_broker.groups.served_consumer import ServedConsumerGroup
+from quafka_broker.groups.served_classic import CLASSIC_GROUPS
+from quafka_broker.groups.served_consumer import CONSUMER_GROUPS, ServedConsumerGroup
 from quafka_broker.groups.table import Key
 from quafka_mesh_ops.ops.groups import (
     JoinGroup,
@@ -209,8 +209,7 @@ def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | No
     except Malformed:
         return None
     old.drain()  # parked requests are sent again to the new group
-    made = host.become(key, Kind.CONSUMER)
-    assert isinstance(made, ServedConsumerGroup)
+    made = host.become(key, CONSUMER_GROUPS)
     made.begin({"epoch": epoch, "assignment_epoch": epoch}, stored, now())
     return made
 
@@ -245,8 +244,7 @@ def downgrade(host: Host, key: Key, old: ServedConsumerGroup) -> None:
     """Make a classic group of one whose members all use the classic protocol."""
     members = list(old.core.members.values())
     stored = [_downgraded(old, member) for member in members if member.classic is not None]
-    made = host.become(key, Kind.CLASSIC)
-    assert isinstance(made, ClassicGroup)
+    made = host.become(key, CLASSIC_GROUPS)
     state = {
         "state": str(State.STABLE),
         "generation": old.core.epoch,

@@ -21,7 +21,7 @@ from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.group import DEAD, AnyCommit, GroupChange, Kind, Place
 from quafka_broker.groups.group_costs import NAME_COST, GroupCosts
 from quafka_broker.groups.heartbeat_ops import beat_of, named
-from quafka_broker.groups.host import Host, now
+from quafka_broker.groups.host import GroupKind, Host, now
 from quafka_broker.groups.org_usage import member_cost
 from quafka_broker.groups.resolved_patterns import ResolvedPatterns
 from quafka_broker.groups.table import Key
@@ -481,3 +481,6 @@ class ServedConsumerGroup:
         self._has_own = True
         at_once(self._costs.count(self.core, self.core.members, ()))
         self._learn_wanted()
+
+
+CONSUMER_GROUPS = GroupKind(Kind.CONSUMER, ServedConsumerGroup)

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.group import AnyCommit, Kind, Place
-from quafka_broker.groups.host import Host
+from quafka_broker.groups.host import GroupKind, Host
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.share.group import ShareGroup
 from quafka_broker.groups.table import Key
@@ -80,3 +80,6 @@ class ServedShareGroup(ServedConsumerGroup):
     def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
         """See Group. There are none, which is no error, as in Kafka."""
         return ErrorCode.NONE
+
+
+SHARE_GROUPS = GroupKind(Kind.SHARE, ServedShareGroup)

@@ -27,11 +27,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.groups.group import Group, Kind, Place
 from quafka_broker.groups.org_usage import OrgUsage, offset_cost
 from quafka_broker.topics.topic import Topic
+
+G = TypeVar("G", bound=Group)
 
 _BYTES_PER_WEIGHT = 1 << 10
 _ROW_BYTES = 64
@@ -232,13 +235,13 @@ class Table:
         entry.offsets = {}
         entry.members = {}
 
-    def replace_group(self, key: Key, kind: Kind, born_ms: int) -> Group:
-        """Replace a group by an empty one of this kind, and release it."""
+    def replace_group(self, key: Key, make: Callable[[], G], born_ms: int) -> G:
+        """Release a group, and replace it by a new one."""
         entry = self.find_or_make(key)
         entry.group.release()
-        entry.group = self._new_group(key, kind)
-        entry.group.born_ms = born_ms
-        return entry.group
+        entry.group = made = make()
+        made.born_ms = born_ms
+        return made
 
     def restore_groups(self) -> Generator[None, None, list[Fact]]:
         """Make every group from its facts, after a replay; one step for each.
@@ -257,7 +260,8 @@ class Table:
             else:
                 own = entry.stored.get("own", entry.stored)
                 kind = Kind(entry.stored.get("kind", Kind.CLASSIC))
-                group = self.replace_group(key, kind, entry.stored.get("born_ms", -1))
+                born_ms = entry.stored.get("born_ms", -1)
+                group = self.replace_group(key, partial(self._new_group, key, kind), born_ms)
                 group.restore(own, entry.members, now)
                 group.since_ms = own["since_ms"]
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.classic.states import State
 from quafka_broker.groups.group import DEAD, Kind, Place
+from quafka_broker.groups.served_classic import CLASSIC_GROUPS
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_loop.slices import Slices, listed
@@ -51,8 +52,9 @@ async def describe(
     for name in op.groups:
         await slices.done()
         entry = state.groups.find(context.org_id, name)
-        if entry is not None and isinstance(entry.group, ClassicGroup):
-            found.append(await _description(entry.group))
+        group = CLASSIC_GROUPS.of(entry)
+        if group is not None:
+            found.append(await _description(group))
         else:
             kind = "" if entry is None else entry.group.kind
             found.append(DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD, kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_broker.groups.served_share import ServedShareGroup
+from quafka_broker.groups.served_share import SHARE_GROUPS, ServedShareGroup
 from quafka_broker.state import BrokerState
 from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.errors import OpFailedError
@@ -96,6 +96,4 @@ async def forget(
 
 
 def _find(state: BrokerState, context: OpContext, name: str) -> ServedShareGroup | None:
-    entry = state.groups.find(context.org_id, name)
-    group = entry.group if entry is not None else None
-    return group if isinstance(group, ServedShareGroup) else None
+    return SHARE_GROUPS.of(state.groups.find(context.org_id, name))
