@@ -12,7 +12,6 @@ from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups.config_store import GroupConfigStore
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.group import Kind
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.journals.internal_topics import GROUPS, SECURITY, SHARES, TRANSACTIONS
 from quafka_broker.leases import Leases
@@ -37,8 +36,9 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
 from quafka_broker.topics.stored_bytes import NO_LIMIT, StoredBytes
-from quafka_broker.topics.topic import REDIS, Topic
+from quafka_broker.topics.topic import REDIS, WAL, Topic
 from quafka_broker.transactions.limits import TransactionLimits
+from quafka_broker.transactions.peers import NoPeers, Peers
 from quafka_broker.transactions.producer_ids import ProducerIds
 from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
@@ -54,30 +54,36 @@ _LEAST_NEW_PRODUCERS = 1_000
 class BrokerState:
     """The log and all state derived from it, which is only in memory."""
 
-    def __init__(self, config: BrokerConfig, wal: Log, *, leases: Leases | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        wal: Log,
+        *,
+        leases: Leases | None = None,
+        peers: Peers | None = None,
+        cluster_id: str = "",
+    ) -> None:
+        """`wal` need not be open. `cluster_id`: the name of a new log; empty: a random one."""
         self.log = wal
         self.registry = Registry()
-        self.journal = RegistryJournal(wal, self.registry)
-        self.security = Security(
-            wal, SecurityLimits.of(config), partial(self.journal.begin_journal_at, SECURITY)
-        )
-        self.security.ids_in_use = self.registry.highest_org
-        self.security.org_changed = self._org_changed
-        self.stored_bytes = StoredBytes(wal, self.registry)
+        self.journal = RegistryJournal(wal, self.registry, cluster_id)
         self.configs = EffectiveConfigs(config, self.registry, self.journal)
         self.leases = leases or Leases()
         self.parked_fetches = ParkedFetches()
         self.admissions = Admissions()
+        self.places = Places(wal)
+        self.stored_bytes = StoredBytes(wal, self.registry)
         self.producers = Producers(
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
+        begin_at = self.journal.begin_journal_at
+        self.security = Security(
+            wal, SecurityLimits.of(config), partial(begin_at, SECURITY),
+            self.registry.highest_org, self._org_changed,
+        )  # fmt: skip
         self.producer_ids = ProducerIds(
             wal, self.journal, self.registry, self.producers, self._most_new_producers
         )
-        self.places = Places(wal)
-        of_the_log = WalSource(wal, self.producers, self.places)
-        self.sources = Sources(of_the_log)
-        self.kafka: KafkaSource | None = None
         self.redis = RedisStreams(
             RedisSettings(
                 config.sources_redis_allowed, config.sources_redis_secrets,
@@ -88,30 +94,26 @@ class BrokerState:
             self.parked_fetches, wal.epochs, lambda: self.registry.cluster_id,
             lambda topic: self.registry.by_id(topic.org, topic.uuid) is not None,
         )  # fmt: skip
+        self.kafka: KafkaSource | None = None
+        self.sources = Sources()
         self.sources.add(REDIS, self.redis)
-        self.groups = Coordinator(
-            wal, GroupLimits.of(config), self.registry, self.sources,
-            partial(self.journal.begin_journal_at, GROUPS),
-        )  # fmt: skip
-        self.groups.most_groups = lambda org: self.security.limit(
-            org, LimitName.GROUPS, config.group_max_groups
-        )
         self.group_configs = GroupConfigStore(
-            self.configs, self.registry, self.journal, self.groups.most_groups
+            self.configs, self.registry, self.journal, self._most_groups
         )
-        limits, settings = self.groups.limits, self.group_configs.settings
-        self.groups.settings_of_consumers = partial(settings, limits.consumer, Kind.CONSUMER)
-        self.groups.settings_of_shares = partial(settings, limits.share, Kind.SHARE)
-        self.shares = Shares(
-            wal, ShareLimits.of(config), self.parked_fetches,
-            partial(self.journal.begin_journal_at, SHARES), self.registry.by_id,
+        self.groups = Coordinator(
+            wal, GroupLimits.of(config), self.registry, self.sources, partial(begin_at, GROUPS),
+            self._most_groups, self.group_configs.settings,
         )  # fmt: skip
-        self.shares.keeps_unknown = bool(config.kafka_log_dirs)
+        self.shares = Shares(
+            wal, ShareLimits.of(config), self.parked_fetches, partial(begin_at, SHARES),
+            self.registry.by_id, keeps_unknown=bool(config.kafka_log_dirs),
+        )  # fmt: skip
         self.transactions = Transactions(
             wal, TransactionLimits.of(config), self.groups.offsets, self.producers,
-            self.producer_ids.allocate, partial(self.journal.begin_journal_at, TRANSACTIONS),
+            self.producer_ids.allocate, partial(begin_at, TRANSACTIONS), peers or NoPeers(),
         )  # fmt: skip
-        of_the_log.transactions = self.transactions.admission
+        admission = self.transactions.admission
+        self.sources.add(WAL, WalSource(wal, self.producers, self.places, admission))
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
             self.parked_fetches, self._topics_deleted, self.room,
@@ -141,6 +143,10 @@ class BrokerState:
     def _most_producers(self, org: int) -> int:
         most = self.configs.broker.max_producers_per_org
         return self.security.limit(org, LimitName.PRODUCER_IDS, most)
+
+    def _most_groups(self, org: int) -> int:
+        most = self.configs.broker.group_max_groups
+        return self.security.limit(org, LimitName.GROUPS, most)
 
     def _most_new_producers(self, org: int) -> int:
         """The limit per hour. It has a minimum, since each evicted producer needs a new id."""

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from quafka_broker.partitions.partition import PartitionId, topic_hash
+from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
@@ -75,23 +75,24 @@ async def append_for(folder: Path, producers: int, size: int, seconds: float) ->
     batch = batch_of(size)
     took: list[float] = []
     groups: Counter[int] = Counter()
-    async with open_log(RealDisk(folder), FsyncPolicy(), _SEGMENT) as log:
-        until = time.perf_counter() + seconds
-        partitions = [log.partition(topic_id(number)) for number in range(producers)]
-        seen = 0
+    partitions: list[Partition] = []
+    seen = 0
 
-        def committed(_topics: object) -> None:
-            nonlocal seen
-            now = sum(partition.high_watermark for partition in partitions)
-            groups[now - seen] += 1
-            seen = now
+    def committed(_topics: object) -> None:
+        nonlocal seen
+        now = sum(partition.high_watermark for partition in partitions)
+        groups[now - seen] += 1
+        seen = now
+
+    async with open_log(RealDisk(folder), FsyncPolicy(), _SEGMENT, on_commit=committed) as log:
+        until = time.perf_counter() + seconds
+        partitions += [log.partition(topic_id(number)) for number in range(producers)]
 
         async def one(number: int) -> None:
             while (begun := time.perf_counter()) < until:
                 await log.append(partitions[number], batch)
                 took.append(time.perf_counter() - begun)
 
-        log.on_commit = committed
         await asyncio.gather(*[one(number) for number in range(producers)])
     took.sort()
     sizes = sorted(groups.elements())

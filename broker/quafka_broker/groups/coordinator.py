@@ -61,20 +61,18 @@ class Coordinator:
         registry: Registry,
         sources: Sources,
         begin_at: Callable[[int], Awaitable[None]],
+        most_groups: Callable[[int], int],
+        settings: Callable[[ConsumerGroupSettings, Kind, int, str], ConsumerGroupSettings],
         *,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
+        """`begin_at` moves the start of the journal, durably; `most_groups` returns the maximum
+        number of groups of an org; `settings`: see `GroupConfigStore`."""
         self.limits = limits
         self.now_ms = now_ms
         """The wall clock that dates commits."""
-        self.most_groups: Callable[[int], int] = lambda _org: limits.org_groups
-        """Returns the maximum number of groups of an org."""
-        self.settings_of_consumers: Callable[[int, str], ConsumerGroupSettings]
-        """Returns the settings of a group of the consumer group protocol."""
-        self.settings_of_consumers = lambda _org, _group: limits.consumer
-        self.settings_of_shares: Callable[[int, str], ConsumerGroupSettings]
-        """Returns the settings of a share group."""
-        self.settings_of_shares = lambda _org, _group: limits.share
+        self._most_groups = most_groups
+        self._settings = settings
         self.registry = registry
         self._news = TopicNews(self.every_group, self._tell_topics)
         self._table = Table(self._new_group, registry.is_live, now)
@@ -145,11 +143,11 @@ class Coordinator:
 
     def consumer_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
         """The settings of a group of the consumer group protocol."""
-        return self.settings_of_consumers(org, group)
+        return self._settings(self.limits.consumer, Kind.CONSUMER, org, group)
 
     def share_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
         """The settings of a share group."""
-        return self.settings_of_shares(org, group)
+        return self._settings(self.limits.share, Kind.SHARE, org, group)
 
     def find_or_make(self, key: Key) -> GroupEntry:
         """A group, created as an empty classic one if it is unknown."""
@@ -187,7 +185,7 @@ class Coordinator:
         If not, drops the oldest group that has only pending member ids: a client with such an id
         gets UNKNOWN_MEMBER_ID and joins again.
         """
-        most = self.most_groups(org)
+        most = self._most_groups(org)
         if self._table.usage(org).groups < most:
             return True
         only_pending = self._only_pending[org]

@@ -50,17 +50,25 @@ class Security:
     """
 
     def __init__(
-        self, wal: Log, limits: SecurityLimits, begin_at: Callable[[int], Awaitable[None]]
+        self,
+        wal: Log,
+        limits: SecurityLimits,
+        begin_at: Callable[[int], Awaitable[None]],
+        ids_in_use: Callable[[], int],
+        org_changed: Callable[[int], None],
     ) -> None:
-        """`begin_at` moves the start of the journal, durably."""
+        """The callbacks belong to the broker.
+
+        `begin_at` moves the start of the journal, durably; `ids_in_use` returns the highest id of
+        an org with topics, since some orgs have no record; `org_changed` is called with an org
+        whose record has changed.
+        """
         self.limits = limits
         self.table = Table()
         self.watchers = Watchers(self.table)
         self.journal = SecurityJournal(wal, self.table, begin_at, self.watchers.wake)
-        self.ids_in_use: Callable[[], int] = lambda: 0
-        """Returns the highest id of an org with topics: some orgs have no record."""
-        self.org_changed: Callable[[int], None] = lambda _org: None
-        """Called with an org whose record has changed."""
+        self._ids_in_use = ids_in_use
+        self._org_changed = org_changed
         self.deleting = asyncio.Event()
         """Set when an org is to be deleted."""
 
@@ -75,7 +83,7 @@ class Security:
         """
         await self.journal.replay()
         for org in self.table.orgs:
-            self.org_changed(org)
+            self._org_changed(org)
         if self.orgs_to_delete():
             self.deleting.set()
 
@@ -272,7 +280,7 @@ class Security:
                 return record
             if record != self.table.orgs.get(record.org_id):
                 await self._record([events.org_set(record)])
-            self.org_changed(record.org_id)
+            self._org_changed(record.org_id)
             if record.state == DELETING:
                 self.deleting.set()
             return record
@@ -281,7 +289,7 @@ class Security:
 
     def _changed_org(self, op: AlterOrg) -> OrgRecord | Refusal:
         """The record after the op."""
-        in_use = max(self.table.last_org, self.ids_in_use())
+        in_use = max(self.table.last_org, self._ids_in_use())
         org_id = op.org_id or max(in_use + 1, checks.FIRST_FREE_ORG)
         present = self.table.orgs.get(org_id)
         namesake = self.table.org_named(op.name) if op.name else None
@@ -328,7 +336,7 @@ class Security:
         async def forget() -> None:
             if org in self.table.orgs:
                 await self._record([OrgGone(org)])
-                self.org_changed(org)
+                self._org_changed(org)
 
         await self.journal.in_turn(forget)
 

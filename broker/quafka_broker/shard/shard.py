@@ -62,10 +62,7 @@ class Shard:
         self.number = number
         self._config = config
         self._folder = folder
-        self.state = BrokerState(config, wal)
-        self.state.transactions.connect(peers)
-        if cluster_id:
-            self.state.journal.new_cluster_id = lambda: cluster_id
+        self.state = BrokerState(config, wal, peers=peers, cluster_id=cluster_id)
         self._stats = stats
         self._scheduler = SnapshotScheduler(self.state) if config.snapshot_interval_ms else None
         self._rewriting: RewriteTask | None = None
@@ -90,8 +87,7 @@ class Shard:
         state, wal = self.state, self.state.log
         try:
             with without_gc():
-                await asyncio.to_thread(wal.open, state.producers)
-            wal.on_commit = state.parked_fetches.wake
+                await asyncio.to_thread(wal.open, state.producers, state.parked_fetches.wake)
             wal.start()
             await state.replay_registry()
             await state.replay_security()

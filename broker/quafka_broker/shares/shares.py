@@ -74,13 +74,15 @@ class Shares:
         parked: ParkedFetches,
         begin_at: Callable[[int], Awaitable[None]],
         find_topic: Callable[[int, bytes], Topic | None],
+        *,
+        keeps_unknown: bool,
     ) -> None:
-        """`begin_at` durably moves the journal's start; `find_topic` looks up by org and id."""
+        """`begin_at` durably moves the journal's start; `find_topic` looks up by org and id;
+        `keeps_unknown`: topics that are unknown now may be known after another start."""
         self.limits = limits
         self.table = Table()
         self.journal = ShareJournal(wal, self.table, begin_at)
-        self.keeps_unknown = False
-        """Whether topics that are unknown now may be known after another start."""
+        self._keeps_unknown = keeps_unknown
         self._wal = wal
         self._parked = parked
         self._find_topic = find_topic
@@ -105,7 +107,7 @@ class Shares:
             ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         await self.journal.replay()
-        if not self.keeps_unknown:
+        if not self._keeps_unknown:
             gone = dict.fromkeys(
                 (found.group, found.place.topic_id)
                 for found in self.table

@@ -290,6 +290,10 @@ class TopicSource(Protocol):
         """A partition of the topic."""
         ...
 
+    def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
+        """The last known log start and high watermark of a partition; both 0 if unknown."""
+        ...
+
 
 class Waiters(Protocol):
     """Parked fetches as seen by sources."""

@@ -46,12 +46,13 @@ class Admission(Protocol):
 class WalSource:
     """The log, its producers, and its files for gateways on this host."""
 
-    def __init__(self, wal: Log, producers: Producers, places: Places) -> None:
+    def __init__(
+        self, wal: Log, producers: Producers, places: Places, transactions: Admission
+    ) -> None:
         self.log = wal
         self.producers = producers
         self.places = places
-        self.transactions: Admission
-        """Set once, before the first append."""
+        self.transactions = transactions
 
     @property
     def leader_epoch(self) -> int:
@@ -65,6 +66,10 @@ class WalSource:
     def partition(self, topic: Topic, number: int) -> WalPartition:
         """A partition, empty if nothing was ever appended."""
         return WalPartition(self, self.log.partition(topic.partition_id(number)), topic.name)
+
+    def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
+        """Log start and high watermark."""
+        return self.log.offsets(topic.partition_id(number))
 
 
 class WalPartition:

@@ -42,12 +42,15 @@ class RegistryJournal:
         events_kept: the number of superseded events before the registry is restated.
     """
 
-    def __init__(self, wal: Log, registry: Registry, events_kept: int = 1_000) -> None:
+    def __init__(
+        self, wal: Log, registry: Registry, cluster_id: str = "", events_kept: int = 1_000
+    ) -> None:
+        """`cluster_id`: the name of a new log; empty: a random one."""
         self._wal = wal
         self._registry = registry
         self.deletions = 0
         self.events_kept = events_kept
-        self.new_cluster_id: Callable[[], str] = new_cluster_id
+        self._cluster_id = cluster_id
         self._changing = asyncio.Lock()
         self._superseded = 0  # events since the last snapshot of the registry
         self._applied = 0  # the registry includes all events below this offset
@@ -78,7 +81,7 @@ class RegistryJournal:
             except StorageError as e:
                 log.warning("the topic registry cannot be mended now: %s", e)
         if not self._registry.cluster_id:
-            await self.record(registry_events.cluster_named(self.new_cluster_id()))
+            await self.record(registry_events.cluster_named(self._cluster_id or new_cluster_id()))
 
     async def settle(self) -> None:
         """Supersede damaged events without effect; from now on checkpoints have a copy."""

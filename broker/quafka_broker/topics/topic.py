@@ -11,6 +11,8 @@ from quafka_proto.errors import ErrorCode
 
 SOURCE = "quafka.source"
 """The topic config that names the store of the records, if it is not the log."""
+WAL = ""
+"""The source of topics whose partitions are in the log."""
 REDIS = "redis"
 """The source of topics whose partitions are Redis streams."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -55,7 +57,7 @@ class Topic:
     partitions: int
     created_ms: int
     configs: dict[str, str] = field(default_factory=dict[str, str], hash=False)
-    source: str = ""
+    source: str = WAL
 
     def __post_init__(self) -> None:
         if not self.source and self.configs.get(SOURCE):

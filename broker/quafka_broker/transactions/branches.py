@@ -29,7 +29,7 @@ from quafka_broker.transactions.connections import Connections, Kind
 from quafka_broker.transactions.ending import Ending
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.limits import TransactionLimits
-from quafka_broker.transactions.peers import NoPeers, PeerError, Peers
+from quafka_broker.transactions.peers import PeerError, Peers
 from quafka_broker.transactions.rules import OLD_EPOCH
 from quafka_broker.transactions.table import Table
 from quafka_mesh_ops.ops import branches as ops
@@ -77,6 +77,7 @@ class Branches:
         ending: Ending,
         limits: TransactionLimits,
         now_ms: Callable[[], int],
+        peers: Peers,
     ) -> None:
         self._table = table
         self._journal = journal
@@ -84,8 +85,7 @@ class Branches:
         self._limits = limits
         self._now_ms = now_ms
         self._limited = LimitedLog(log, 60.0)
-        self.peers: Peers = NoPeers()
-        """Set once, before the first op."""
+        self.peers = peers
         self._questions: dict[int, list[_Question]] = {}
         self._connections: OrderedDict[tuple[int, Kind], Connections] = OrderedDict()
         self._ends: dict[Branch, asyncio.Task[None]] = {}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.transactions.events import Finished
 from quafka_broker.transactions.journal import TransactionJournal
-from quafka_broker.transactions.peers import NoPeers, PeerError, Peers
+from quafka_broker.transactions.peers import PeerError, Peers
 from quafka_broker.transactions.table import Key, Table
 from quafka_broker.transactions.transaction import Transaction
 from quafka_loop import clock
@@ -36,15 +36,18 @@ class Finishing:
     """Makes the other brokers end their parts of transactions. For one event loop."""
 
     def __init__(
-        self, table: Table, journal: TransactionJournal, landed: Callable[[Transaction], None]
+        self,
+        table: Table,
+        journal: TransactionJournal,
+        landed: Callable[[Transaction], None],
+        peers: Peers,
     ) -> None:
         """`landed` is called when an append of a transaction is in the log, or has failed."""
         self._table = table
         self._journal = journal
         self._landed = landed
         self._limited = LimitedLog(log)
-        self.peers: Peers = NoPeers()
-        """Set once, before the first op."""
+        self.peers = peers
         self._queues: dict[str, dict[Key, None]] = {}
         self._wake: dict[str, asyncio.Event] = {}
         self._waiting: dict[Key, asyncio.Future[None]] = {}

@@ -56,6 +56,7 @@ class Transactions:
         producers: Producers,
         allocate_id: Callable[[int], Awaitable[int]],
         begin_at: Callable[[int], Awaitable[None]],
+        peers: Peers,
         *,
         now_ms: Callable[[], int] = _now_ms,
         events_kept: int = 10_000,
@@ -69,12 +70,12 @@ class Transactions:
         self.table = Table()
         self.journal = TransactionJournal(wal, self.table)
         self.ending = Ending(wal, self.journal, offsets, producers)
-        self.finishing = Finishing(self.table, self.journal, self.ending.landed)
+        self.finishing = Finishing(self.table, self.journal, self.ending.landed, peers)
         self.coordinator = TransactionCoordinator(
             self.table, self.journal, self.ending, limits, self.finishing, allocate_id,
             now_ms=now_ms,
         )  # fmt: skip
-        self.branches = Branches(self.table, self.journal, self.ending, limits, now_ms)
+        self.branches = Branches(self.table, self.journal, self.ending, limits, now_ms, peers)
         self.admission = BatchAdmission(
             self.table, self.journal, self.ending, self.branches, self.finishing,
             limits.partitions, now_ms,
@@ -89,10 +90,6 @@ class Transactions:
         return self.coordinator.fenced + self.admission.fenced
 
     # --- life -------------------------------------------------------------------------------
-
-    def connect(self, peers: Peers) -> None:
-        """Connect the other brokers, before the first op."""
-        self.finishing.peers = self.branches.peers = peers
 
     @property
     def node_id(self) -> str:

@@ -132,13 +132,17 @@ class Log:
         self.verification = Verification(self._contents, self._rebuilds)
         self._parts: _Parts | None = None
         self._started = self._closed = False
-        self.on_commit: Callable[[Set[PartitionId]], None] = lambda _partitions: None
-        """Called with the partitions that have grown."""
 
     # --- life -------------------------------------------------------------------------------
 
-    def open(self, producers: Producers) -> None:
+    def open(
+        self,
+        producers: Producers,
+        on_commit: Callable[[Set[PartitionId]], None] = lambda _grown: None,
+    ) -> None:
         """Recover the log: partitions, and the state of producers. Blocks.
+
+        `on_commit` is called with the partitions that have grown, after their appends are answered.
 
         Raises:
             DamagedLogError: the log contradicts itself.
@@ -157,7 +161,12 @@ class Log:
             uncovered_bytes(found.checkpoint, contents.segments),
         )  # fmt: skip
         queue, acceptance, size = self._queue, self._acceptance, self._segment_bytes
-        publisher = Publisher(contents, queue, acceptance, self.stats, self._committed)
+
+        def committed(grown: Set[PartitionId]) -> None:
+            on_commit(grown)
+            schedule.begin_if_due()
+
+        publisher = Publisher(contents, queue, acceptance, self.stats, committed)
         durability = self._durability(active, publisher)
         writer = Writer(active, queue, publisher, durability, acceptance, self._reserve, size)
         self._parts = _Parts(active, writer, task, schedule)
@@ -453,10 +462,6 @@ class Log:
         batch and of each member; otherwise see `append`.
         """
         return self._queue.append(partition, [batch], urgent=urgent, settle=settle, members=members)
-
-    def _committed(self, grown: Set[PartitionId]) -> None:
-        self.on_commit(grown)
-        self._open.schedule.begin_if_due()
 
     async def _run_exclusively(self, job: Callable[[], bool]) -> bool:
         return await self._open.active.run(job)

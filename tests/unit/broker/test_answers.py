@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from contextlib import suppress
 from functools import partial
 
@@ -10,6 +11,7 @@ import pytest
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
@@ -39,8 +41,10 @@ async def produce(log: Log, name: str, topic: str = "t") -> int:
 
 
 async def test_all_state_is_in_order_before_the_first_answer_and_fetches_wake_last() -> None:
-    async with open_log(MemoryDisk()) as log:
-        log.on_commit = lambda grown: seen.append(f"{len(grown)} grew")
+    def grew(grown: Set[PartitionId]) -> None:
+        seen.append(f"{len(grown)} grew")
+
+    async with open_log(MemoryDisk(), on_commit=grew) as log:
         ops = [EagerTask(produce(log, name)) for name in "abc"]
         assert await asyncio.gather(*ops) == [0, 1, 2]
     assert seen == [

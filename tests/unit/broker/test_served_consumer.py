@@ -584,7 +584,7 @@ async def test_limits_of_the_org_hold() -> None:
             state.groups.limits = GroupLimits()
             assert not (await beat(state)).error_code
             state.groups.limits = limits
-            state.groups.most_groups = lambda _org: state.groups.limits.org_groups
+            state.groups._most_groups = lambda _org: state.groups.limits.org_groups
             refused = await beat(state, member_id="other", group=group)
             assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
             await beat(state, idle("m", -1))

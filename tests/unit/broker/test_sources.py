@@ -93,6 +93,10 @@ class Kind:
             self.partitions[id_] = Remote(near)
         return self.partitions[id_]
 
+    def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
+        found = self.partition(topic, number)
+        return max(0, found.log_start), max(0, found.high_watermark)
+
     def settle(self, remote: Remote, state: Unready | None) -> None:
         before, remote.state = remote.state, state
         if isinstance(before, asyncio.Future):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from quafka_broker.leases import LEASE_SECONDS, Leases
 from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
+from quafka_broker.transactions.peers import Peers
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
@@ -50,10 +51,11 @@ async def open_log(
     fsync: FsyncPolicy = FsyncPolicy(),  # noqa: B008 - frozen
     segment_bytes: int = SEGMENT,
     checkpoint_bytes: int = 1 << 30,
+    on_commit: Callable[[Set[PartitionId]], None] = lambda _grown: None,
 ) -> AsyncIterator[Log]:
     log = Log(disk, fsync, segment_bytes, checkpoint_bytes)
     try:
-        log.open(Producers())
+        log.open(Producers(), on_commit)
         log.settle(dict.fromkeys(log.partition_ids(), 0))
         log.start()
         yield log
@@ -90,13 +92,14 @@ async def running_state(
     segment_bytes: int = SEGMENT,
     checkpoint_bytes: int = 1 << 30,
     lease_seconds: float = LEASE_SECONDS,
+    peers: Peers | None = None,
 ) -> AsyncIterator[BrokerState]:
     """A broker's state over a recovered log, as `Broker.start` makes it."""
     log = Log(disk, FsyncPolicy(), segment_bytes, checkpoint_bytes)
     leases = Leases(lease_seconds)
-    state = BrokerState(config or BrokerConfig(data=Path("unused")), log, leases=leases)
-    log.open(state.producers)
-    log.on_commit = state.parked_fetches.wake
+    config = config or BrokerConfig(data=Path("unused"))
+    state = BrokerState(config, log, leases=leases, peers=peers)
+    log.open(state.producers, state.parked_fetches.wake)
     log.start()
     try:
         await state.replay_registry()

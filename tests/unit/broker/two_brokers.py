@@ -94,8 +94,7 @@ class LocalPeers:
 @asynccontextmanager
 async def up(network: Network, node_id: str, disk: Disk) -> AsyncGenerator[BrokerState]:
     """A broker that runs."""
-    async with running_state(disk) as state:
-        state.transactions.connect(LocalPeers(network, node_id))
+    async with running_state(disk, peers=LocalPeers(network, node_id)) as state:
         state.transactions.finishing.patience = 0.2
         network.states[node_id] = state
         work = asyncio.create_task(state.transactions.run_branches())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Set
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.commit_group import Member
@@ -19,7 +21,7 @@ from quafka_proto.schema.fetch import FetchResponse
 from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.fetch_calls import LONG, part, request_of
-from tests.support.joined import Joined, Mesh
+from tests.support.joined import Connected, Joined, Mesh
 from tests.support.kafka_calls import produce_request
 from tests.unit.broker.tools import ORG, checked
 
@@ -75,12 +77,18 @@ class Tail(Joined):
         await log.append_group(first, head, members)
 
 
-@pytest.fixture
-async def tail() -> AsyncIterator[Tail]:
+@asynccontextmanager
+async def opened() -> AsyncIterator[Tail]:
     both = Tail()
     await both.open()
     yield both
     await both.stop_broker()
+
+
+@pytest.fixture
+async def tail() -> AsyncIterator[Tail]:
+    async with opened() as both:
+        yield both
 
 
 async def test_a_fetch_is_parked_within_the_call_that_brings_it(tail: Tail) -> None:
@@ -89,25 +97,30 @@ async def test_a_fetch_is_parked_within_the_call_that_brings_it(tail: Tail) -> N
     assert len(tail.state.parked_fetches) == 1
 
 
-async def test_an_append_is_at_the_client_within_the_call_that_commits_it(tail: Tail) -> None:
-    clients = [tail.connect() for _ in range(3)]
-    for number, client in enumerate(clients):
-        client.begin(request_of("t", part(number), wait=LONG), V)
-    assert len(tail.state.parked_fetches) == 3
-    committed = tail.state.log.on_commit
+async def test_an_append_is_at_the_client_within_the_call_that_commits_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients: list[Connected] = []
     seen: list[list[bool]] = []
+    wake = ParkedFetches.wake
 
-    def on_commit(grown: Set[PartitionId]) -> None:
+    def watched(parked: ParkedFetches, grown: Set[PartitionId]) -> None:
         seen.append([client.transport.whole for client in clients])
-        committed(grown)
+        wake(parked, grown)
         seen.append([client.transport.whole for client in clients])
 
-    tail.state.log.on_commit = on_commit
-    await tail.append(1)
-    assert seen == [[False] * 3, [False, True, False]]
-    answer = await clients[1].receive(FetchResponse, V)
-    assert answer.responses[0].partitions[0].high_watermark == 1
-    assert len(tail.state.parked_fetches) == 2
+    monkeypatch.setattr(ParkedFetches, "wake", watched)
+    async with opened() as tail:
+        clients += [tail.connect() for _ in range(3)]
+        for number, client in enumerate(clients):
+            client.begin(request_of("t", part(number), wait=LONG), V)
+        assert len(tail.state.parked_fetches) == 3
+        seen.clear()
+        await tail.append(1)
+        assert seen == [[False] * 3, [False, True, False]]
+        answer = await clients[1].receive(FetchResponse, V)
+        assert answer.responses[0].partitions[0].high_watermark == 1
+        assert len(tail.state.parked_fetches) == 2
 
 
 async def test_the_records_of_one_commit_are_one_answer(tail: Tail) -> None:

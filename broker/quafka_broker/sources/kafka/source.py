@@ -152,6 +152,11 @@ class KafkaSource:
             self._partitions[key] = each
         return KafkaPartition(self._follower, each)
 
+    def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
+        """The last known log start and high watermark."""
+        found = self.partition(topic, number)
+        return max(0, found.log_start), max(0, found.high_watermark)
+
     def _folder(self, topic: str, number: int) -> Path | None:
         known = self.folders.topics.get(topic)
         folder = None if known is None else known.partitions.get(number)

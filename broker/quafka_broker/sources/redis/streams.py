@@ -135,6 +135,11 @@ class RedisStreams:
             self._prune()
         return partition
 
+    def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
+        """The last known log start and high watermark."""
+        found = self.partition(topic, number)
+        return max(0, found.log_start), max(0, found.high_watermark)
+
     def _prune(self) -> None:
         """Drop the partitions of deleted topics, and the servers that only they used."""
         live = {key: each for key, each in self._partitions.items() if self._is_live(each[0])}
