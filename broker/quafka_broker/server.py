@@ -95,7 +95,7 @@ class Broker:
     def _shards(self) -> list[Shard]:
         """The shards here, by number."""
         if self._member is not None:
-            hosted = sorted(self._member.hosted.items())
+            hosted = sorted(self._member.moves.hosted.items())
             return [each.shard for _, each in hosted]
         return [] if self._shard is None else [self._shard]
 
@@ -185,11 +185,11 @@ class Broker:
         await member.start()
 
     def _local_figures(self) -> LocalFigures:
-        hosted = self._member.hosted.values() if self._member is not None else ()
+        hosted = self._member.moves.hosted.values() if self._member is not None else ()
         return sum_of([each.local_figures() for each in hosted])
 
     def _stored_bytes(self) -> int:
-        hosted = self._member.hosted.values() if self._member is not None else ()
+        hosted = self._member.moves.hosted.values() if self._member is not None else ()
         return sum(file.size for each in hosted for file in each.stored.disk.stored())
 
     def _advertised(self) -> str:
@@ -275,7 +275,7 @@ class Broker:
             ("node id", text(self._identity.node_id if self._identity else "")),
         ]
         if self._member is not None:
-            of = f"{len(self._shards)} of {len(self._member.manifests)}"
+            of = f"{len(self._shards)} of {len(self._member.view.manifests)}"
             about.insert(0, ("shards here", text(of)))
         return about
 

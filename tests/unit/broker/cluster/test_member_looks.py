@@ -44,7 +44,7 @@ class OneShard:
         self.member = ClusterMember(
             cast(Hosting, hosting), ShardMap(), mock.Mock(tracer=self.spans.tracer)
         )
-        self.member._notices = mock.Mock()
+        self.member.moves._notices = mock.Mock()
 
     def has_owner(self, owner: Owner | None, epoch: int) -> Manifest:
         manifest = Manifest(0, epoch, owner, nonce=str(epoch))
@@ -65,8 +65,8 @@ class OneShard:
 
     async def decide(self) -> None:
         self.member._decide()
-        while self.member._moving:
-            await asyncio.wait(self.member._moving.values())
+        while self.member.moves.moving:
+            await asyncio.wait(self.member.moves.moving.values())
             await asyncio.sleep(0)
 
 
@@ -84,12 +84,12 @@ async def test_a_new_shard_that_is_lost_again_is_not_taken_for_one_that_the_stor
     one: OneShard,
 ) -> None:
     await one.look()
-    assert list(one.member.hosted) == [0]
+    assert list(one.member.moves.hosted) == [0]
     one.has_owner(RIVAL, 2)
     one.hosted.stored.on_lost("another broker has taken it")
     await one.decide()  # its manifest was last read before it was made
-    assert one.member.hosted == {}
-    assert one.member.problems == {}
+    assert one.member.moves.hosted == {}
+    assert one.member.view.problems == {}
 
 
 async def test_a_shard_that_the_store_has_lost_is_not_made_anew(one: OneShard) -> None:
@@ -97,8 +97,8 @@ async def test_a_shard_that_the_store_has_lost_is_not_made_anew(one: OneShard) -
     one.objects.delete(manifest_path(0))
     one.hosted.stored.on_lost("its manifest is gone")
     await one.look()
-    assert one.member.hosted == {}
-    assert one.member.problems == {0: "the store has lost the description of shard 0"}
+    assert one.member.moves.hosted == {}
+    assert one.member.view.problems == {0: "the store has lost the description of shard 0"}
 
 
 async def test_a_problem_ends_when_another_broker_has_the_shard(
@@ -107,10 +107,10 @@ async def test_a_problem_ends_when_another_broker_has_the_shard(
     failing = mock.AsyncMock(side_effect=StartupError("the folder is damaged"))
     monkeypatch.setattr(HostedShard, "open", failing)
     await one.look()
-    assert one.member.problems == {0: "the folder is damaged"}
+    assert one.member.view.problems == {0: "the folder is damaged"}
     one.has_owner(OTHER, 1)
     await one.look()
-    assert one.member.problems == {}
+    assert one.member.view.problems == {}
 
 
 async def test_each_takeover_is_a_trace_whatever_the_ratio(one: OneShard) -> None:
@@ -118,7 +118,7 @@ async def test_each_takeover_is_a_trace_whatever_the_ratio(one: OneShard) -> Non
     one.hosted.stored.on_lost("another broker has taken it")
     one.has_owner(None, 6)
     offer = TraceContext(1, 2)
-    await one.member._take_offered(0, offer)
+    await one.member.moves._take_offered(0, offer)
     spans = one.spans.close()
     assert [span.name for span in spans if span.parent is not None] == [semconv.SHARD_LOOK] * 2
     new, offered = (span for span in spans if span.name == semconv.TAKE_OVER)
@@ -139,7 +139,7 @@ async def test_a_takeover_names_the_previous_owner(
 ) -> None:
     one.has_owner(owner, 4)
     await one.look()
-    while not one.member.hosted:
+    while not one.member.moves.hosted:
         await asyncio.sleep(1)
         await one.look()
     (span,) = (span for span in one.spans.close() if span.name == semconv.TAKE_OVER)
@@ -165,8 +165,8 @@ async def test_a_shard_that_is_given_up_for_another_broker_is_offered_in_its_tra
 ) -> None:
     await one.look()
     notice = mock.Mock()
-    one.member._notices.connected = mock.MagicMock()
-    one.member._notices.connected.return_value.__aenter__.return_value = notice
+    one.member.moves._notices.connected = mock.MagicMock()
+    one.member.moves._notices.connected.return_value.__aenter__.return_value = notice
 
     async def taken() -> None:
         await asyncio.sleep(1)
@@ -174,7 +174,7 @@ async def test_a_shard_that_is_given_up_for_another_broker_is_offered_in_its_tra
 
     taking = asyncio.create_task(taken())
     one.has_owner(None, 1)
-    await one.member._hand_over(0, OTHER.node, asyncio.Semaphore())
+    await one.member.moves.hand_over(0, OTHER.node, asyncio.Semaphore())
     await taking
     spans = one.spans.close()
     (whole,) = (span for span in spans if span.name == semconv.GIVE_UP)
