@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quafka.sources import declared
 from quafka_broker.config.settings import BROKER_OPERATIONS, BrokerConfig, LogSettings
 from quafka_gateway.config import GATEWAY_OPERATIONS, EdgeSettings, GatewayConfig
 from quafka_mesh_ops import settings
-from quafka_mesh_ops.settings import CommonSettings, Setting, setting
+from quafka_mesh_ops.settings import CommonSettings, Setting, setting, settings_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class UpConfig(LogSettings, EdgeSettings):
     """The settings of `quafka up`: those of both programs, except how they find each other."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from quafka_gateway.sasl_settings import (
 )
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.settings import setting
+from quafka_mesh_ops.settings import setting, settings_class
 from quafka_objects.address import parse_address
 from quafka_objects.errors import StoreAddressError
 from quafka_telemetry import sampling
@@ -95,7 +94,7 @@ def _super_users(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class EdgeSettings(ListenerSettings):
     """The settings that Kafka clients notice; DescribeConfigs lists them."""
 
@@ -322,7 +321,7 @@ class EdgeSettings(ListenerSettings):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class GatewayConfig(EdgeSettings):
     """All settings of `quafka gateway`."""
 

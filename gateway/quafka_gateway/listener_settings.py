@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from quafka_gateway import principal_rules
@@ -30,14 +29,14 @@ from quafka_gateway.listeners import (
 )
 from quafka_gateway.principal_rules import PrincipalRule
 from quafka_mesh_ops import settings
-from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_mesh_ops.settings import OpsSettings, setting, settings_class
 from quafka_telemetry.startup import StartupError
 
 _LISTEN = "127.0.0.1:9092"
 _PATHS = "a path for all listeners, or NAME:path, separated by commas"
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class ListenerSettings(OpsSettings):
     """Where and how Kafka clients connect."""
 

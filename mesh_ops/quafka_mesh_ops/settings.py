@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast, dataclass_transform
 
 from quafka_mesh_ops.grants import parse_entries
 from quafka_mesh_ops.node_ids import NodeId, parse_node_id
@@ -243,9 +243,28 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("console", "json")
 
 
-@dataclass(frozen=True, kw_only=True)
+S = TypeVar("S")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings_class(declared: type[S]) -> type[S]:
+    """Make a dataclass of declarations, which the type checkers take as frozen.
+
+    At run time it is not, and it has only the methods of `CommonSettings`: those of a dataclass
+    with 200 fields take longer to compile than most modules to import, in every process.
+    """
+    return dataclass(init=False, repr=False, eq=False)(declared)
+
+
+@settings_class
 class CommonSettings:
     """The settings of every program."""
+
+    def __init__(self, **values: Any) -> None:
+        unknown = values.keys() - {each.name for each in fields(self)}
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no setting {min(unknown)}")
+        self.__dict__.update(values)  # the others have their defaults from the class
 
     log_level: str = setting(
         "info", "lowest severity of log lines shown", choice(*LOG_LEVELS),
@@ -257,7 +276,7 @@ class CommonSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class OpsSettings(CommonSettings):
     """The settings of every long-running program."""
 

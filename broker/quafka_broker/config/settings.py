@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from quafka_broker.config.redis_grants import Grant, parse_grants
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
 from quafka_mesh_ops.node_ids import parse_node_id
-from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_mesh_ops.settings import OpsSettings, setting, settings_class
 from quafka_mesh_ops.transport import connection_limits
 from quafka_objects.address import parse_address
 from quafka_objects.costs import parse_prices
@@ -85,7 +84,7 @@ def prices(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class LogSettings(OpsSettings):
     """The settings of the log, its topics, groups and snapshots."""
 
@@ -587,7 +586,7 @@ class LogSettings(OpsSettings):
         return self.data if isinstance(self.data, StoreUrl) else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class BrokerConfig(LogSettings):
     """All settings of `quafka broker`."""
 
