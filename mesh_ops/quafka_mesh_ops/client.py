@@ -36,7 +36,7 @@ from quafka_mesh_ops.ops.group_offsets import CommitOffsetsResp
 from quafka_mesh_ops.ops.records import ProduceOpsResp
 from quafka_mesh_ops.scheduler import BOUNDS, Scheduler
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.transport.counters import read as transport_counters
+from quafka_mesh_ops.transport.aioquic_adapter.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.expected_errors import OP_OF_A_SHARD

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.node_ids import NodeId
+from quafka_mesh_ops.transport.aioquic_adapter.counters import TransportCounters
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
-from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_telemetry.metrics import Family, Kind, Sample, gauge
 from quafka_telemetry.operations import Page, PageRequest, Reply
 

@@ -45,8 +45,8 @@ from quafka_mesh_ops.pieces import Pieces
 from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedOp, ServedShards
 from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.transport.aioquic_adapter.counters import read as transport_counters
 from quafka_mesh_ops.transport.connection import Connection
-from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.udp import Address

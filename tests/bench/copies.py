@@ -21,8 +21,8 @@ from aioquic.quic.packet import QuicProtocolVersion
 from aioquic.tls import CipherSuite
 
 from quafka_loop.heap import keep_freed_memory
-from quafka_mesh_ops.transport.bulk import HEADER_SIZE, Template, seal_burst
-from quafka_mesh_ops.transport.protection import Keys
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import HEADER_SIZE, Template, seal_burst
+from quafka_mesh_ops.transport.aioquic_adapter.protection import Keys
 from quafka_proto.record_check import check_body
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BATCH_HEADER_SIZE, PATCHED_SIZE, checked_part, read_header

@@ -11,6 +11,7 @@ If the shortest round trip shows a long path, `BandwidthModel` takes over, and b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE
 from aioquic.quic.congestion.base import QuicCongestionControl, register_congestion_control
@@ -35,6 +36,11 @@ class SizeProbe(QuicSentPacket):
 
     Its loss is no sign of congestion (RFC 8899 section 3).
     """
+
+    @classmethod
+    def of(cls, packet: QuicSentPacket) -> SizeProbe:
+        """Make one of the record of a sent packet."""
+        return cls(**{each.name: getattr(packet, each.name) for each in fields(packet)})
 
 
 class MeshCongestionControl(QuicCongestionControl):

@@ -18,8 +18,8 @@ from aioquic.quic.packet import QuicErrorCode
 from quafka_loop.turn_end import turn_end
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.transport.mutual_tls import MAX_DATA
-from quafka_mesh_ops.transport.quic import BURST, MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import MAX_DATA
+from quafka_mesh_ops.transport.aioquic_adapter.quic import BURST, MeshQuic
 from quafka_mesh_ops.transport.udp import Address, UdpSocket
 
 logger = logging.getLogger("quafka.mesh")

@@ -16,14 +16,14 @@ from quafka_loop import clock, sockets
 from quafka_mesh_ops.identity import Identity, verify_peer
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.admission import Host, Kind, host_of
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import VerifyPeer, quic_configuration
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.quic_class import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
 from quafka_mesh_ops.transport.initial import destination_of
 from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
-from quafka_mesh_ops.transport.mutual_tls import VerifyPeer, quic_configuration
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.quic_class import quic_class
 from quafka_mesh_ops.transport.stateless_reset import stateless_reset
 from quafka_mesh_ops.transport.strangers import Strangers, Welcome
 from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp, route_mtu

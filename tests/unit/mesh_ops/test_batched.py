@@ -17,14 +17,14 @@ from aioquic.tls import Epoch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_mesh_ops.transport import quic as quic_module
-from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.bulk import BulkBurst
-from quafka_mesh_ops.transport.burst import parse_bulk
+from quafka_mesh_ops.transport.aioquic_adapter import quic as quic_module
+from quafka_mesh_ops.transport.aioquic_adapter.batched import BatchedQuic
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import BulkBurst
+from quafka_mesh_ops.transport.aioquic_adapter.burst import parse_bulk
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.quic_class import quic_class
+from quafka_mesh_ops.transport.aioquic_adapter.small import SmallPacket, ack_frame
 from quafka_mesh_ops.transport.ladder import DatagramLadder
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.quic_class import quic_class
-from quafka_mesh_ops.transport.small import SmallPacket, ack_frame
 from tests.support.suites import more
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
 from tests.unit.mesh_ops.wire import SERVER, End, Faults, Wire

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.bulk import BulkBurst, equal_headers, headers_of
-from quafka_mesh_ops.transport.burst import Burst
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.recovery import BurstRecovery
+from quafka_mesh_ops.transport.aioquic_adapter.batched import BatchedQuic
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import BulkBurst, equal_headers, headers_of
+from quafka_mesh_ops.transport.aioquic_adapter.burst import Burst
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.recovery import BurstRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from tests.unit.mesh_ops.wire import SERVER, Faults, Wire
 

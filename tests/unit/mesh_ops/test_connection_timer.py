@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 from quafka_mesh_ops.transport.connection import Connection
-from quafka_mesh_ops.transport.quic import MeshQuic
 
 _TICK = 0.001
 

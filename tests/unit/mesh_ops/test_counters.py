@@ -11,8 +11,8 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.scheduler import BOUNDS
-from quafka_mesh_ops.transport.counters import TransportCounters
-from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.counters import TransportCounters
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 from quafka_telemetry.tracing import Tracer
 from tests.support.virtual.loop import VirtualLoop
 from tests.support.virtual.network import SlowAir

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from quafka_mesh_ops.transport.aioquic_adapter.batched import BatchedQuic
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.recovery import CountingRecovery
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
-from quafka_mesh_ops.transport.batched import BatchedQuic
 from quafka_mesh_ops.transport.congestion import WINDOW
 from quafka_mesh_ops.transport.ladder import DatagramLadder, largest
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.recovery import CountingRecovery
 from tests.unit.mesh_ops.wire import Faults, Wire
 
 BYTES = 1_000_000

@@ -13,11 +13,11 @@ from aioquic.quic.rangeset import RangeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.chores import has_chores
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.small import varints
-from quafka_mesh_ops.transport.small_reader import Arrived, read_small
+from quafka_mesh_ops.transport.aioquic_adapter.batched import BatchedQuic
+from quafka_mesh_ops.transport.aioquic_adapter.chores import has_chores
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.small import varints
+from quafka_mesh_ops.transport.aioquic_adapter.small_reader import Arrived, read_small
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
 from tests.unit.mesh_ops.wire import SERVER, Faults, Wire
 

@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_loop import clock
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import quic_configuration
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 from quafka_mesh_ops.transport.endpoint import checker
 from quafka_mesh_ops.transport.ladder import DatagramLadder
-from quafka_mesh_ops.transport.mutual_tls import quic_configuration
-from quafka_mesh_ops.transport.quic import MeshQuic
 
 CLIENT, SERVER = ("client", 1), ("server", 2)
 _STEP = 0.0005

@@ -1,9 +1,5 @@
 """aioquic's QuicConnection with the changes that the mesh needs.
 
-It uses private names of aioquic, as do batched.py, bulk.py, burst.py, chores.py, counters.py,
-mutual_tls.py, protection.py, recovery.py, settled.py, small.py and small_reader.py; aioquic is
-pinned below 1.8 for that.
-
 - **Mutual TLS** (mutual_tls.py): both sides demand and verify a certificate.
 - **Bursts.** aioquic's `datagrams_to_send` builds a whole congestion window before the first packet
   is sent. Here one call builds at most one burst, so that both ends work at the same time, and no
@@ -21,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from aioquic import tls
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
@@ -42,10 +38,14 @@ from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.node_ids import NodeId
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import (
+    MutualContext,
+    PeerRefusedAlert,
+    VerifyPeer,
+)
+from quafka_mesh_ops.transport.aioquic_adapter.recovery import CountingRecovery
 from quafka_mesh_ops.transport.congestion import MeshCongestionControl, SizeProbe
 from quafka_mesh_ops.transport.ladder import DatagramLadder
-from quafka_mesh_ops.transport.mutual_tls import MutualContext, PeerRefusedAlert, VerifyPeer
-from quafka_mesh_ops.transport.recovery import CountingRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from quafka_mesh_ops.transport.stateless_reset import LONGEST_RESET, is_reset, reset_token
 
@@ -87,6 +87,7 @@ class MeshQuic(QuicConnection):
         unacknowledged, unacknowledged_packets: received bytes and packets for which an ACK is due.
     """
 
+    recovery_class: ClassVar[type[CountingRecovery]] = CountingRecovery
     _space: QuicPacketSpace  # of everything but the handshake
     _pair: CryptoPair  # likewise
 
@@ -119,6 +120,15 @@ class MeshQuic(QuicConnection):
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
         self._verify_certificate = verify
+        self._loss = self.recovery_class(
+            congestion_control_algorithm=configuration.congestion_control_algorithm,
+            initial_rtt=configuration.initial_rtt,
+            max_datagram_size=self._max_datagram_size,
+            peer_completed_address_validation=not configuration.is_client,
+            send_probe=self._send_probe,
+            logger=self._logger,
+            quic_logger=self._quic_logger,
+        )
         congestion = self._loss._cc
         assert isinstance(congestion, MeshCongestionControl)
         self._congestion = congestion
@@ -129,7 +139,6 @@ class MeshQuic(QuicConnection):
         self._path: QuicNetworkPath | None = None
         self._burst = 0
         self._resize(0.0)
-        self._loss.__class__ = CountingRecovery
 
     @property
     def datagram_size(self) -> int:
@@ -345,7 +354,8 @@ class MeshQuic(QuicConnection):
         datagrams = self._flush_builder(
             builder=builder, network_path=path, peer_cid=self._peer_cid.cid, now=now
         )
-        self._spaces[tls.Epoch.ONE_RTT].sent_packets[number].__class__ = SizeProbe
+        sent = self._spaces[tls.Epoch.ONE_RTT].sent_packets
+        sent[number] = SizeProbe.of(sent[number])
         return datagrams
 
     def _size_probe_over(self, delivery: QuicDeliveryState, size: int) -> None:
@@ -372,12 +382,7 @@ class MeshQuic(QuicConnection):
         # Kept, as finding them by an enum takes longer than most uses of them.
         self._space = self._spaces[tls.Epoch.ONE_RTT]
         self._pair = self._cryptos[tls.Epoch.ONE_RTT]
-        # aioquic makes its Context itself; the subclass adds only the state set here.
-        self.tls.__class__ = MutualContext
-        context = self.tls
-        assert isinstance(context, MutualContext)
-        context.judge = self._judge
-        context._request_client_certificate = True
+        self.tls = MutualContext(self.tls, self._judge)
 
     def _write_stream_frame(
         self,

@@ -14,16 +14,16 @@ from aioquic.quic.recovery import (
     QuicPacketSpace,
 )
 
-from quafka_mesh_ops.transport.bulk import BulkBurst, BulkPacket
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import BulkBurst, BulkPacket
+from quafka_mesh_ops.transport.aioquic_adapter.small import SmallPacket
 from quafka_mesh_ops.transport.congestion import MeshCongestionControl, SizeProbe
-from quafka_mesh_ops.transport.small import SmallPacket
 
 _LEAST_ROUND_TRIP = 0.001
 """Seconds, as aioquic has it: below it a round trip is the event loops' time, not the path's."""
 
 
 class CountingRecovery(QuicPacketRecovery):
-    """Counts lost and retransmitted packets, and adds no other state."""
+    """Counts lost and retransmitted packets."""
 
     lost = 0
     retransmitted = 0

@@ -8,7 +8,7 @@ from aioquic import tls
 from aioquic.quic.connection import Limit, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 
 
 def has_chores(quic: MeshQuic) -> bool:

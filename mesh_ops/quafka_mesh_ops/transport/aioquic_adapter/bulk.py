@@ -18,7 +18,7 @@ from aioquic.quic.packet import QuicPacketType
 from aioquic.quic.packet_builder import QuicDeliveryState
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, Keys
+from quafka_mesh_ops.transport.aioquic_adapter.protection import SAMPLE_SIZE, TAG_SIZE, Keys
 
 CID_SIZE = 8
 """Bytes of the connection ids of both sides; aioquic's choice."""

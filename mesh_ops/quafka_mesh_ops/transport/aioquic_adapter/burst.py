@@ -18,7 +18,7 @@ from aioquic.quic.recovery import MAX_ACK_RANGES
 from aioquic.quic.stream import FinalSizeError, StreamFinishedError
 from cryptography.exceptions import InvalidTag
 
-from quafka_mesh_ops.transport.bulk import (
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import (
     BULK,
     EIGHT_BYTES,
     HEADER_SIZE,
@@ -29,9 +29,9 @@ from quafka_mesh_ops.transport.bulk import (
     headers_of,
     open_headers,
 )
-from quafka_mesh_ops.transport.protection import Keys
-from quafka_mesh_ops.transport.settled import SettledQuic
-from quafka_mesh_ops.transport.small_reader import (
+from quafka_mesh_ops.transport.aioquic_adapter.protection import Keys
+from quafka_mesh_ops.transport.aioquic_adapter.settled import SettledQuic
+from quafka_mesh_ops.transport.aioquic_adapter.small_reader import (
     FIN,
     LENGTH,
     OFFSET,

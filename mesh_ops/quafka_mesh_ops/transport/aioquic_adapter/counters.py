@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.recovery import CountingRecovery
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.recovery import CountingRecovery
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,11 @@ class PeerRefusedAlert(tls.Alert):
 class MutualContext(tls.Context):
     """TLS 1.3 that demands a certificate from both sides and passes it to `judge`."""
 
-    judge: Callable[[x509.Certificate | None], None]
+    def __init__(self, made: tls.Context, judge: Callable[[x509.Certificate | None], None]) -> None:
+        """Take over from `made`, which aioquic makes itself, before its first message."""
+        self.__dict__.update(made.__dict__)
+        self._request_client_certificate = True
+        self.judge = judge
 
     def _server_handle_certificate(self, input_buf: Buffer) -> None:
         super()._server_handle_certificate(input_buf)

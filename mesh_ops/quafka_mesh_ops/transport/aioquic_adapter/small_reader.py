@@ -14,7 +14,7 @@ from aioquic.buffer import UINT_VAR_MAX
 from aioquic.quic.events import StreamDataReceived
 from aioquic.quic.recovery import MAX_ACK_RANGES
 
-from quafka_mesh_ops.transport.settled import SettledQuic
+from quafka_mesh_ops.transport.aioquic_adapter.settled import SettledQuic
 
 _ACK = 0x02
 # STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.

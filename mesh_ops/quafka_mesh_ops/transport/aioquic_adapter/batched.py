@@ -30,7 +30,7 @@ from aioquic.buffer import encode_uint_var
 from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.bulk import (
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import (
     CID_SIZE,
     PN_AT,
     PN_SIZE,
@@ -39,17 +39,17 @@ from quafka_mesh_ops.transport.bulk import (
     Template,
     seal_burst,
 )
-from quafka_mesh_ops.transport.burst import Burst
-from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, Keys
-from quafka_mesh_ops.transport.send_buffer import SendBuffer
-from quafka_mesh_ops.transport.settled import SettledQuic
-from quafka_mesh_ops.transport.small import (
+from quafka_mesh_ops.transport.aioquic_adapter.burst import Burst
+from quafka_mesh_ops.transport.aioquic_adapter.protection import SAMPLE_SIZE, TAG_SIZE, Keys
+from quafka_mesh_ops.transport.aioquic_adapter.settled import SettledQuic
+from quafka_mesh_ops.transport.aioquic_adapter.small import (
     SmallContent,
     SmallPacket,
     StreamPart,
     ack_frame,
     parts_of,
 )
+from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 logger = logging.getLogger("quafka.mesh")
 

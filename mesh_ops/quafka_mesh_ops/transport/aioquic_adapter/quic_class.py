@@ -6,8 +6,8 @@ import logging
 
 import aioquic
 
-from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.batched import BatchedQuic
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 
 logger = logging.getLogger("quafka.mesh")
 

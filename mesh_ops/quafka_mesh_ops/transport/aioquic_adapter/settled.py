@@ -16,13 +16,13 @@ from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.bulk import CID_SIZE
-from quafka_mesh_ops.transport.chores import has_chores
+from quafka_mesh_ops.transport.aioquic_adapter.bulk import CID_SIZE
+from quafka_mesh_ops.transport.aioquic_adapter.chores import has_chores
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import VerifyPeer
+from quafka_mesh_ops.transport.aioquic_adapter.protection import KeyRing, Keys
+from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
+from quafka_mesh_ops.transport.aioquic_adapter.recovery import BurstRecovery
 from quafka_mesh_ops.transport.ladder import DatagramLadder
-from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
-from quafka_mesh_ops.transport.protection import KeyRing, Keys
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.recovery import BurstRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 _IDLE_CHECKED_EVERY = 0.25
@@ -34,6 +34,8 @@ class SettledQuic(MeshQuic):
     Attributes:
         send_keys: the keys to seal with, once `settles` was called; None if the stock path must.
     """
+
+    recovery_class = BurstRecovery
 
     def __init__(
         self,
@@ -52,7 +54,6 @@ class SettledQuic(MeshQuic):
             ladder,
             retry_cid,
         )
-        self._loss.__class__ = BurstRecovery
         self.recovery = cast(BurstRecovery, self._loss)
         self.send_keys: Keys | None = None
         self._send_ring = KeyRing()
