@@ -18,7 +18,7 @@ from quafka.commands.declare import Declared
 from quafka.flags import add_flags
 from quafka.imports import options as import_options
 from quafka.parser import Parser
-from quafka.settings import PROGRAMS, known_to_any
+from quafka.settings import PROGRAMS, UpConfig, known_to_any
 from quafka.snapshot import options as snapshot_options
 from quafka.sources import Effective, SettingError, declared, dotted, load, shown
 from quafka.wal import options as wal_options
@@ -116,7 +116,8 @@ def _add_program(config: type[CommonSettings], command: argparse.ArgumentParser)
     add_flags(command, config)
     command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
-    command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
+    if config is not UpConfig:
+        command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops.table import OPS, serve
-from quafka_broker.partitions.producers import Producers
 from quafka_broker.server import Broker, fsync_policy
 from quafka_broker.shard import shard
 from quafka_broker.shard.shard import Shard
@@ -118,10 +118,10 @@ async def test_a_broker_that_recovers_is_live_but_not_ready(
     begun, go_on = threads.Event(), threads.Event()
     open_log = Log.open
 
-    def slowly(log: Log, producers: Producers) -> None:
+    def slowly(log: Log, *arguments: Any) -> None:
         begun.set()
         assert go_on.wait(10)
-        open_log(log, producers)
+        open_log(log, *arguments)
 
     monkeypatch.setattr(Log, "open", slowly)
     broker = Broker(config(tmp_path), Tracer())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,6 +62,8 @@ class RedisStreams:
         cluster_id: Callable[[], str],
         is_live: Callable[[Topic], bool],
     ) -> None:
+        if settings.allowed:  # at the start: the import takes some 20 ms of the event loop
+            import_module("quafka_broker.sources.redis.partition")
         self._settings = settings
         self._grants = Grants(settings.allowed)
         self._waiters = waiters
@@ -154,7 +157,7 @@ class RedisStreams:
                 closing.add_done_callback(self._closing.discard)
 
     def _new_partition(self, topic: Topic, number: int) -> RedisPartition:
-        # Imported by the first such topic: few brokers have one.
+        # Imported late, because few brokers have such topics.
         from quafka_broker.sources.redis.batches import Encoder
         from quafka_broker.sources.redis.partition import RedisPartition
         from quafka_broker.sources.redis.writer import StreamConfig
