@@ -31,6 +31,7 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.allow_list import AllowList
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.counters import handshake_families, limit_families, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
@@ -225,7 +226,7 @@ class Broker:
             grants=allowed.grant,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
-            bulk=config.mesh_bulk == "tls",
+            bulk=BulkCarrier(config.mesh_bulk),
             memory=config.mesh_records == RECORDS_AUTO,
             limits=ConnectionLimits(
                 allowed, config.mesh_max_connections, config.mesh_max_connections_per_node
@@ -235,7 +236,7 @@ class Broker:
             self._address = await mesh.start(*split_address(config.mesh_listen))
         except OSError as e:
             reason = e.strerror or e
-            ports = "UDP and TCP" if config.mesh_bulk == "tls" else "UDP"
+            ports = "UDP and TCP" if config.mesh_bulk == BulkCarrier.TLS else "UDP"
             raise StartupError(f"cannot listen on {config.mesh_listen} ({ports}): {reason}") from e
         self._operations.add("/mesh", mesh_page(mesh.counters))
         self._add_metrics(mesh)

@@ -33,6 +33,7 @@ from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenan
 from quafka_gateway.tenants import Tenants
 from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.node_ids import is_node_id
@@ -97,7 +98,7 @@ class Gateway:
             turns,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
-            bulk=config.mesh_bulk == "tls",
+            bulk=BulkCarrier(config.mesh_bulk),
             memory=config.mesh_records == RECORDS_AUTO,
         )
         responses = ResponseMemory(config.queued_max_response_bytes)

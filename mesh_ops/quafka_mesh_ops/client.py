@@ -12,6 +12,7 @@ from quafka_loop.deadlines import Deadlines
 from quafka_loop.fair_turns import FairTurns
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.link import BulkLink
 from quafka_mesh_ops.connector import BrokerConnector, Follower
 from quafka_mesh_ops.counters import PeerCounters
@@ -77,12 +78,12 @@ class MeshClient:
         *,
         datagram_size: int | None = None,
         batched: bool = True,
-        bulk: bool = False,
+        bulk: BulkCarrier = BulkCarrier.QUIC,
         memory: bool = False,
         shard: int | None = None,
         turns: FairTurns | None = None,
     ) -> None:
-        """`bulk`: receive bulk answers over TLS if the broker offers it. `memory`: large ops lie in
+        """`bulk`: on what bulk answers travel if the broker agrees. `memory`: large ops lie in
         memory that is shared with a broker on this host.
 
         `shard`: the shard that ops are for; None: the broker's only one. Port 0: the address is not
@@ -110,7 +111,11 @@ class MeshClient:
             shard=shard,
         )
         self._shards = 0
-        self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
+        self._bulk = (
+            None
+            if bulk is BulkCarrier.QUIC
+            else BulkLink(self._connector, self.call, identity, allowed, bulk)
+        )
         self._memory = MemoryLink(self._connector, self.call) if memory else None
 
     @property

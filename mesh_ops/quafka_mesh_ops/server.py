@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from ipaddress import ip_address
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.listener import BulkListener
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.gateway_session import GatewaySession, ServerParts
@@ -56,14 +58,15 @@ class MeshServer:
         grants: Callable[[NodeId], Grant] = everything,
         datagram_size: int | None = None,
         batched: bool = True,
-        bulk: bool = False,
+        bulk: BulkCarrier = BulkCarrier.QUIC,
         memory: bool = False,
         limits: ConnectionLimits | None = None,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         """`handlers`: those of shard 0; none: it is not here. See `ServedShards` for `everywhere`.
 
-        `bulk`: offer TLS connections for bulk replies, on the TCP port of the same number.
+        `bulk`: whether to offer TLS connections for bulk replies, on the TCP port of the same
+        number; AUTO: unless only this host can connect, and if the port is free.
         `memory`: take the memory of gateways on this host, for their large ops.
         `limits`: of the connections; without it they have the default values.
         """
@@ -71,7 +74,8 @@ class MeshServer:
         self.shards = ServedShards(everywhere or {}, {DEFAULT_SHARD: handlers} if handlers else {})
         """The shards that connections may be for."""
         self.gatekeeper = Gatekeeper(grants, logger)
-        self._bulk = BulkListener(identity, allowed) if bulk else None
+        self._carrier = bulk
+        self._bulk = None if bulk is BulkCarrier.QUIC else BulkListener(identity, allowed)
         parts = ServerParts(
             allowed=allowed,
             shards=self.shards,
@@ -96,12 +100,18 @@ class MeshServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address (port 0 requests any). Raises OSError."""
         address = self._listener.start(host, port)
-        if self._bulk is not None:
+        auto = self._carrier is BulkCarrier.AUTO
+        if self._bulk is not None and not (auto and ip_address(address[0]).is_loopback):
             try:
                 await self._bulk.start(host, address[1], any_port=port == 0)
-            except OSError:
-                self._listener.close()
-                raise
+            except OSError as e:
+                if not auto:
+                    self._listener.close()
+                    raise
+                logger.warning(
+                    "no TLS for bulk answers: cannot listen on TCP port %d: %s",
+                    address[1], e.strerror or e,
+                )  # fmt: skip
         return address
 
     def counters(self) -> list[PeerCounters]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.grants import parse_entries
 from quafka_mesh_ops.node_ids import NodeId, parse_node_id
 from quafka_mesh_ops.units import MS
@@ -215,8 +216,11 @@ def mesh_records_setting() -> Any:
 
 def mesh_bulk_setting() -> Any:
     """Declare the setting that every program on the mesh has."""
-    help_ = "how bulk answers travel: in the QUIC connection, or over TLS on TCP if both sides do"
-    return setting("quic", help_, choice("quic", "tls"), "quic, tls")
+    help_ = (
+        "how bulk answers travel: in the QUIC connection, or over TLS on TCP if both sides do; "
+        "auto: over TLS between hosts"
+    )
+    return setting(BulkCarrier.AUTO.value, help_, choice(*BulkCarrier), ", ".join(BulkCarrier))
 
 
 def ops_listen_setting(default: str, whose: str = "") -> Any:

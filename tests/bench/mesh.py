@@ -17,14 +17,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import Identity
@@ -67,6 +68,10 @@ class Figures:
 # --- the other process ------------------------------------------------------------------------
 
 
+def _carrier(bulk: bool) -> BulkCarrier:
+    return BulkCarrier.TLS if bulk else BulkCarrier.QUIC
+
+
 async def serve_mesh(size: int, batched: bool, bulk: bool) -> None:
     """Answer fetches with as many bytes as they ask for, until killed; park those that would."""
     blob = memoryview(os.urandom(LARGEST))
@@ -86,7 +91,13 @@ async def serve_mesh(size: int, batched: bool, bulk: bool) -> None:
         (FetchOps.handled_by(fetch), DescribeTopics.handled_by(describe))
     )
     server = MeshServer(
-        SERVER, {CLIENT.node_id}, handlers, Tracer(), datagram_size=size, batched=batched, bulk=bulk
+        SERVER,
+        {CLIENT.node_id},
+        handlers,
+        Tracer(),
+        datagram_size=size,
+        batched=batched,
+        bulk=_carrier(bulk),
     )
     _, port = await server.start("127.0.0.1", 0)
     print(port, flush=True)
@@ -155,21 +166,32 @@ async def measure_all(ask: Ask, small: Callable[[], Awaitable[None]], pid: int) 
     return figures
 
 
-async def over_mesh(size: int, batched: bool, bulk: bool = False) -> Figures:
-    """Over one connection of ours."""
+@asynccontextmanager
+async def connected(size: int, batched: bool, bulk: bool) -> AsyncIterator[tuple[MeshClient, int]]:
+    """A connection of ours to another process; its id. `bulk`: answers travel over TLS."""
     with other_process("mesh", str(size), str(batched), str(bulk)) as (port, pid):
         client = MeshClient(
             "127.0.0.1", port, CLIENT, {SERVER.node_id}, Tracer(),
-            datagram_size=size, batched=batched, bulk=bulk,
+            datagram_size=size, batched=batched, bulk=_carrier(bulk),
         )  # fmt: skip
         await client.start()
         assert await client.wait_connected(30)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while client.counters().bulk_over_tls != bulk:
                 await asyncio.sleep(0.01)
+        yield client, pid
+        await client.close()
 
-        async def ask(reply: int) -> None:
-            await client.call(FetchOps([FetchOp("t", 0, 0, reply)]), org_id=1, deadline=60)
+
+async def reply_of(client: MeshClient, reply: int) -> None:
+    """Ask for a reply of so many bytes."""
+    await client.call(FetchOps([FetchOp("t", 0, 0, reply)]), org_id=1, deadline=60)
+
+
+async def over_mesh(size: int, batched: bool, bulk: bool = False) -> Figures:
+    """Over one connection of ours."""
+    async with connected(size, batched, bulk) as (client, pid):
+        ask = partial(reply_of, client)
 
         async def small() -> None:
             await client.call(DescribeTopics(), org_id=1, deadline=60)
@@ -192,7 +214,6 @@ async def over_mesh(size: int, batched: bool, bulk: bool = False) -> Figures:
         for task in parked:
             task.cancel()
         await asyncio.gather(*parked, return_exceptions=True)
-        await client.close()
     return figures
 
 

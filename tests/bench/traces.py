@@ -29,7 +29,7 @@ from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.tracing import Tracer
 from tests.bench.clients import consume_all, end_to_end, produce_all
 from tests.bench.parked import cpu_seconds
-from tests.bench.product import resident_mib
+from tests.bench.start import mib
 from tests.support.cluster import Cluster
 from tests.support.flights import Flight, flights
 from tests.support.kafka_calls import fetch, metadata, produce, produce_request
@@ -184,10 +184,11 @@ def dead_collector(folder: Path, count: int) -> None:
         cluster = cluster_of(stack, folder, "1", REFUSED)
         calls(cluster, produce_one, 500)
         grown: list[str] = []
-        before = resident_mib(cluster.gateway.pid, cluster.broker.pid)
+        pids = cluster.gateway.pid, cluster.broker.pid
+        before = sum(mib(pid, "Rss") for pid in pids)
         for _ in range(3):
             calls(cluster, produce_one, count)
-            now = resident_mib(cluster.gateway.pid, cluster.broker.pid)
+            now = sum(mib(pid, "Rss") for pid in pids)
             grown.append(f"{now - before:+.1f}")
     print(
         f"dead collector, all sampled: {before:.1f} MiB in both after 500 requests; after "

@@ -9,6 +9,7 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.chunks import OPENING
 from quafka_mesh_ops.client import MeshClient
 from quafka_telemetry.tracing import Tracer
@@ -93,7 +94,11 @@ def full(arena: Arena) -> None:
 
 async def _connects(arena: Arena) -> None:
     client = MeshClient(
-        *arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer(), bulk=True
+        *arena.mesh_address,
+        arena.gateway_identity,
+        {arena.broker_id},
+        Tracer(),
+        bulk=BulkCarrier.TLS,
     )
     await client.start()
     try:

@@ -7,6 +7,7 @@ import asyncio
 from quafka_loop.eager_task import EagerTask
 from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.identity import Identity
@@ -33,7 +34,7 @@ class BrokerClients:
         *,
         datagram_size: int | None,
         batched: bool,
-        bulk: bool,
+        bulk: BulkCarrier,
         memory: bool,
     ) -> None:
         self._identity = identity

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from quafka_loop import clock
 from quafka_mesh_ops.broker_session import BrokerSession
+from quafka_mesh_ops.bulk.carrier import LARGE_DATAGRAMS, BulkCarrier
 from quafka_mesh_ops.bulk.chunks import OPENING, ChunkReader, encode_received
 from quafka_mesh_ops.bulk.sockets import tune
 from quafka_mesh_ops.bulk.tls import TlsPipe, check_certificate, encoded, tls_context
@@ -140,7 +141,9 @@ class BulkLink:
         call: OpSender,
         identity: Identity,
         allowed: Collection[NodeId],
+        carrier: BulkCarrier,
     ) -> None:
+        self._auto = carrier is BulkCarrier.AUTO
         self._connector = connector
         self._call = call
         self._identity = identity
@@ -221,11 +224,13 @@ class BulkLink:
         return receiver.ready.done()
 
     async def _ask(self, session: BrokerSession) -> tuple[OpenBulkResp, TlsPipe] | None:
-        """Ask for an offer. None: the broker makes none on this QUIC connection.
+        """Ask for an offer. None: none is wanted, or made, on this QUIC connection.
 
         Raises:
             MeshError: no answer, or the broker's certificate is not acceptable.
         """
+        if self._auto and session.connection.quic.largest_datagram >= LARGE_DATAGRAMS:
+            return None
         ours = self._identity.certificate(clock.utc_now())
         op = OpenBulk(encoded(ours))
         try:
@@ -236,7 +241,7 @@ class BulkLink:
             self._log("the broker's version does not offer TLS")
             return None
         if not offer.name:
-            self._log("the broker's mesh.bulk is quic")
+            self._log("the broker offers no TLS (mesh.bulk)")
             return None
         if self._connector.session is not session:
             raise PeerRefusedError("the QUIC connection has changed")
@@ -260,7 +265,8 @@ class BulkLink:
     def _log(self, reason: str) -> None:
         if reason != self._last_reason:
             self._last_reason = reason
-            logger.warning(
+            logger.log(
+                logging.INFO if self._auto else logging.WARNING,
                 "bulk answers of %s:%d arrive over QUIC: %s",
                 self._connector.host, self._connector.port, reason,
             )  # fmt: skip

@@ -50,6 +50,11 @@ class BulkListener:
         self._server: asyncio.Server | None = None
         self._offered_port = 0
 
+    @property
+    def listening(self) -> bool:
+        """Whether the port is open."""
+        return self._server is not None
+
     async def start(self, host: str, port: int, *, any_port: bool) -> None:
         """Listen on `port`, or with `any_port` on another one if it is taken. Raises OSError."""
         try:

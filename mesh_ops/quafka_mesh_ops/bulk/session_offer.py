@@ -39,7 +39,7 @@ class SessionOffer:
             OpFailedError: the certificate is not acceptable, or the peer asks too often.
         """
         listener = self._listener
-        if listener is None or self._over:
+        if listener is None or not listener.listening or self._over:
             return OpenBulkResp(b"", b"", b"")
         now = self._loop.time()
         if now < self._next_at:

@@ -53,10 +53,15 @@ class DatagramLadder:
         ladder.next_at = float("inf")
         return ladder
 
+    @property
+    def top(self) -> int:
+        """The largest size that the route takes, as far as known."""
+        return self._route()
+
     def probe(self, now: float) -> int:
         """Return the size of the probe that is due; 0: none is, and `next_at` is set."""
         if not self._untried:
-            top = self._route()
+            top = self.top
             self.size = min(self.size, top)
             self._untried = [rung for rung in RUNGS[::-1] if self.size < rung <= top]
         if not self._untried:

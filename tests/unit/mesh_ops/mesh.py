@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import Identity
@@ -101,14 +102,14 @@ async def mesh(
     tracer: Tracer | None = None,
     datagram_size: int | None = None,
     batched: bool = True,
-    bulk: bool = False,
+    bulk: BulkCarrier = BulkCarrier.QUIC,
     memory: bool = False,
     by: Callable[[int], tuple[str, int]] = lambda port: ("127.0.0.1", port),
 ) -> AsyncIterator[Mesh]:
     """A connected pair. `by` returns the address to dial for a server's port.
 
-    `bulk`: both sides want bulk answers over TLS; `over_tls` waits for that. `memory`: large ops
-    may lie in shared memory; `in_memory` waits for that.
+    `bulk`: what both sides want for bulk answers; `over_tls` waits until it is TLS. `memory`: large
+    ops may lie in shared memory; `in_memory` waits for that.
     """
     broker = Broker()
     ours, theirs = new_identity(), new_identity()

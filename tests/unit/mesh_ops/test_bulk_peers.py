@@ -16,6 +16,7 @@ from quafka_loop import clock
 from quafka_mesh_ops.bulk import listener as listener_module
 from quafka_mesh_ops.bulk import tls
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.chunks import OPENING, ChunkKind, empty_chunk
 from quafka_mesh_ops.bulk.listener import MAX_STRANGERS, BulkListener
 from quafka_mesh_ops.bulk.tls import Credentials, check_certificate, encoded
@@ -213,7 +214,7 @@ def expired(identity: Identity) -> bytes:
 async def test_a_broker_offers_nothing_to_a_bad_certificate(
     announce: Callable[[Identity], bytes],
 ) -> None:
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await over_tls(m)
         await asyncio.sleep(0.1)
         op = OpenBulk(announce(m.client_identity))
@@ -223,7 +224,7 @@ async def test_a_broker_offers_nothing_to_a_bad_certificate(
 
 
 async def test_a_gateway_that_asks_all_the_time_gets_few_offers() -> None:
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await over_tls(m)
         await asyncio.sleep(0.1)
         op = OpenBulk(encoded(m.client_identity.certificate(clock.utc_now())))
@@ -275,7 +276,7 @@ async def test_a_gateway_sends_no_token_to_another_server(
 
     monkeypatch.setattr(listener_module, "tls_context", false_server)
     monkeypatch.setattr(BrokerChannel, "_token", seen)
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await asyncio.sleep(0.3)
         assert not m.client.counters().bulk_over_tls
         assert not any(tokens)
@@ -285,5 +286,5 @@ async def test_a_gateway_sends_no_token_to_another_server(
 
 async def test_a_right_server_is_used_by_the_same_path() -> None:
     """The counterpart of the test above: only the certificate makes the difference."""
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await over_tls(m)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from quafka_mesh_ops.bulk import broker_channel, link
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.chunks import ChunkKind, empty_chunk
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
@@ -45,7 +46,9 @@ async def proxied() -> AsyncGenerator[tuple[Mesh, TcpProxy]]:
         await m.client.close()
         await m.server.close(0)
         allowed = {m.client_identity.node_id}
-        m.server = MeshServer(m.server_identity, allowed, m.broker.handlers(), Tracer(), bulk=True)
+        m.server = MeshServer(
+            m.server_identity, allowed, m.broker.handlers(), Tracer(), bulk=BulkCarrier.TLS
+        )
         _, m.port = await m.server.start("127.0.0.1", 0)
         listener = m.server._bulk
         assert listener is not None
@@ -54,7 +57,7 @@ async def proxied() -> AsyncGenerator[tuple[Mesh, TcpProxy]]:
             listener._offered_port = proxy.port
             m.client = MeshClient(
                 "127.0.0.1", m.port, m.client_identity, {m.server_identity.node_id}, Tracer(),
-                bulk=True,
+                bulk=BulkCarrier.TLS,
             )  # fmt: skip
             await m.client.start()
             try:
@@ -74,7 +77,7 @@ def tls_bytes(m: Mesh) -> int:
 
 
 async def test_bulk_answers_travel_over_tls_and_small_ones_over_quic() -> None:
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await over_tls(m)
         await fetch(m, 10_000)
         assert tls_bytes(m) == 0
@@ -89,7 +92,7 @@ async def test_bulk_answers_travel_over_tls_and_small_ones_over_quic() -> None:
 
 
 async def test_many_at_once_arrive_whole() -> None:
-    async with mesh(bulk=True) as m:
+    async with mesh(bulk=BulkCarrier.TLS) as m:
         await over_tls(m)
         sizes = [20_000 * number for number in range(1, 40)] + [8 * MIB] * 3
         await asyncio.gather(*[fetch(m, size) for size in sizes])
@@ -102,11 +105,20 @@ async def test_many_at_once_arrive_whole() -> None:
 async def test_with_one_side_only_bulk_answers_stay_on_quic(broker: bool) -> None:
     gateway_identity, broker_identity = new_identity(), new_identity()
     server = MeshServer(
-        broker_identity, {gateway_identity.node_id}, Broker().handlers(), Tracer(), bulk=broker
+        broker_identity,
+        {gateway_identity.node_id},
+        Broker().handlers(),
+        Tracer(),
+        bulk=BulkCarrier.TLS if broker else BulkCarrier.QUIC,
     )
     _, port = await server.start("127.0.0.1", 0)
     client = MeshClient(
-        "127.0.0.1", port, gateway_identity, {broker_identity.node_id}, Tracer(), bulk=not broker
+        "127.0.0.1",
+        port,
+        gateway_identity,
+        {broker_identity.node_id},
+        Tracer(),
+        bulk=BulkCarrier.QUIC if broker else BulkCarrier.TLS,
     )
     await client.start()
     try:
@@ -128,7 +140,7 @@ async def test_a_broker_that_does_not_know_the_op_is_asked_once_per_connection()
         asked.append(op)
         raise OpFailedError(35)  # UNSUPPORTED_VERSION, as for an op that has no handler
 
-    async with mesh({OpCode.OPEN_BULK: refuse}, bulk=True) as m:
+    async with mesh({OpCode.OPEN_BULK: refuse}, bulk=BulkCarrier.TLS) as m:
         await fetch(m, MIB)
         await asyncio.sleep(0.1)
         assert len(asked) == 1
@@ -149,7 +161,7 @@ async def only_tcp_taken() -> tuple[asyncio.Server, int]:
 async def test_a_taken_tcp_port_is_an_error_and_port_0_takes_another() -> None:
     async with mesh() as m:
         taken, number = await only_tcp_taken()
-        server = MeshServer(m.server_identity, (), {}, Tracer(), bulk=True)
+        server = MeshServer(m.server_identity, (), {}, Tracer(), bulk=BulkCarrier.TLS)
         with pytest.raises(OSError, match="in use"):
             await server.start("127.0.0.1", number)
         again = MeshServer(m.server_identity, (), {}, Tracer())  # the UDP port is free again
@@ -310,3 +322,49 @@ async def test_a_gateway_that_does_not_read_holds_up_its_own_fetches_only() -> N
         proxy.flowing.set()
         await asyncio.gather(*calls)
         assert len(handled) == 20
+
+
+@asynccontextmanager
+async def automatic(host: str, port: int, datagram_size: int | None) -> AsyncGenerator[MeshClient]:
+    """A client of a server at `host`, both with `mesh.bulk = auto`."""
+    ours, theirs = new_identity(), new_identity()
+    handlers, tracer = Broker().handlers(), Tracer()
+    server = MeshServer(theirs, {ours.node_id}, handlers, tracer, bulk=BulkCarrier.AUTO)
+    _, port = await server.start(host, port)
+    client = MeshClient(
+        "127.0.0.1", port, ours, {theirs.node_id}, tracer,
+        datagram_size=datagram_size, bulk=BulkCarrier.AUTO,
+    )  # fmt: skip
+    await client.start()
+    try:
+        assert await client.wait_connected(30)
+        await asyncio.sleep(1)
+        yield client
+    finally:
+        await client.close()
+        await server.close(0)
+
+
+@pytest.mark.parametrize(
+    ("host", "datagram_size", "over_tls"),
+    [("0.0.0.0", 1_452, True), ("0.0.0.0", None, False), ("127.0.0.1", 1_452, False)],
+)
+async def test_tls_is_chosen_between_hosts(
+    host: str, datagram_size: int | None, over_tls: bool
+) -> None:
+    """None: the route within a host takes large datagrams."""
+    async with automatic(host, 0, datagram_size) as client:
+        answer = await client.call(fetch_of(MIB), org_id=1, deadline=5)
+        assert bytes(answer.partitions[0].records[0]) == bytes(MIB)
+        figures = client.counters()
+        assert (figures.bulk_over_tls, bool(figures.bulk_tls_bytes)) == (over_tls, over_tls)
+
+
+async def test_a_port_that_another_program_has_is_done_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = await asyncio.start_server(lambda _reader, _writer: None, "0.0.0.0", 9_192)
+    async with other, automatic("0.0.0.0", 9_192, 1_452) as client:
+        await client.call(fetch_of(MIB), org_id=1, deadline=5)
+        assert client.counters().bulk_over_tls is False
+    assert "no TLS for bulk answers: cannot listen on TCP port 9192" in caplog.text

@@ -8,6 +8,7 @@ from typing import Self
 
 import pytest
 
+from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
@@ -73,8 +74,8 @@ class NotingTracer(Tracer):
         return span
 
 
-@pytest.mark.parametrize("bulk", [False, True])
-async def test_one_trace_crosses_the_mesh_and_comes_back(bulk: bool) -> None:
+@pytest.mark.parametrize("bulk", [BulkCarrier.QUIC, BulkCarrier.TLS])
+async def test_one_trace_crosses_the_mesh_and_comes_back(bulk: BulkCarrier) -> None:
     """Also where the answer comes over TLS."""
     tracer = NotingTracer()
     stored = TraceContext(5, 77)
@@ -82,14 +83,14 @@ async def test_one_trace_crosses_the_mesh_and_comes_back(bulk: bool) -> None:
     async def handle(context: OpContext, op: DescribeTopics) -> WireStruct:
         assert context.trace == TraceContext(5, 101, "vendor=1")
         context.ack_parent = stored
-        return DescribeTopicsResp("c" * 50_000 if bulk else "c", [])
+        return DescribeTopicsResp("c" * 50_000 if bulk is BulkCarrier.TLS else "c", [])
 
     async with mesh({OpCode.DESCRIBE_TOPICS: handle}, tracer=tracer, bulk=bulk) as m:
-        if bulk:
+        if bulk is BulkCarrier.TLS:
             await over_tls(m)
         trace = TraceContext(5, 6, "vendor=1")
         await m.client.call(DescribeTopics(), org_id=1, deadline=2, trace=trace)
-        assert bool(m.client.counters().bulk_tls_bytes) is bulk
+        assert bool(m.client.counters().bulk_tls_bytes) is (bulk is BulkCarrier.TLS)
     assert [(name, parent) for name, parent, _ in tracer.spans] == [
         ("mesh.kafkaop.sent", 6),
         ("mesh.kafkaop.handle", 100),

@@ -366,6 +366,11 @@ class MeshQuic(QuicConnection):
             self._ladder.lost(size, now)
         self._resize(now)
 
+    @property
+    def largest_datagram(self) -> int:
+        """Bytes of the largest datagram that the route takes, as far as known."""
+        return self._ladder.top
+
     def _resize(self, now: float) -> None:
         """Apply the datagram size of the ladder."""
         size = self._ladder.size
