@@ -11,14 +11,8 @@ from collections.abc import Awaitable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from quafka_gateway.cluster.broker_link import (
-    RETURN_SECONDS,
-    SMALL_OP_SECONDS,
-    BrokerLink,
-    UnavailableError,
-)
-from quafka_gateway.cluster.cluster import Cluster
-from quafka_gateway.cluster.spread import grouped, spread
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
     AlterBrokerConfigsResp,
@@ -31,11 +25,8 @@ from quafka_mesh_ops.ops.admin import (
     DescribeCompactionResp,
     DescribeLogDir,
     DescribeLogDirResp,
-    DescribeProducersOps,
     DescribeTopicConfigs,
     NamedValue,
-    PartitionOp,
-    PartitionProducers,
     TopicConfigs,
     TopicPartitions,
 )
@@ -88,11 +79,11 @@ class Admin:
 
     def call_home(self, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
         """Send an op to the home broker. Raises UnavailableError."""
-        return self._call(self._cluster.home, op, trace)
+        return self._cluster.administer(self._cluster.home, op, trace)
 
     def call_topic(self, topic: str, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
         """Send an op to the topic's broker. Raises UnavailableError."""
-        return self._call(self._cluster.link_of(topic), op, trace)
+        return self._cluster.administer(self._cluster.link_of(topic), op, trace)
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -118,41 +109,18 @@ class Admin:
             return AlterTopicConfigsResp(e.code, str(e))
 
     async def describe_topic_configs(
-        self, topics: Sequence[str], trace: TraceContext | None
+        self, topics: list[str], trace: TraceContext | None
     ) -> list[DescribedTopic]:
         """The configs of each of these topics."""
 
-        async def call(link: BrokerLink, its: list[str]) -> list[DescribedTopic]:
-            found: list[DescribedTopic] = []
-            defaults: list[ConfigDescription] = []
-            for some in _slices(its):
-                try:
-                    answer = await self._call(link, DescribeTopicConfigs(some), trace)
-                except UnavailableError as e:
-                    failed = DescribedTopic(TopicConfigs(e.code, str(e)), [])
-                    return found + [failed] * (len(its) - len(found))
-                defaults = defaults or answer.defaults  # equal in all answers of a broker
-                found += [DescribedTopic(topic, defaults) for topic in answer.topics]
-            return found
+        async def call(send: Send, its: list[str]) -> list[DescribedTopic]:
+            answer = await send(DescribeTopicConfigs(its))
+            return [DescribedTopic(topic, answer.defaults) for topic in answer.topics]
 
-        return await self._cluster.spread_by_topic(topics, lambda topic: topic, call)
+        def failed(_topic: str, code: int, text: str) -> DescribedTopic:
+            return DescribedTopic(TopicConfigs(code, text), [])
 
-    async def describe_producers(
-        self, partitions: Sequence[PartitionOp], trace: TraceContext | None
-    ) -> list[PartitionProducers]:
-        """The producers of each of these partitions."""
-
-        async def call(link: BrokerLink, its: list[PartitionOp]) -> list[PartitionProducers]:
-            found: list[PartitionProducers] = []
-            for some in _slices(its):
-                try:
-                    answer = await self._call(link, DescribeProducersOps(some), trace)
-                except UnavailableError as e:
-                    return found + [PartitionProducers([], e.code)] * (len(its) - len(found))
-                found += answer.partitions
-            return found
-
-        return await self._cluster.spread_by_topic(partitions, lambda part: part.topic, call)
+        return await self._cluster.ask(RouteBy.TOPIC, topics, call, failed, trace)
 
     async def describe_compaction(
         self, topic: str, trace: TraceContext | None
@@ -166,35 +134,29 @@ class Admin:
     # --- groups -----------------------------------------------------------------------------
 
     async def describe_group_configs(
-        self, groups: Sequence[str], trace: TraceContext | None
+        self, groups: list[str], trace: TraceContext | None
     ) -> list[DescribedGroup]:
         """The configs of each of these groups.
 
         Raises:
             UnavailableError: the broker of one of the groups does not answer.
         """
-        found: list[DescribedGroup] = []
-        for some in _slices(list(groups)):
-            found += await self._describe_group_configs(some, trace)
-        return found
 
-    async def _describe_group_configs(
-        self, groups: list[str], trace: TraceContext | None
-    ) -> list[DescribedGroup]:
-        async def call(broker: int, its: list[int]) -> list[DescribedGroup]:
-            op = DescribeGroupConfigs([groups[place] for place in its])
-            answer = await self._call(self._cluster.links[broker], op, trace)
+        async def call(send: Send, its: list[str]) -> list[DescribedGroup]:
+            answer = await send(DescribeGroupConfigs(its))
             return [DescribedGroup(each.own, answer.defaults) for each in answer.groups]
 
-        coordinators = map(self._cluster.routes.coordinator_of_group, groups)
-        return await spread(grouped(coordinators), call)
+        def failed(_group: str, code: int, text: str) -> DescribedGroup:
+            raise UnavailableError(text, code)
+
+        return await self._cluster.ask(RouteBy.GROUP_CONFIGS, groups, call, failed, trace)
 
     async def alter_group_configs(
         self, op: AlterGroupConfigs, trace: TraceContext | None
     ) -> AlterGroupConfigsResp:
         """Change one group's configs, durably."""
         try:
-            return await self._call(self._cluster.link_of_group(op.group), op, trace)
+            return await self._cluster.administer(self._cluster.link_of_group(op.group), op, trace)
         except UnavailableError as e:
             return AlterGroupConfigsResp(e.code, str(e))
 
@@ -207,7 +169,7 @@ class Admin:
 
         async def alter(link: BrokerLink) -> AlterBrokerConfigsResp:
             try:
-                return await self._call(link, op, trace)
+                return await self._cluster.administer(link, op, trace)
             except UnavailableError as e:
                 return AlterBrokerConfigsResp(e.code, str(e))
 
@@ -232,7 +194,7 @@ class Admin:
         found: DescribeLogDirResp | None = None
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
-                part = await self._call(link, DescribeLogDir(some), trace)
+                part = await self._cluster.administer(link, DescribeLogDir(some), trace)
             except UnavailableError:
                 failed = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
                 return LogDir(prefix, failed)
@@ -241,18 +203,6 @@ class Admin:
         # A topic that stayed at its old broker when a route changed is not served.
         served = [each for each in found.topics if routes.broker_of(each.topic) == broker]
         return LogDir(prefix + found.path, replace(found, topics=served))
-
-    async def _call(self, link: BrokerLink, op: Op[R], trace: TraceContext | None) -> R:
-        seconds = SMALL_OP_SECONDS
-        if not link.connected:
-            alone = self._cluster.only is not None
-            seconds = link.wait_once(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
-        try:
-            return await link.call(op, trace, seconds)
-        except UnavailableError as e:
-            if not e.unanswered:
-                raise
-            raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
 
 
 def partitions_of(

@@ -75,6 +75,12 @@ class UnavailableError(Exception):
         return unanswered if self.unanswered else self.code
 
 
+def coordinator_code(error: UnavailableError) -> int:
+    """The error code for clients: a coordinator that does not answer in time has moved."""
+    late = error.code == ErrorCode.REQUEST_TIMED_OUT
+    return ErrorCode.NOT_COORDINATOR if late else error.code_or(ErrorCode.NOT_COORDINATOR)
+
+
 class BrokerLink:
     """Sends the ops of one org to one broker.
 

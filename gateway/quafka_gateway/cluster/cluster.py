@@ -1,39 +1,88 @@
 """The brokers of one org as one cluster, by its route table. One broker is a table of one rule.
 
-An op that names partitions of several brokers is split, and the answers come back in its order.
-While other brokers can answer, no op waits for an unavailable one.
+What names items of several brokers is split, and the answers come back in its order. While other
+brokers can answer, no op on records waits for an unavailable one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from enum import Enum
+from typing import Protocol, TypeVar
 
-from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import (
+    RETURN_SECONDS,
+    SMALL_OP_SECONDS,
+    BrokerLink,
+    UnavailableError,
+    coordinator_code,
+)
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER, Catalog
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.spread import grouped, spread
-from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
-from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, ProduceOps
+from quafka_loop.slices import listed
+from quafka_mesh_ops.ops.base import Op, R
+from quafka_mesh_ops.ops.records import FetchOps, ProduceOps
 from quafka_mesh_ops.ops.shares import AcknowledgeRecords, AcquireRecords
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
-PartitionsOp = TypeVar(
-    "PartitionsOp",
-    ProduceOps,
-    FetchOps,
-    ListOffsetsOps,
-    EpochEndOps,
-    DeleteRecordsOps,
-    AcquireRecords,
-    AcknowledgeRecords,
-)
-K = TypeVar("K")
+PartitionsOp = TypeVar("PartitionsOp", ProduceOps, FetchOps, AcquireRecords, AcknowledgeRecords)
 T = TypeVar("T")
+
+_PER_OP = 500
+"""Items in one op to a coordinator or an administered broker: clients may name any number."""
+
+
+class OfTopic(Protocol):
+    """An item that names its topic."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+
+Item = TypeVar("Item", bound=str | OfTopic)
+"""What a request names many of: a group, a transactional id, or a part of a topic."""
+
+
+def name_of(item: str | OfTopic) -> str:
+    """The name that decides which broker has an item, and who may use it."""
+    return item if isinstance(item, str) else item.topic
+
+
+class Send(Protocol):
+    """Sends an op to one broker. Raises UnavailableError."""
+
+    def __call__(self, op: Op[R], /) -> Awaitable[R]:
+        """Return the broker's answer."""
+        ...
+
+
+class RouteBy(Enum):
+    """What an item's name is of; that decides its broker, and the error if there is no answer.
+
+    PARTITION and TOPIC are both by the topic. An op on partitions has any number of them, and does
+    not wait for a disconnected broker while others can answer (NOT_LEADER_OR_FOLLOWER). An op of an
+    administrator, on topics or on configs of groups, waits, once in a series (REQUEST_TIMED_OUT).
+    """
+
+    PARTITION = Hashed.TOPIC, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    TOPIC = Hashed.TOPIC, ErrorCode.REQUEST_TIMED_OUT
+    GROUP = Hashed.GROUP, ErrorCode.NOT_COORDINATOR
+    GROUP_CONFIGS = Hashed.GROUP, ErrorCode.REQUEST_TIMED_OUT
+    TRANSACTION = Hashed.TRANSACTION, ErrorCode.NOT_COORDINATOR
+
+    def code(self, error: UnavailableError) -> int:
+        """The error code of an item whose broker gave no answer."""
+        unanswered = self.value[1]
+        if unanswered == ErrorCode.NOT_COORDINATOR:
+            return coordinator_code(error)
+        return error.code_or(unanswered)
 
 
 class Cluster:
@@ -109,18 +158,86 @@ class Cluster:
 
     async def spread_by_topic(
         self,
-        items: Sequence[K],
-        topic_of: Callable[[K], str],
-        call: Callable[[BrokerLink, list[K]], Awaitable[list[T]]],
+        items: Sequence[Item],
+        call: Callable[[BrokerLink, list[Item]], Awaitable[list[T]]],
     ) -> list[T]:
         """Call each broker with the items of its topics; the answers in the order of the items."""
 
         async def answers(broker: int, its: list[int]) -> list[T]:
             return await call(self.links[broker], [items[place] for place in its])
 
-        return await spread(
-            grouped(self.routes.broker_of(topic_of(item)) for item in items), answers
-        )
+        return await spread(grouped(self.routes.broker_of(name_of(i)) for i in items), answers)
+
+    async def ask(
+        self,
+        route: RouteBy,
+        items: list[Item],
+        call: Callable[[Send, list[Item]], Awaitable[list[T]]],
+        failed: Callable[[Item, int, str], T],
+        trace: TraceContext | None,
+    ) -> list[T]:
+        """Ask the broker of each item, all brokers at once; the answers in the order of the items.
+
+        `call` sends one broker some of its items, and returns one answer for each. If it raises
+        UnavailableError, `failed` makes the answers about these items and the broker's remaining
+        ones, from the item, the error code and the error's text.
+        """
+        if self.only is not None:
+            return await self._ask_one(route, 0, items, call, failed, trace)
+        broker_of = self.routes.number_of
+        places = grouped(await listed(broker_of(route.value[0], name_of(item)) for item in items))
+        is_waited_for = route is not RouteBy.PARTITION or len(places) == 1
+
+        async def answers(broker: int, its: list[int]) -> list[T]:
+            some = [items[place] for place in its]
+            if is_waited_for or self.is_connected(broker):
+                return await self._ask_one(route, broker, some, call, failed, trace)
+            return [failed(item, ErrorCode.NOT_LEADER_OR_FOLLOWER, "") for item in some]
+
+        return await spread(places, answers)
+
+    async def _ask_one(
+        self,
+        route: RouteBy,
+        broker: int,
+        items: list[Item],
+        call: Callable[[Send, list[Item]], Awaitable[list[T]]],
+        failed: Callable[[Item, int, str], T],
+        trace: TraceContext | None,
+    ) -> list[T]:
+        link = self.links[broker]
+
+        def send(op: Op[R], /) -> Awaitable[R]:
+            if route in (RouteBy.TOPIC, RouteBy.GROUP_CONFIGS):
+                return self.administer(link, op, trace)
+            return link.call(op, trace)
+
+        per_op = max(1, len(items)) if route is RouteBy.PARTITION else _PER_OP
+        found: list[T] = []
+        try:
+            for at in range(0, len(items), per_op):
+                found += await call(send, items[at : at + per_op])
+        except UnavailableError as e:
+            code, text = route.code(e), str(e)
+            found += await listed(failed(item, code, text) for item in items[len(found) :])
+        return found
+
+    async def administer(self, link: BrokerLink, op: Op[R], trace: TraceContext | None) -> R:
+        """Send an administrator's op, and wait for a disconnected broker once in a series of ops.
+
+        Raises:
+            UnavailableError: with REQUEST_TIMED_OUT if the broker does not answer.
+        """
+        seconds = SMALL_OP_SECONDS
+        if not link.connected:
+            alone = self.only is not None
+            seconds = link.wait_once(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
+        try:
+            return await link.call(op, trace, seconds)
+        except UnavailableError as e:
+            if not e.unanswered:
+                raise
+            raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
 
     async def _describe(
         self, broker: int, op: DescribeTopics, trace: TraceContext | None

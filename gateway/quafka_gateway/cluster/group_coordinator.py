@@ -20,7 +20,12 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import (
+    SMALL_OP_SECONDS,
+    BrokerLink,
+    UnavailableError,
+    coordinator_code,
+)
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.heartbeat_intervals import HeartbeatIntervals, is_unchanged
@@ -350,13 +355,7 @@ class GroupCoordinator:
                     return (await link.call(LagOfOffsets(group, its), trace)).partitions
             return its
 
-        return await self._cluster.spread_by_topic(parts, lambda part: part.topic, call)
-
-
-def coordinator_code(error: UnavailableError) -> int:
-    """The error code for clients: a coordinator that does not answer in time has moved."""
-    late = error.code == ErrorCode.REQUEST_TIMED_OUT
-    return ErrorCode.NOT_COORDINATOR if late else error.code_or(ErrorCode.NOT_COORDINATOR)
+        return await self._cluster.spread_by_topic(parts, call)
 
 
 def _member_code(error: UnavailableError) -> int:

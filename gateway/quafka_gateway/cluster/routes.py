@@ -120,15 +120,15 @@ class OrgRoutes:
 
     def broker_of(self, topic: str) -> int:
         """The number of the broker that serves this topic."""
-        return self._number_of(Hashed.TOPIC, topic)
+        return self.number_of(Hashed.TOPIC, topic)
 
     def coordinator_of_group(self, group: str) -> int:
         """The number of the broker that coordinates this group."""
-        return self._number_of(Hashed.GROUP, group)
+        return self.number_of(Hashed.GROUP, group)
 
     def coordinator_of_transaction(self, transactional_id: str) -> int:
         """The number of the broker that coordinates the transactions of this id."""
-        return self._number_of(Hashed.TRANSACTION, transactional_id)
+        return self.number_of(Hashed.TRANSACTION, transactional_id)
 
     def coordinators(self, what: Hashed) -> Sequence[int]:
         """The numbers of all brokers that may coordinate groups, or transactions."""
@@ -136,7 +136,8 @@ class OrgRoutes:
             return range(len(self.brokers))
         return sorted({self.home, *(number for _, number in self._rules[what])})
 
-    def _number_of(self, what: Hashed, name: str) -> int:
+    def number_of(self, what: Hashed, name: str) -> int:
+        """The number of the broker that has the topic, group or transactional id of this name."""
         number = self._cached.get((what, name))
         if number is None:
             matching = (broker for rule, broker in self._rules[what] if rule.fullmatch(name))

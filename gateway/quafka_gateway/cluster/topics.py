@@ -7,10 +7,9 @@ broker. If the table has one broker, ops that name topics raise `UnavailableErro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
 from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
@@ -22,16 +21,7 @@ from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.ops.group_offsets import ForgetTopic
-from quafka_mesh_ops.ops.offsets import (
-    EpochEnd,
-    EpochEndOpResp,
-    EpochEndOps,
-    ListOffsetsOpResp,
-    ListOffsetsOps,
-)
 from quafka_mesh_ops.ops.records import (
-    DeleteRecordsOpResp,
-    DeleteRecordsOps,
     InitProducerId,
     InitProducerIdResp,
     ProduceOpResp,
@@ -48,9 +38,6 @@ from quafka_mesh_ops.ops.topics import (
 from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
-
-SmallOp = TypeVar("SmallOp", ListOffsetsOps, EpochEndOps, DeleteRecordsOps)
-T = TypeVar("T")
 
 
 class Topics:
@@ -96,61 +83,6 @@ class Topics:
 
     async def _produced(self, op: ProduceOps, lane: int, timeout: float) -> list[ProduceOpResp]:
         return await self.produce(op, lane, timeout, None)
-
-    async def list_offsets(
-        self, op: ListOffsetsOps, trace: TraceContext | None
-    ) -> list[ListOffsetsOpResp]:
-        """Resolve earliest, latest and timestamps to offsets."""
-
-        async def call(link: BrokerLink, part: ListOffsetsOps) -> list[ListOffsetsOpResp]:
-            return (await link.call(part, trace)).partitions
-
-        def failed(code: int) -> ListOffsetsOpResp:
-            return ListOffsetsOpResp(-1, error_code=code)
-
-        return await self._call(op, call, failed, trace)
-
-    async def epoch_ends(self, op: EpochEndOps, trace: TraceContext | None) -> list[EpochEndOpResp]:
-        """Where leader epochs end."""
-
-        async def call(link: BrokerLink, part: EpochEndOps) -> list[EpochEndOpResp]:
-            return (await link.call(part, trace)).partitions
-
-        def failed(code: int) -> EpochEndOpResp:
-            return EpochEndOpResp(EpochEnd(-1, -1), code)
-
-        return await self._call(op, call, failed, trace)
-
-    async def delete_records(
-        self, op: DeleteRecordsOps, trace: TraceContext | None
-    ) -> list[DeleteRecordsOpResp]:
-        """Move log starts, durably."""
-
-        async def call(link: BrokerLink, part: DeleteRecordsOps) -> list[DeleteRecordsOpResp]:
-            return (await link.call(part, trace)).partitions
-
-        def failed(code: int) -> DeleteRecordsOpResp:
-            return DeleteRecordsOpResp(-1, code)
-
-        return await self._call(op, call, failed, trace)
-
-    async def _call(
-        self,
-        op: SmallOp,
-        call: Callable[[BrokerLink, SmallOp], Awaitable[list[T]]],
-        failed: Callable[[int], T],
-        trace: TraceContext | None,
-    ) -> list[T]:
-        async def answers(link: BrokerLink, part: SmallOp) -> list[T]:
-            try:
-                return await call(link, part)
-            except UnavailableError as e:
-                code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return [failed(code)] * len(part.partitions)
-
-        if self._only is not None:
-            return await answers(self._only, op)
-        return await self._cluster.spread_partitions(op, answers, failed, trace)
 
     # --- topics -----------------------------------------------------------------------------
 

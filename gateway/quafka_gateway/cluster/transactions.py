@@ -16,17 +16,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, repeat
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError, coordinator_code
 from quafka_gateway.cluster.cluster import Cluster
-from quafka_gateway.cluster.group_coordinator import coordinator_code
-from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.ops.admin import TopicPartitions
 from quafka_mesh_ops.ops.transactions import (
     AddOffsets,
     AddPartitions,
     BrokerPartitions,
-    DescribedTransaction,
-    DescribeTransactions,
     EndTransaction,
     EndTransactionResp,
     InitTransactions,
@@ -39,9 +35,6 @@ from quafka_mesh_ops.ops.transactions import (
 from quafka_mesh_ops.shards import Hashed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
-
-_PER_OP = 500
-"""Transactional ids in one op: clients may name any number in one request."""
 
 
 def _count(topics: Sequence[TopicPartitions]) -> int:
@@ -154,31 +147,8 @@ class Transactions:
             rest = iter(answers)
             return [[next(rest) for _ in topic.partitions] for topic in its]
 
-        by_topic = await self._cluster.spread_by_topic(op.topics, lambda topic: topic.topic, call)
+        by_topic = await self._cluster.spread_by_topic(op.topics, call)
         return [code for codes in by_topic for code in codes]
-
-    async def describe(
-        self, transactional_ids: Sequence[str], trace: TraceContext | None
-    ) -> list[DescribedTransaction]:
-        """The state of each of these transactional ids."""
-        found: list[DescribedTransaction] = []
-        for at in range(0, len(transactional_ids), _PER_OP):
-            found += await self._describe(transactional_ids[at : at + _PER_OP], trace)
-        return found
-
-    async def _describe(
-        self, ids: Sequence[str], trace: TraceContext | None
-    ) -> list[DescribedTransaction]:
-        async def call(broker: int, its: list[int]) -> list[DescribedTransaction]:
-            op = DescribeTransactions([ids[place] for place in its])
-            try:
-                return (await self._cluster.links[broker].call(op, trace)).transactions
-            except UnavailableError as e:
-                code = coordinator_code(e)
-                return [DescribedTransaction(name, code) for name in op.transactional_ids]
-
-        homes = map(self._cluster.routes.coordinator_of_transaction, ids)
-        return await spread(grouped(homes), call)
 
     async def list_all(
         self, op: ListTransactions, trace: TraceContext | None

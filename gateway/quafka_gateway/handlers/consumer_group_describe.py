@@ -7,11 +7,10 @@ group that the request names twice is described once.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, group_operations
-from quafka_gateway.handlers.described_groups import described
+from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from quafka_gateway.handlers.described_groups import described, items
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_proto.message import Versions
 from quafka_proto.schema.consumer_groups import (
@@ -23,26 +22,18 @@ from quafka_proto.schema.consumer_groups import (
     Member,
 )
 
-_PER_SLICE = 100
 _CLASSIC, _CONSUMER = 0, 1
 """Types of members."""
+_GROUPS = items("gateway.kafka.consumer_group_describe")
 
 
 async def handle(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group of the request."""
-    found = await described(
-        request.group_ids,
-        ops.DescribeConsumerGroups,
-        "gateway.kafka.consumer_group_describe",
-        context,
+    groups = await described(
+        _GROUPS, ops.DescribeConsumerGroups, _member, DescribedGroup, request, context
     )
-    groups: list[DescribedGroup] = []
-    slices = Slices(_PER_SLICE)
-    for group in found:
-        groups.append(await _group(group, request, context))
-        await slices.done()
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -51,30 +42,11 @@ API = Api(
     versions=Versions(0, 1),
     request=ConsumerGroupDescribeRequest,
     handle=handle,
+    items=_GROUPS,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
     order=Order(reads=State.GROUPS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
-
-
-async def _group(
-    group: ops.ConsumerGroup, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> DescribedGroup:
-    if group.error_code:
-        return DescribedGroup(
-            error_code=group.error_code, error_message=group.error or None, group_id=group.group
-        )
-    return DescribedGroup(
-        group_id=group.group,
-        group_state=group.state,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor,
-        members=await listed(map(_member, group.members or ())),
-        authorized_operations=group_operations(
-            group.group, context, requested=request.include_authorized_operations
-        ),
-    )
 
 
 def _member(member: ops.ConsumerMember) -> Member:

@@ -14,8 +14,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import replace
 from uuid import uuid4
 
-from quafka_gateway.cluster.broker_link import UnavailableError
-from quafka_gateway.cluster.group_coordinator import coordinator_code
+from quafka_gateway.cluster.broker_link import UnavailableError, coordinator_code
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
     DENIED,

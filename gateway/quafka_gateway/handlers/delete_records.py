@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DELETE_TOPIC, denied
+from quafka_gateway.handlers.authorized import DELETE_TOPIC
+from quafka_gateway.handlers.items import Items, by_topic
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_loop.slices import in_slices, listed
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
-from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.partitions import (
     DeleteRecordsPartitionResult,
@@ -19,22 +18,33 @@ from quafka_proto.schema.partitions import (
     DeleteRecordsTopicResult,
 )
 
+_PARTITIONS = Items[DeleteRecordsOp, DeleteRecordsOpResp](
+    span="gateway.kafka.delete_records",
+    right=DELETE_TOPIC,
+    route=RouteBy.PARTITION,
+    failed=lambda _op, code, _message: DeleteRecordsOpResp(-1, code),
+)
+
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Move the log start offset of each partition, durably."""
-    hidden = await denied((topic.name for topic in request.topics), DELETE_TOPIC, context)
-    op = DeleteRecordsOps(
-        await listed(
-            DeleteRecordsOp(topic.name, partition.partition_index, partition.offset)
-            for topic in request.topics
-            if topic.name not in hidden
-            for partition in topic.partitions
-        )
+    ops = (
+        DeleteRecordsOp(topic.name, partition.partition_index, partition.offset)
+        for topic in request.topics
+        for partition in topic.partitions
     )
-    with context.child("gateway.kafka.delete_records") as span:
-        delete = context.tenant.topics.delete_records
-        answers = iter(await delete(op, span.context) if op.partitions or not hidden else ())
-    return await in_slices(_response(request, answers, hidden))
+    answers = await _PARTITIONS.answers(
+        ops, DeleteRecordsOps, lambda resp: resp.partitions, context
+    )
+    results = by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        answers,
+        lambda asked, found: DeleteRecordsPartitionResult(
+            asked.partition_index, found.low_watermark, found.error_code
+        ),
+        DeleteRecordsTopicResult,
+    )
+    return DeleteRecordsResponse(topics=await in_slices(results))
 
 
 API = Api(
@@ -42,34 +52,8 @@ API = Api(
     versions=Versions(0, 2),
     request=DeleteRecordsRequest,
     handle=handle,
+    items=_PARTITIONS,
     access=(DELETE_TOPIC,),
     order=Order(reads=State.TOPICS, writes=State.RECORDS),
     audited=True,
 )
-
-
-_DENIED = DeleteRecordsOpResp(-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-
-def _response(
-    request: DeleteRecordsRequest,
-    answers: Iterator[DeleteRecordsOpResp],
-    hidden: Collection[str],
-) -> Generator[None, None, DeleteRecordsResponse]:
-    topics: list[DeleteRecordsTopicResult] = []
-    for topic in request.topics:
-        partitions: list[DeleteRecordsPartitionResult] = []
-        is_hidden = topic.name in hidden
-        for partition in topic.partitions:
-            answer = _DENIED if is_hidden else next(answers)
-            partitions.append(
-                DeleteRecordsPartitionResult(
-                    partition_index=partition.partition_index,
-                    low_watermark=answer.low_watermark,
-                    error_code=answer.error_code,
-                )
-            )
-            yield
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
-        yield
-    return DeleteRecordsResponse(topics=topics)

@@ -6,9 +6,10 @@ request names twice is described once: a request of 1 MB could name a large grou
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.group_coordinator import GroupCoordinator
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, denied, group_operations
+from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, group_operations
+from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import Slices, listed
@@ -26,24 +27,31 @@ from quafka_proto.schema.group_admin import (
 _GROUPS_PER_SLICE = 100
 
 
+_Found = tuple[Described, str]
+"""What is known of a group, and why the client may not know more."""
+_GROUPS = Items[str, _Found](
+    span="gateway.kafka.describe_groups",
+    right=DESCRIBE_GROUP,
+    route=RouteBy.GROUP,
+    failed=lambda name, code, message: (Described(name, code), message),
+    refused=Refused.FIRST,
+)
+
+
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group of the request."""
-    hidden = await denied(request.groups, DESCRIBE_GROUP, context)
-    names = await listed(name for name in dict.fromkeys(request.groups) if name not in hidden)
-    with context.child("gateway.kafka.describe_groups") as span:
-
-        async def call(coordinator: GroupCoordinator, its: list[str]) -> list[Described]:
-            return (await coordinator.call(DescribeGroups(its), span.context)).groups
-
-        found = await context.tenant.groups.about(names, call, Described)
-    described: list[DescribedGroup] = []
+    found = await _GROUPS.answers(
+        dict.fromkeys(request.groups),
+        DescribeGroups,
+        lambda resp: [(each, "") for each in resp.groups],
+        context,
+    )
+    groups: list[DescribedGroup] = []
     slices = Slices(_GROUPS_PER_SLICE)
-    for group in found:
-        described.append(
-            await _group(group, context, with_operations=request.include_authorized_operations)
-        )
+    for group, message in found:
+        groups.append(await _group(group, message, request, context))
         await slices.done()
-    return DescribeGroupsResponse(groups=[*await listed(map(_refused, hidden)), *described])
+    return DescribeGroupsResponse(groups=groups)
 
 
 API = Api(
@@ -51,21 +59,17 @@ API = Api(
     versions=Versions(0, 6),
     request=DescribeGroupsRequest,
     handle=handle,
+    items=_GROUPS,
     access=(DESCRIBE_GROUP,),
     order=Order(reads=State.GROUPS),
     response_length=ResponseLength.LONG,
 )
 
 
-def _refused(name: str) -> DescribedGroup:
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return DescribedGroup(error_code=code, group_id=name, error_message=DENIED)
-
-
 async def _group(
-    group: Described, context: RequestContext, *, with_operations: bool
+    group: Described, refusal: str, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribedGroup:
-    error, message, kind = group.error_code, None, group.protocol_type
+    error, message, kind = group.error_code, refusal or None, group.protocol_type
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         what = f"is not a classic group ({kind} group)" if kind else "not found"
         error, message = (
@@ -91,6 +95,6 @@ async def _group(
             for member in group.members or []
         ),
         authorized_operations=group_operations(
-            group.group, context, requested=with_operations and not error
+            group.group, context, requested=request.include_authorized_operations and not error
         ),
     )

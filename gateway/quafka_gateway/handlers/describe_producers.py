@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-
 from quafka_gateway.cluster.admin import partitions_of
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DENIED, READ_TOPIC, denied
+from quafka_gateway.handlers.authorized import READ_TOPIC
+from quafka_gateway.handlers.items import Items, by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_loop.slices import in_slices, listed
-from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers, TopicPartitions
-from quafka_proto.errors import ErrorCode
+from quafka_loop.slices import in_slices
+from quafka_mesh_ops.ops.admin import DescribeProducersOps, PartitionOp, PartitionProducers
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     DescribeProducersRequest,
@@ -24,6 +23,16 @@ from quafka_proto.schema.transaction_admin import (
 _NO_COORDINATOR, _COORDINATOR_EPOCH = -1, 0  # the coordinator never moves
 
 
+_Found = tuple[PartitionProducers, str]
+"""What is known of a partition, and why the client may not know more."""
+_PARTITIONS = Items[PartitionOp, _Found](
+    span="gateway.kafka.describe_producers",
+    right=READ_TOPIC,
+    route=RouteBy.TOPIC,
+    failed=lambda _op, code, message: (PartitionProducers([], code), message),
+)
+
+
 async def handle(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
@@ -31,17 +40,16 @@ async def handle(
     topics = await in_slices(
         partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
     )
-    hidden = await denied((each.topic for each in topics), READ_TOPIC, context)
-    asked = await listed(
-        PartitionOp(each.topic, index)
-        for each in topics
-        if each.topic not in hidden
-        for index in each.partitions
+    answers = await _PARTITIONS.answers(
+        (PartitionOp(each.topic, index) for each in topics for index in each.partitions),
+        DescribeProducersOps,
+        lambda resp: [(each, "") for each in resp.partitions],
+        context,
     )
-    with context.child("gateway.kafka.describe_producers") as span:
-        ask = context.tenant.admin.describe_producers
-        answers = iter(await ask(asked, span.context) if asked or not hidden else ())
-    return await in_slices(_response(topics, hidden, answers))
+    results = by_topic(
+        ((each.topic, each.partitions) for each in topics), answers, _partition, TopicResponse
+    )
+    return DescribeProducersResponse(topics=await in_slices(results))
 
 
 API = Api(
@@ -49,36 +57,19 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeProducersRequest,
     handle=handle,
+    items=_PARTITIONS,
     access=(READ_TOPIC,),
     order=Order(reads=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
 
 
-def _response(
-    topics: list[TopicPartitions], hidden: Collection[str], answers: Iterator[PartitionProducers]
-) -> Generator[None, None, DescribeProducersResponse]:
-    found: list[TopicResponse] = []
-    for each in topics:
-        partitions: list[PartitionResponse] = []
-        found.append(TopicResponse(name=each.topic, partitions=partitions))
-        yield
-        for index in each.partitions:
-            refused = each.topic in hidden
-            partitions.append(_denied(index) if refused else _partition(index, next(answers)))
-            yield
-    return DescribeProducersResponse(topics=found)
-
-
-def _denied(index: int) -> PartitionResponse:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return PartitionResponse(partition_index=index, error_code=code, error_message=DENIED)
-
-
-def _partition(index: int, found: PartitionProducers) -> PartitionResponse:
+def _partition(index: int, known: _Found) -> PartitionResponse:
+    found, message = known
     return PartitionResponse(
         partition_index=index,
         error_code=found.error_code,
+        error_message=message or None,
         active_producers=[
             ProducerState(
                 producer_id=each.producer_id,

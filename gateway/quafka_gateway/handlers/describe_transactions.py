@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, DESCRIBE_TRANSACTION, denied
+from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import listed
-from quafka_mesh_ops.ops.transactions import DescribedTransaction
-from quafka_proto.errors import ErrorCode
+from quafka_mesh_ops.ops.transactions import DescribedTransaction, DescribeTransactions
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     DescribeTransactionsRequest,
@@ -23,20 +24,38 @@ from quafka_proto.schema.transaction_admin import (
 )
 
 
+def _failed(transactional_id: str, code: int, refusal: str) -> DescribedTransaction:
+    """Kafka's defaults: of an id that the client may not know, every number is 0."""
+    if refusal:
+        return DescribedTransaction(
+            transactional_id, code, start_ms=0, producer_id=0, producer_epoch=0
+        )
+    return DescribedTransaction(transactional_id, code)
+
+
+_TRANSACTIONS = Items[str, DescribedTransaction](
+    span="gateway.kafka.describe_transactions",
+    right=DESCRIBE_TRANSACTION,
+    route=RouteBy.TRANSACTION,
+    failed=_failed,
+    refused=Refused.LAST,
+)
+
+
 async def handle(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id of the request."""
-    hidden = await denied(request.transactional_ids, DESCRIBE_TRANSACTION, context)
-    named = dict.fromkeys(request.transactional_ids)
-    ids = await listed(each for each in named if each not in hidden)
-    with context.child("gateway.kafka.describe_transactions") as span:
-        found = await context.tenant.transactions.describe(ids, span.context) if ids else []
+    found = await _TRANSACTIONS.answers(
+        dict.fromkeys(request.transactional_ids),
+        DescribeTransactions,
+        lambda resp: resp.transactions,
+        context,
+    )
     topics = (topic.topic for each in found for topic in each.topics or ())
     hidden_topics = await denied(topics, DESCRIBE_TOPIC, context)
     states = await listed(_state(each, hidden_topics) for each in found)
-    refused = await listed(map(_refused, hidden))
-    return DescribeTransactionsResponse(transaction_states=states + refused)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 API = Api(
@@ -44,15 +63,11 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeTransactionsRequest,
     handle=handle,
+    items=_TRANSACTIONS,
     access=(DESCRIBE_TRANSACTION, DESCRIBE_TOPIC),
     order=Order(reads=State.TRANSACTIONS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
-
-
-def _refused(transactional_id: str) -> TransactionState:
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return TransactionState(error_code=code, transactional_id=transactional_id)
 
 
 def _state(found: DescribedTransaction, hidden: Collection[str]) -> TransactionState:

@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe and ShareGroupDescribe have in common: which groups are shown.
+"""What ConsumerGroupDescribe and ShareGroupDescribe have in common: the groups that are shown.
 
 As in Kafka, a group that uses a topic that the client may not describe is refused as a whole. A
 group that the request names twice is described once.
@@ -7,45 +7,83 @@ group that the request names twice is described once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
-from quafka_gateway.cluster.group_coordinator import GroupCoordinator
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
+from quafka_gateway.handlers.authorized import (
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    denied,
+    group_operations,
+)
+from quafka_gateway.handlers.items import Items, Refused
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.base import Op
-from quafka_mesh_ops.ops.consumer_groups import ConsumerGroup, DescribeConsumerGroupsResp
+from quafka_mesh_ops.ops.consumer_groups import (
+    ConsumerGroup,
+    ConsumerMember,
+    DescribeConsumerGroupsResp,
+)
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Struct
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 _PER_SLICE = 100
 
+Group = TypeVar("Group", bound=Struct)
+
+
+def items(span: str) -> Items[str, ConsumerGroup]:
+    """The groups of an API."""
+    return Items(
+        span=span,
+        right=DESCRIBE_GROUP,
+        route=RouteBy.GROUP,
+        failed=ConsumerGroup,
+        refused=Refused.FIRST,
+    )
+
+
+class _Request(Protocol):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
 
 async def described(
-    asked: Iterable[str],
+    groups: Items[str, ConsumerGroup],
     op: Callable[[list[str]], Op[DescribeConsumerGroupsResp]],
-    span_name: str,
+    member: Callable[[ConsumerMember], Struct],
+    result: Callable[..., Group],
+    request: _Request,
     context: RequestContext,
-) -> list[ConsumerGroup]:
+) -> list[Group]:
     """The groups by `op`; those that the client may not see have nothing but an error."""
-    names = await listed(dict.fromkeys(asked))
-    hidden = await denied(names, DESCRIBE_GROUP, context)
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    shown = await listed(ConsumerGroup(name, code, DENIED) for name in names if name in hidden)
-    wanted = await listed(name for name in names if name not in hidden)
-    with context.child(span_name) as span:
-
-        async def call(coordinator: GroupCoordinator, its: list[str]) -> list[ConsumerGroup]:
-            return (await coordinator.call(op(its), span.context)).groups
-
-        found = await context.tenant.groups.about(wanted, call, ConsumerGroup)
+    names = dict.fromkeys(request.group_ids)
+    results: list[Group] = []
     slices = Slices(_PER_SLICE)
-    for group in found:
-        if not group.error_code and await denied(_topics_of(group), DESCRIBE_TOPIC, context):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            group = ConsumerGroup(group.group, code, _HIDDEN)
-        shown.append(group)
+    for group in await groups.answers(names, op, lambda resp: resp.groups, context):
         await slices.done()
-    return shown
+        code, message = group.error_code, group.error
+        if not code and await denied(_topics_of(group), DESCRIBE_TOPIC, context):
+            code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN
+        if code:
+            refusal = result(error_code=code, error_message=message or None, group_id=group.group)
+            results.append(refusal)
+            continue
+        shown = result(
+            group_id=group.group,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor,
+            members=await listed(map(member, group.members or ())),
+            authorized_operations=group_operations(
+                group.group, context, requested=request.include_authorized_operations
+            ),
+        )
+        results.append(shown)
+    return results
 
 
 def _topics_of(group: ConsumerGroup) -> Iterable[str]:

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.items import AnyItems
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.response_length import names_few
@@ -91,6 +92,7 @@ class Api(Generic[Request]):
         audited: an administrative act, which the audit log records.
         is_unready: whether the handler of a request in a lane must wait before it sends its op, to
             find out about the client's rights. Such a request is alone in its lane.
+        items: the items that the engine answers about (`handlers/items.py`).
         repeated: returns what a request that repeats this one begins with, from its header, its
             message, its frame and where its body ends there; None: it will be decoded.
         quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
@@ -115,6 +117,7 @@ class Api(Generic[Request]):
     audited: bool = False
     is_unready: Callable[[Request, Tenant], bool] | None = None
     repeated: Callable[[RequestHeader, Request, bytes, int], RepeatedRequest | None] | None = None
+    items: AnyItems | None = None
     name: str = field(init=False)
     long_poll: bool = field(init=False)
     may_park: bool = field(init=False)

@@ -6,16 +6,15 @@ Below that version it is UNSUPPORTED_VERSION, as is an unknown named position.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
-from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied
+from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.destinations import describe_partitions
+from quafka_gateway.handlers.items import Items, by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.list_offsets_v0 import DENIED_OFFSET
 from quafka_gateway.handlers.order import Order, State
-from quafka_loop.slices import in_slices, listed
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -31,31 +30,43 @@ from quafka_telemetry import semconv
 _NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
+_PARTITIONS = Items[ListOffsetsOp, ListOffsetsOpResp](
+    span=semconv.GATEWAY_LIST_OFFSETS,
+    right=DESCRIBE_TOPIC,
+    route=RouteBy.PARTITION,
+    failed=lambda _op, code, _message: ListOffsetsOpResp(-1, error_code=code),
+    describe=describe_partitions,
+)
+
+
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Resolve each partition's timestamp to an offset."""
-    hidden = await denied((topic.name for topic in request.topics), DESCRIBE_TOPIC, context)
     if context.version == 0:
-        return await list_offsets_v0.handle(request, context, hidden)
-    op = ListOffsetsOps(
-        await listed(
-            ListOffsetsOp(
-                topic.name,
-                partition.partition_index,
-                partition.timestamp,
-                partition.current_leader_epoch,
-            )
-            for topic in request.topics
-            if topic.name not in hidden
-            for partition in topic.partitions
-            if _supported(partition, context.version)
-        ),
-        isolation_level=request.isolation_level,
+        return await list_offsets_v0.handle(request, context, _PARTITIONS)
+    ops = (
+        ListOffsetsOp(
+            topic.name,
+            partition.partition_index,
+            partition.timestamp,
+            partition.current_leader_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
     )
-    with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
-        describe_partitions(span, op.partitions, context)
-        ask = context.tenant.topics.list_offsets
-        answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
-    return await in_slices(_response(request, answers, context.version, hidden))
+    answers = await _PARTITIONS.answers(
+        ops,
+        lambda its: ListOffsetsOps(its, request.isolation_level),
+        lambda resp: resp.partitions,
+        context,
+        lambda op: None if _is_supported(op.timestamp, context.version) else _UNSUPPORTED,
+    )
+    results = by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        answers,
+        _partition,
+        ListOffsetsTopicResponse,
+    )
+    return ListOffsetsResponse(topics=await in_slices(results))
 
 
 API = Api(
@@ -63,48 +74,27 @@ API = Api(
     versions=Versions(0, 11),
     request=ListOffsetsRequest,
     handle=handle,
+    items=_PARTITIONS,
     access=(DESCRIBE_TOPIC,),
     order=Order(reads=State.RECORDS | State.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
 
-def _response(
-    request: ListOffsetsRequest,
-    answers: Iterator[ListOffsetsOpResp],
-    version: int,
-    hidden: Collection[str],
-) -> Generator[None, None, ListOffsetsResponse]:
-    topics: list[ListOffsetsTopicResponse] = []
-    for topic in request.topics:
-        partitions: list[ListOffsetsPartitionResponse] = []
-        is_hidden = topic.name in hidden
-        for partition in topic.partitions:
-            if is_hidden:
-                answer = DENIED_OFFSET
-            else:
-                answer = next(answers) if _supported(partition, version) else _UNSUPPORTED
-            partitions.append(_partition(partition.partition_index, answer))
-            yield
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-        yield
-    return ListOffsetsResponse(topics=topics)
-
-
 _UNSUPPORTED = ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _supported(partition: ListOffsetsPartition, version: int) -> bool:
-    if partition.timestamp >= 0:
-        return True
-    return version >= _NAMED_SINCE.get(partition.timestamp, version + 1)
+def _is_supported(timestamp: int, version: int) -> bool:
+    return timestamp >= 0 or version >= _NAMED_SINCE.get(timestamp, version + 1)
 
 
-def _partition(index: int, answer: ListOffsetsOpResp) -> ListOffsetsPartitionResponse:
+def _partition(
+    asked: ListOffsetsPartition, found: ListOffsetsOpResp
+) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=index,
-        error_code=answer.error_code,
-        timestamp=answer.timestamp,
-        offset=answer.offset,
-        leader_epoch=answer.leader_epoch,
+        partition_index=asked.partition_index,
+        error_code=found.error_code,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
     )

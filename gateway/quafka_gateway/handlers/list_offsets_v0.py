@@ -7,11 +7,12 @@ offset at or after that time, and the log start offset.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import replace
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.destinations import describe_partitions
-from quafka_loop.slices import Slices, listed
+from quafka_gateway.handlers.items import Items, by_topic
+from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -21,56 +22,40 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from quafka_telemetry import semconv
+from quafka_telemetry.tracing import Span
 
 _LATEST, _EARLIEST = -1, -2
-_PARTITIONS_PER_SLICE = 500
-DENIED_OFFSET = ListOffsetsOpResp(-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-"""Replaces the answer about a topic that the client may not describe."""
+_Lookups = Items[ListOffsetsOp, ListOffsetsOpResp]
+_Found = tuple[ListOffsetsOpResp, ListOffsetsOpResp, ListOffsetsOpResp]
 
 
 async def handle(
-    request: ListOffsetsRequest, context: RequestContext, hidden: Collection[str]
+    request: ListOffsetsRequest, context: RequestContext, lookups: _Lookups
 ) -> ListOffsetsResponse:
-    """Look up three offsets for each partition: of the timestamp, the latest and the earliest.
-
-    `hidden`: the topics that the client may not describe.
-    """
-    op = ListOffsetsOps(
-        await listed(
-            ListOffsetsOp(topic.name, partition.partition_index, timestamp)
-            for topic in request.topics
-            if topic.name not in hidden
-            for partition in topic.partitions
-            for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
-        )
+    """Look up three offsets for each partition: of the timestamp, the latest and the earliest."""
+    ops = (
+        ListOffsetsOp(topic.name, partition.partition_index, timestamp)
+        for topic in request.topics
+        for partition in topic.partitions
+        for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
     )
-    with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
-        describe_partitions(span, op.partitions[::3], context)
-        ask = context.tenant.topics.list_offsets
-        answers = iter(await ask(op, span.context) if op.partitions or not hidden else ())
-    topics: list[ListOffsetsTopicResponse] = []
-    slices = Slices(_PARTITIONS_PER_SLICE)
-    for topic in request.topics:
-        found = ListOffsetsTopicResponse(name=topic.name)
-        topics.append(found)
-        await slices.done()
-        for partition in topic.partitions:
-            await slices.done()
-            found.partitions.append(
-                _partition(partition, DENIED_OFFSET, DENIED_OFFSET, DENIED_OFFSET)
-                if topic.name in hidden
-                else _partition(partition, next(answers), next(answers), next(answers))
-            )
-    return ListOffsetsResponse(topics=topics)
+    once = replace(lookups, describe=_describe)
+    answers = iter(await once.answers(ops, ListOffsetsOps, lambda resp: resp.partitions, context))
+    results = by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        zip(answers, answers, answers, strict=True),
+        _partition,
+        ListOffsetsTopicResponse,
+    )
+    return ListOffsetsResponse(topics=await in_slices(results))
 
 
-def _partition(
-    asked: ListOffsetsPartition,
-    found: ListOffsetsOpResp,
-    latest: ListOffsetsOpResp,
-    earliest: ListOffsetsOpResp,
-) -> ListOffsetsPartitionResponse:
+def _describe(span: Span, ops: list[ListOffsetsOp], context: RequestContext) -> None:
+    describe_partitions(span, ops[::3], context)
+
+
+def _partition(asked: ListOffsetsPartition, lookups: _Found) -> ListOffsetsPartitionResponse:
+    found, latest, earliest = lookups
     error = found.error_code or latest.error_code or earliest.error_code
     if not error and asked.timestamp < _EARLIEST:
         error = ErrorCode.UNSUPPORTED_VERSION

@@ -22,6 +22,7 @@ HELPERS = {
     "described_groups",
     "destinations",
     "features",
+    "items",
     "kafka_api",
     "list_offsets_v0",
     "message_sets",

@@ -10,7 +10,7 @@ import pytest
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
-from quafka_gateway.cluster.cluster import Cluster, part_of
+from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send, part_of
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse, to_one
 from quafka_gateway.cluster.topics import Topics
@@ -125,6 +125,16 @@ def list_offsets(*topics: str) -> ListOffsetsOps:
     return ListOffsetsOps([ListOffsetsOp(topic, 0, -1) for topic in topics])
 
 
+async def looked_up(its: Cluster, *topics: str) -> list[ListOffsetsOpResp]:
+    async def call(send: Send, parts: list[ListOffsetsOp]) -> list[ListOffsetsOpResp]:
+        return (await send(ListOffsetsOps(parts))).partitions
+
+    def failed(_part: ListOffsetsOp, code: int, _text: str) -> ListOffsetsOpResp:
+        return ListOffsetsOpResp(-1, error_code=code)
+
+    return await its.ask(RouteBy.PARTITION, list_offsets(*topics).partitions, call, failed, None)
+
+
 # --- one broker -----------------------------------------------------------------------------
 
 
@@ -133,17 +143,18 @@ async def test_ops_to_one_broker_are_sent_as_they_are(home: Client) -> None:
     assert one.only is one.home
     topics, groups = Topics(one), Groups(one)
     appended = produce("orders", "logs.web")
-    asked = list_offsets("orders", "")
     commit = CommitOffsets("g", -1, "", "", [CommitOffset("logs.web", 0, 1)])
     assert [each.base_offset for each in await topics.produce(appended, 0, 1.0, None)] == [2, 2]
-    assert [each.offset for each in await topics.list_offsets(asked, None)] == [2, 2]
+    assert [each.offset for each in await looked_up(one, "orders", "")] == [2, 2]
     assert await groups.of("g").commit_offsets(commit, None) == [0]
-    assert [id(op) for op in home.ops] == [id(appended), id(asked), id(commit)]
+    assert home.ops == [appended, list_offsets("orders", ""), commit]
+    assert home.ops[0] is appended
 
 
 async def test_ops_that_name_topics_raise_if_the_only_broker_does_not_answer(home: Client) -> None:
     home.failure = PeerUnavailableError("gone")
-    topics = Topics(cluster(home))
+    one = cluster(home)
+    topics = Topics(one)
     with pytest.raises(UnavailableError):
         await topics.describe(DescribeTopics(["orders"]), None)
     with pytest.raises(UnavailableError):
@@ -152,19 +163,20 @@ async def test_ops_that_name_topics_raise_if_the_only_broker_does_not_answer(hom
         await topics.delete(DeleteTopic("orders"), None)
     with pytest.raises(UnavailableError):
         await topics.init_producer_id(InitProducerId(), None)
-    answers = await topics.list_offsets(list_offsets("orders"), None)
+    answers = await looked_up(one, "orders")
     assert [each.error_code for each in answers] == [NOT_LEADER]
 
 
 async def test_the_only_broker_s_errors_are_answers(home: Client) -> None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     home.failure = OpFailedError(code)
-    topics = Topics(cluster(home))
+    one = cluster(home)
+    topics = Topics(one)
     (described,) = (await topics.describe(DescribeTopics(["orders"]), None)).topics
     created = await topics.create(CreateTopic("orders", 1), None)
     deleted = await topics.delete(DeleteTopic("orders"), None)
     given = await topics.init_producer_id(InitProducerId(), None)
-    (listed,) = await topics.list_offsets(list_offsets("orders"), None)
+    (listed,) = await looked_up(one, "orders")
     (appended,) = await topics.produce(produce("orders"), 0, 1.0, None)
     assert [described.error_code, created.error_code, deleted.error_code] == [code] * 3
     assert [given.error_code, listed.error_code, appended.error_code] == [code] * 3
@@ -184,25 +196,24 @@ async def test_an_op_is_split_and_its_answers_are_in_its_order(b: Client, home: 
 
 async def test_a_disconnected_broker_is_not_called_among_others(b: Client, home: Client) -> None:
     b.leave()
-    topics = Topics(cluster(b, home))
-    op = list_offsets("logs.web", "orders")
-    answers = await topics.list_offsets(op, None)
+    both = cluster(b, home)
+    answers = await looked_up(both, "logs.web", "orders")
     assert [(each.offset, each.error_code) for each in answers] == [(-1, NOT_LEADER), (2, 0)]
     assert b.ops == []
-    await topics.list_offsets(list_offsets("logs.web"), None)  # no other broker waits for it
+    await looked_up(both, "logs.web")  # no other broker waits for it
     assert len(b.ops) == 1
 
 
 async def test_the_broker_s_error_or_a_retriable_one_is_in_its_partitions(
     b: Client, home: Client
 ) -> None:
-    topics = Topics(cluster(b, home))
+    both = cluster(b, home)
     for failure, code in (
         (OpFailedError(ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.KAFKA_STORAGE_ERROR),
         (PeerUnavailableError("gone"), NOT_LEADER),
     ):
         b.failure = failure
-        answers = await topics.list_offsets(list_offsets("logs.web", "orders"), None)
+        answers = await looked_up(both, "logs.web", "orders")
         assert [each.error_code for each in answers] == [code, 0]
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
-from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse
 from quafka_gateway.cluster.topics import Topics
@@ -105,6 +105,16 @@ def shards(*clients: Client) -> Cluster:
     return Cluster(links, OrgRoutes(rules, 1, len(clients), by_name=True))
 
 
+async def described_by(its: Cluster, names: list[str]) -> list[DescribedTransaction]:
+    async def call(send: Send, some: list[str]) -> list[DescribedTransaction]:
+        return (await send(DescribeTransactions(some))).transactions
+
+    def failed(name: str, code: int, _text: str) -> DescribedTransaction:
+        return DescribedTransaction(name, code)
+
+    return await its.ask(RouteBy.TRANSACTION, names, call, failed, None)
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
@@ -125,7 +135,7 @@ async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
     assert (await transactions.end(EndTransaction(PRODUCER, True), None)).error_code == code
     offsets = CommitTxnOffsets(PRODUCER, "g", -1, "", "", [CommitOffset("b", 0, 1)])
     assert await groups.of("g").commit_offsets(offsets, None) == [code]
-    (described,) = await transactions.describe(["x"], None)
+    (described,) = await described_by(its, ["x"])
     assert (described.transactional_id, described.error_code) == ("x", code)
     with pytest.raises(UnavailableError) as listed:
         await transactions.list_all(ListTransactions([], []), None)
@@ -205,11 +215,12 @@ async def test_offsets_of_a_group_at_another_shard_than_the_transactional_id() -
 
 async def test_lists_are_of_all_shards_and_markers_are_for_the_home_of_the_producer() -> None:
     clients = [Client() for _ in range(3)]
-    transactions = Transactions(shards(*clients))
+    its = shards(*clients)
+    transactions = Transactions(its)
     found = await transactions.list_all(ListTransactions([], []), None)
     assert [each.transactional_id for each in found.transactions] == [c.peer for c in clients]
     names = [f"{number}" for number in range(20)]
-    described = await transactions.describe(names, None)
+    described = await described_by(its, names)
     assert [each.transactional_id for each in described] == names
     assert all(len(client.called) == 2 for client in clients)
     await transactions.write_markers(WriteMarkers(1, 0, False, TOPICS, 3), None)
@@ -220,7 +231,7 @@ async def test_lists_are_of_all_shards_and_markers_are_for_the_home_of_the_produ
 async def test_many_ids_are_several_ops() -> None:
     client = Client()
     names = [f"{number}" for number in range(1_201)]
-    found = await Transactions(cluster(client)).describe(names, None)
+    found = await described_by(cluster(client), names)
     assert [each.transactional_id for each in found] == names
     assert len(client.called) == 3
 
