@@ -18,6 +18,7 @@ from quafka_gateway.handlers.authorized import (
     denied,
     may_on_cluster,
 )
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
@@ -129,14 +130,9 @@ async def _add(
 def _results(
     topics: Sequence[AddPartitionsToTxnTopic], codes: Iterable[int], version: int
 ) -> Generator[None, None, list[AddPartitionsToTxnTopicResult]]:
-    rest = iter(codes)
-    found: list[AddPartitionsToTxnTopicResult] = []
-    for topic in topics:
-        results: list[AddPartitionsToTxnPartitionResult] = []
-        found.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
-        yield
-        for index in topic.partitions:
-            code = _ERRORS.code(next(rest), version)
-            results.append(AddPartitionsToTxnPartitionResult(index, code))
-            yield
-    return found
+    return by_topic(
+        ((topic.name, topic.partitions) for topic in topics),
+        (_ERRORS.code(code, version) for code in codes),
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnTopicResult,
+    )

@@ -9,9 +9,10 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_loop.slices import Slices
+from quafka_loop.slices import in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.replicas import (
@@ -24,7 +25,6 @@ from quafka_proto.schema.replicas import (
 
 _NO_ERROR = (ErrorCode.NONE, None)
 _DENIED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
-_PARTITIONS_PER_SLICE = 500
 
 
 async def handle(
@@ -37,30 +37,23 @@ async def handle(
         names = (topic.name for topic in request.topics)
         with context.child("gateway.kafka.alter_partition_reassignments") as span:
             counts = await replicas.partition_counts(names, context, span.context)
-    code: int
-    message: str | None
-    responses: list[ReassignableTopicResponse] = []
-    slices = Slices(_PARTITIONS_PER_SLICE)
-    for topic in request.topics:
-        response = ReassignableTopicResponse(name=topic.name)
-        await slices.done()
-        for part in topic.partitions:
-            await slices.done()
-            code, message = _DENIED
-            if allowed:
-                code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))
-            response.partitions.append(
-                ReassignablePartitionResponse(
-                    partition_index=part.partition_index, error_code=code, error_message=message
-                )
-            )
-        responses.append(response)
+    outcomes = (
+        _reassignment(context.node_id, part, counts.get(topic.name, 0)) if allowed else _DENIED
+        for topic in request.topics
+        for part in topic.partitions
+    )
+    responses = by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        outcomes,
+        lambda part, outcome: ReassignablePartitionResponse(part.partition_index, *outcome),
+        ReassignableTopicResponse,
+    )
     code, message = _NO_ERROR if allowed else _DENIED
     return AlterPartitionReassignmentsResponse(
         error_code=code,
         error_message=message,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=responses,
+        responses=await in_slices(responses),
     )
 
 

@@ -6,11 +6,13 @@ LOG_DIR_NOT_FOUND.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterable
+from itertools import repeat
 
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, may_on_cluster
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices, listed
@@ -29,7 +31,8 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Compare the folder of each partition with the requested one."""
     if not may_on_cluster(ALTER_CLUSTER, context):
-        return await in_slices(_response(request, _denied))
+        denied = repeat(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return await in_slices(_response(request, denied))
     asked = await in_slices(
         partitions_of(
             (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
@@ -53,7 +56,13 @@ async def handle(
             return missing
         return ErrorCode.NONE if place[topic, partition] == path else ErrorCode.LOG_DIR_NOT_FOUND
 
-    return await in_slices(_response(request, error))
+    codes = (
+        error(each.path, topic.name, index)
+        for each in request.dirs
+        for topic in each.topics
+        for index in topic.partitions
+    )
+    return await in_slices(_response(request, codes))
 
 
 API = Api(
@@ -67,22 +76,13 @@ API = Api(
 )
 
 
-def _denied(_path: str, _topic: str, _partition: int) -> ErrorCode:
-    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
 def _response(
-    request: AlterReplicaLogDirsRequest, error: Callable[[str, str, int], ErrorCode]
+    request: AlterReplicaLogDirsRequest, codes: Iterable[ErrorCode]
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
-    results: list[AlterReplicaLogDirTopicResult] = []
-    for each in request.dirs:
-        for topic in each.topics:
-            found: list[AlterReplicaLogDirPartitionResult] = []
-            results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=found))
-            yield
-            for index in topic.partitions:
-                code = error(each.path, topic.name, index)
-                found.append(AlterReplicaLogDirPartitionResult(index, code))
-                yield
-        yield
+    results = yield from by_topic(
+        ((topic.name, topic.partitions) for each in request.dirs for topic in each.topics),
+        codes,
+        AlterReplicaLogDirPartitionResult,
+        AlterReplicaLogDirTopicResult,
+    )
     return AlterReplicaLogDirsResponse(results=results)

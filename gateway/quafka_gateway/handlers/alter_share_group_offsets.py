@@ -6,14 +6,13 @@ created, so that its first member begins at these offsets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, described
-from quafka_loop.slices import Slices, listed
+from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -23,8 +22,6 @@ from quafka_proto.schema.share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-
-_PER_SLICE = 100
 
 
 async def handle(
@@ -55,7 +52,20 @@ async def handle(
         op = AlterShareOffsets(request.group_id, places)
         codes = await context.tenant.shares.change(op, span.context) if places else []
         ids = dict(await listed((each.topic, each.topic_id) for each in topics))
-    return await _response(request, hidden, iter(codes), ids)
+    rest = iter(codes)
+    responses = by_topic(
+        ((topic.topic_name, topic.partitions) for topic in request.topics),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.topic_name in hidden else next(rest)
+            for topic in request.topics
+            for _ in topic.partitions
+        ),
+        lambda part, code: AlterShareGroupOffsetsResponsePartition(
+            part.partition_index, code, ErrorCode(code).name if code else None
+        ),
+        lambda name, parts: AlterShareGroupOffsetsResponseTopic(name, ids.get(name, NO_ID), parts),
+    )
+    return AlterShareGroupOffsetsResponse(responses=await in_slices(responses))
 
 
 API = Api(
@@ -68,32 +78,3 @@ API = Api(
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
 )
-
-
-async def _response(
-    request: AlterShareGroupOffsetsRequest,
-    hidden: Collection[str],
-    codes: Iterator[int],
-    ids: Mapping[str, bytes],
-) -> AlterShareGroupOffsetsResponse:
-    responses: list[AlterShareGroupOffsetsResponseTopic] = []
-    slices = Slices(_PER_SLICE)
-    for topic in request.topics:
-        answered = AlterShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name, topic_id=ids.get(topic.topic_name, NO_ID)
-        )
-        for part in topic.partitions:
-            code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if topic.topic_name not in hidden:
-                code = next(codes)
-            answered.partitions.append(
-                AlterShareGroupOffsetsResponsePartition(
-                    partition_index=part.partition_index,
-                    error_code=code,
-                    error_message=ErrorCode(code).name if code else None,
-                )
-            )
-            await slices.done()
-        responses.append(answered)
-        await slices.done()
-    return AlterShareGroupOffsetsResponse(responses=responses)

@@ -6,12 +6,12 @@ which clients know as this gateway, and no observers.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop import clock
@@ -46,8 +46,14 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
         broker = replace(broker, registry_start=0, registry_end=0)
     node, (host, port) = context.node_id, context.session.advertised
     name = context.session.listener
+    topics = by_topic(
+        ((topic.topic_name, topic.partitions) for topic in request.topics),
+        (topic.topic_name for topic in request.topics for _ in topic.partitions),
+        lambda part, topic: _partition(node, topic, part.partition_index, broker),
+        DescribeQuorumTopicData,
+    )
     return DescribeQuorumResponse(
-        topics=await in_slices(_topics(request, node, broker)),
+        topics=await in_slices(topics),
         nodes=[Node(node_id=node, listeners=[Listener(name=name, host=host, port=port)])],
     )
 
@@ -60,21 +66,6 @@ API = Api(
     access=(DESCRIBE_CLUSTER,),
     order=Order(reads=State.TOPICS | State.CONFIGS),
 )
-
-
-def _topics(
-    request: DescribeQuorumRequest, node: int, broker: DescribeBrokerResp
-) -> Generator[None, None, list[DescribeQuorumTopicData]]:
-    topics: list[DescribeQuorumTopicData] = []
-    for topic in request.topics:
-        partitions: list[DescribeQuorumPartitionData] = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            partitions.append(_partition(node, topic.topic_name, index, broker))
-            yield
-        topics.append(DescribeQuorumTopicData(topic_name=topic.topic_name, partitions=partitions))
-        yield
-    return topics
 
 
 def _partition(

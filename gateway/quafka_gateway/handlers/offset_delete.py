@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, READ_TOPIC, denied
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import Slices, in_slices, listed
@@ -39,7 +38,18 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         answer = await context.tenant.groups.of(op.group).delete_offsets(op, span.context)
     if answer.error_code:
         return OffsetDeleteResponse(error_code=answer.error_code)
-    return await in_slices(_response(request, hidden, iter(answer.partitions)))
+    codes = iter(answer.partitions)
+    results = by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in hidden else next(codes)
+            for topic in request.topics
+            for _ in topic.partitions
+        ),
+        lambda each, code: OffsetDeleteResponsePartition(each.partition_index, code),
+        OffsetDeleteResponseTopic,
+    )
+    return OffsetDeleteResponse(topics=await in_slices(results))
 
 
 API = Api(
@@ -51,19 +61,3 @@ API = Api(
     order=Order(reads=State.TOPICS | State.GROUPS, writes=State.OFFSETS),
     audited=True,
 )
-
-
-def _response(
-    request: OffsetDeleteRequest, hidden: Collection[str], errors: Iterator[int]
-) -> Generator[None, None, OffsetDeleteResponse]:
-    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topics: list[OffsetDeleteResponseTopic] = []
-    for topic in request.topics:
-        partitions: list[OffsetDeleteResponsePartition] = []
-        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        yield
-        for each in topic.partitions:
-            code = refused if topic.name in hidden else next(errors)
-            partitions.append(OffsetDeleteResponsePartition(each.partition_index, code))
-            yield
-    return OffsetDeleteResponse(topics=topics)

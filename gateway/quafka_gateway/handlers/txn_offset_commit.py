@@ -12,6 +12,7 @@ from itertools import repeat
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION, denied
 from quafka_gateway.handlers.destinations import describe_partitions
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
@@ -102,21 +103,18 @@ def _response(
     hidden: Collection[str] = (),
 ) -> Generator[None, None, TxnOffsetCommitResponse]:
     rest = iter(codes)
-    topics: list[TxnOffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        partitions: list[TxnOffsetCommitResponsePartition] = []
-        is_hidden = topic.name in hidden
-        for partition in topic.partitions:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_hidden else next(rest)
-            partitions.append(
-                TxnOffsetCommitResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=_code(code, version),
-                )
-            )
-            yield
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-        yield
+    topics = yield from by_topic(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in hidden else next(rest)
+            for topic in request.topics
+            for _ in topic.partitions
+        ),
+        lambda part, code: TxnOffsetCommitResponsePartition(
+            part.partition_index, _code(code, version)
+        ),
+        TxnOffsetCommitResponseTopic,
+    )
     return TxnOffsetCommitResponse(topics=topics)
 
 

@@ -12,6 +12,7 @@ from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
+from quafka_gateway.handlers.items import by_topic
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices, listed
@@ -93,13 +94,9 @@ async def _write(
 def _results(
     topics: Sequence[WritableTxnMarkerTopic], codes: Iterable[int]
 ) -> Generator[None, None, list[WritableTxnMarkerTopicResult]]:
-    rest = iter(codes)
-    found: list[WritableTxnMarkerTopicResult] = []
-    for topic in topics:
-        partitions: list[WritableTxnMarkerPartitionResult] = []
-        found.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
-        yield
-        for index in topic.partition_indexes:
-            partitions.append(WritableTxnMarkerPartitionResult(index, next(rest)))
-            yield
-    return found
+    return by_topic(
+        ((topic.name, topic.partition_indexes) for topic in topics),
+        codes,
+        WritableTxnMarkerPartitionResult,
+        WritableTxnMarkerTopicResult,
+    )
