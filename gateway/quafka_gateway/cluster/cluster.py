@@ -66,12 +66,14 @@ class Send(Protocol):
 class RouteBy(Enum):
     """What an item's name is of; that decides its broker, and the error if there is no answer.
 
-    PARTITION and TOPIC are both by the topic. An op on partitions has any number of them, and does
-    not wait for a disconnected broker while others can answer (NOT_LEADER_OR_FOLLOWER). An op of an
-    administrator, on topics or on configs of groups, waits, once in a series (REQUEST_TIMED_OUT).
+    PARTITION, SHARE and TOPIC are all by the topic. An op on partitions has any number of them, and
+    does not wait for a disconnected broker while others can answer (NOT_LEADER_OR_FOLLOWER); an op
+    on a share group's offsets waits for none of several brokers. An op of an administrator, on
+    topics or on configs of groups, waits, once in a series (REQUEST_TIMED_OUT).
     """
 
     PARTITION = Hashed.TOPIC, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    SHARE = Hashed.TOPIC, ErrorCode.NOT_LEADER_OR_FOLLOWER, "SHARE"  # no alias of PARTITION
     TOPIC = Hashed.TOPIC, ErrorCode.REQUEST_TIMED_OUT
     GROUP = Hashed.GROUP, ErrorCode.NOT_COORDINATOR
     GROUP_CONFIGS = Hashed.GROUP, ErrorCode.REQUEST_TIMED_OUT
@@ -83,6 +85,9 @@ class RouteBy(Enum):
         if unanswered == ErrorCode.NOT_COORDINATOR:
             return coordinator_code(error)
         return error.code_or(unanswered)
+
+
+_BY_PARTITION = (RouteBy.PARTITION, RouteBy.SHARE)
 
 
 class Cluster:
@@ -186,7 +191,9 @@ class Cluster:
             return await self._ask_one(route, 0, items, call, failed, trace)
         broker_of = self.routes.number_of
         places = grouped(await listed(broker_of(route.value[0], name_of(item)) for item in items))
-        is_waited_for = route is not RouteBy.PARTITION or len(places) == 1
+        is_waited_for = route not in _BY_PARTITION or (
+            route is RouteBy.PARTITION and len(places) == 1
+        )
 
         async def answers(broker: int, its: list[int]) -> list[T]:
             some = [items[place] for place in its]
@@ -212,7 +219,7 @@ class Cluster:
                 return self.administer(link, op, trace)
             return link.call(op, trace)
 
-        per_op = max(1, len(items)) if route is RouteBy.PARTITION else _PER_OP
+        per_op = max(1, len(items)) if route in _BY_PARTITION else _PER_OP
         found: list[T] = []
         try:
             for at in range(0, len(items), per_op):

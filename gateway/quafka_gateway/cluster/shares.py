@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
-from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.cluster import Cluster, OfTopic, RouteBy, Send
 from quafka_gateway.cluster.parked_time import add_parked
-from quafka_gateway.cluster.spread import grouped, spread
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
 from quafka_mesh_ops.ops.share_groups import ShareGroupTopics
@@ -32,6 +31,7 @@ from quafka_mesh_ops.ops.shares import (
     ReleaseRecords,
     ShareConfigs,
     ShareOffset,
+    SharePlace,
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
@@ -47,7 +47,6 @@ CONFIGS_SECONDS = 1.0
 """How long the configs of a group are used before they are requested again."""
 _MOST_CONFIGS = 10_000
 
-T = TypeVar("T")
 Change = TypeVar("Change", AlterShareOffsets, DeleteShareOffsets)
 
 
@@ -243,30 +242,14 @@ class Shares:
         if op.partitions is None:
             answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
             return [each for answer in answers for each in answer.partitions]
-        return await self._by_topic(
-            [(part.topic, part.topic_id) for part in op.partitions],
-            lambda link, its: self._describe(link, op, its, trace),
-            trace,
-        )
 
-    async def _describe(
-        self,
-        link: BrokerLink | None,
-        op: DescribeShareOffsets,
-        its: list[int],
-        trace: TraceContext | None,
-    ) -> list[ShareOffset]:
-        parts = [op.partitions[at] for at in its] if op.partitions is not None else []
-        code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        try:
-            if link is not None:
-                return (await link.call(replace(op, partitions=parts), trace)).partitions
-        except UnavailableError as e:
-            code = e.code_or(code)
-        return [
-            ShareOffset(part.topic, part.topic_id, part.partition, error_code=code)
-            for part in parts
-        ]
+        async def call(send: Send, its: list[SharePlace]) -> list[ShareOffset]:
+            return (await send(replace(op, partitions=its))).partitions
+
+        def failed(part: SharePlace, code: int, _text: str) -> ShareOffset:
+            return ShareOffset(part.topic, part.topic_id, part.partition, error_code=code)
+
+        return await self._cluster.ask(RouteBy.SHARE, op.partitions, call, failed, trace)
 
     async def change(self, op: Change, trace: TraceContext | None) -> list[int]:
         """Alter or delete offsets of a group: one error code per partition.
@@ -280,35 +263,13 @@ class Shares:
             await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
             return []
 
-        async def change(link: BrokerLink | None, its: list[int]) -> list[int]:
-            part = replace(op, partitions=[op.partitions[at] for at in its])
-            try:
-                if link is not None:
-                    return (await link.call(part, trace)).partitions
-            except UnavailableError as e:
-                return [e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * len(its)
-            return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(its)
+        async def call(send: Send, its: list[Any]) -> list[int]:
+            return (await send(replace(op, partitions=its))).partitions
 
-        return await self._by_topic(
-            [(part.topic, part.topic_id) for part in op.partitions], change, trace
-        )
+        def failed(_part: OfTopic, code: int, _text: str) -> int:
+            return code
 
-    async def _by_topic(
-        self,
-        topics: list[tuple[str, bytes]],
-        call: Callable[[BrokerLink | None, list[int]], Awaitable[list[T]]],
-        trace: TraceContext | None,
-    ) -> list[T]:
-        """Call each broker with the places of its topics; None: an unavailable broker."""
-        cluster = self._cluster
-        if cluster.only is not None:
-            return await call(cluster.only, list(range(len(topics))))
-        brokers = await cluster.catalog.brokers_of(topics, trace)
-
-        def answers(broker: int, its: list[int]) -> Awaitable[list[T]]:
-            return call(cluster.links[broker] if cluster.is_connected(broker) else None, its)
-
-        return await spread(grouped(brokers), answers)
+        return await self._cluster.ask(RouteBy.SHARE, op.partitions, call, failed, trace)
 
 
 def _not_acquired(code: int) -> Acquired:
