@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.cluster import Cluster, OfTopic, RouteBy, Send
@@ -31,7 +31,6 @@ from quafka_mesh_ops.ops.shares import (
     ReleaseRecords,
     ShareConfigs,
     ShareOffset,
-    SharePlace,
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
@@ -231,25 +230,15 @@ class Shares:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    async def describe(
-        self, op: DescribeShareOffsets, trace: TraceContext | None
-    ) -> list[ShareOffset]:
-        """A group's offsets in the op's partitions, or in all partitions of all brokers.
+    async def describe(self, group: str, trace: TraceContext | None) -> list[ShareOffset]:
+        """A group's offsets in all partitions of all brokers.
 
         Raises:
             UnavailableError: a broker does not answer, so the list would be incomplete.
         """
-        if op.partitions is None:
-            answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
-            return [each for answer in answers for each in answer.partitions]
-
-        async def call(send: Send, its: list[SharePlace]) -> list[ShareOffset]:
-            return (await send(replace(op, partitions=its))).partitions
-
-        def failed(part: SharePlace, code: int, _text: str) -> ShareOffset:
-            return ShareOffset(part.topic, part.topic_id, part.partition, error_code=code)
-
-        return await self._cluster.ask(RouteBy.SHARE, op.partitions, call, failed, trace)
+        op = DescribeShareOffsets(group)
+        answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
+        return [each for answer in answers for each in answer.partitions]
 
     async def change(self, op: Change, trace: TraceContext | None) -> list[int]:
         """Alter or delete offsets of a group: one error code per partition.
@@ -269,7 +258,8 @@ class Shares:
         def failed(_part: OfTopic, code: int, _text: str) -> int:
             return code
 
-        return await self._cluster.ask(RouteBy.SHARE, op.partitions, call, failed, trace)
+        parts = cast("list[Any]", op.partitions)
+        return await self._cluster.ask(RouteBy.SHARE, parts, call, failed, trace)
 
 
 def _not_acquired(code: int) -> Acquired:

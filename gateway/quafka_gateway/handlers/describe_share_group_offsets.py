@@ -9,8 +9,10 @@ not dealt with.
 from __future__ import annotations
 
 from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
+from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import Slices, listed
@@ -25,10 +27,19 @@ from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from quafka_telemetry.tracing import TraceContext
 
 _PER_SLICE = 100
 _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+_OFFSETS = Items[SharePlace, ShareOffset](
+    span="gateway.kafka.describe_share_group_offsets",
+    right=DESCRIBE_TOPIC,
+    route=RouteBy.SHARE,
+    failed=lambda place, code, _message: ShareOffset(
+        place.topic, place.topic_id, place.partition, error_code=code
+    ),
+    refused=Refused.FIRST,
+)
 
 
 async def handle(
@@ -37,10 +48,9 @@ async def handle(
     """Ask the brokers of the partitions, for each group."""
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
     slices = Slices(_PER_SLICE)
-    with context.child("gateway.kafka.describe_share_group_offsets") as span:
-        for group in request.groups:
-            groups.append(await _group(group, context, span.context))
-            await slices.done()
+    for group in request.groups:
+        groups.append(await _group(group, context))
+        await slices.done()
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
@@ -49,6 +59,7 @@ API = Api(
     versions=Versions(0, 1),
     request=DescribeShareGroupOffsetsRequest,
     handle=handle,
+    items=_OFFSETS,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
     order=Order(reads=State.GROUPS | State.SHARES | State.TOPICS | State.RECORDS),
     response_length=ResponseLength.LONG,
@@ -56,9 +67,7 @@ API = Api(
 
 
 async def _group(
-    group: DescribeShareGroupOffsetsRequestGroup,
-    context: RequestContext,
-    trace: TraceContext | None,
+    group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponseGroup:
     name = group.group_id
     code: int = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -66,7 +75,7 @@ async def _group(
     if context.may(DESCRIBE_GROUP, name):
         try:
             return DescribeShareGroupOffsetsResponseGroup(
-                group_id=name, topics=await _topics(await _offsets(group, context, trace))
+                group_id=name, topics=await _topics(await _offsets(group, context))
             )
         except UnavailableError as e:
             code, message = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE), str(e)
@@ -76,33 +85,24 @@ async def _group(
 
 
 async def _offsets(
-    group: DescribeShareGroupOffsetsRequestGroup,
-    context: RequestContext,
-    trace: TraceContext | None,
+    group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
 ) -> list[ShareOffset]:
     """The group's offsets, in the requested partitions or in all that the client may know."""
-    shares = context.tenant.shares
     if group.topics is None:
-        every = await shares.describe(DescribeShareOffsets(group.group_id), trace)
+        with context.child(_OFFSETS.span) as span:
+            every = await context.tenant.shares.describe(group.group_id, span.context)
         hidden = await denied((each.topic for each in every), DESCRIBE_TOPIC, context)
         return await listed(each for each in every if each.topic not in hidden)
-    hidden = await denied((each.topic_name for each in group.topics), DESCRIBE_TOPIC, context)
-    refused = await listed(
-        ShareOffset(topic.topic_name, b"", number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        for topic in group.topics
-        if topic.topic_name in hidden
-        for number in topic.partitions
+    return await _OFFSETS.answers(
+        (
+            SharePlace(each.topic_name, number)
+            for each in group.topics
+            for number in each.partitions
+        ),
+        lambda its: DescribeShareOffsets(group.group_id, its),
+        lambda resp: resp.partitions,
+        context,
     )
-    places = await listed(
-        SharePlace(topic.topic_name, number)
-        for topic in group.topics
-        if topic.topic_name not in hidden
-        for number in topic.partitions
-    )
-    found: list[ShareOffset] = []
-    if places:
-        found = await shares.describe(DescribeShareOffsets(group.group_id, places), trace)
-    return [*refused, *found]
 
 
 async def _topics(found: list[ShareOffset]) -> list[DescribeShareGroupOffsetsResponseTopic]:

@@ -105,7 +105,7 @@ class Broker:
             raise self.failure
         (name,) = (each.name for each in fields(op.response) if _is_list(op.response, each.name))
         (one,) = get_args(get_type_hints(op.response)[name])
-        return op.response(**{name: [_made(one, item) for item in items]})
+        return op.response(**{name: [_made(one, item) for item in items or ()]})
 
 
 def _lists(hint: Any) -> list[Any]:
