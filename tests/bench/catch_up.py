@@ -40,7 +40,7 @@ async def _fill(log: Log, partitions: list[Partition], batches: int, size: int) 
     for start in range(0, batches, len(partitions)):
         await asyncio.gather(
             *[
-                log.append(partition, batch)
+                log.queue.append(partition, batch)
                 for partition in partitions[: min(len(partitions), batches - start)]
             ]
         )
@@ -85,7 +85,7 @@ async def main(mebibytes: int, size: int, partitions: int) -> None:
         log.open(Producers())
         log.start()
         ids = [PartitionId(1, topic_hash(1, f"t{n}"), 0, 0) for n in range(partitions)]
-        topics = [log.partition(id_) for id_ in ids]
+        topics = [log.partitions.get(id_) for id_ in ids]
         await _fill(log, topics, (mebibytes << 20) // size, size)
         before = await _several(log, folder, topics)
         policy = RewritePolicy(bytes_per_second=1 << 30)

@@ -41,9 +41,9 @@ async def _table(groups: int) -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", _PARTITIONS)
         for number in range(_PARTITIONS):
-            partition = state.log.partition(topic.partition_id(number))
+            partition = state.log.partitions.get(topic.partition_id(number))
             for _ in range(_BATCHES):
-                await state.log.append(partition, checked(b"v", b"v"))
+                await state.log.queue.append(partition, checked(b"v", b"v"))
         print(f"{groups} groups, {_PARTITIONS} partitions each: µs of CPU a partition")
         for what, end in (
             ("behind, seen first", None),

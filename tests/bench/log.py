@@ -86,11 +86,11 @@ async def append_for(folder: Path, producers: int, size: int, seconds: float) ->
 
     async with open_log(RealDisk(folder), FsyncPolicy(), _SEGMENT, on_commit=committed) as log:
         until = time.perf_counter() + seconds
-        partitions += [log.partition(topic_id(number)) for number in range(producers)]
+        partitions += [log.partitions.get(topic_id(number)) for number in range(producers)]
 
         async def one(number: int) -> None:
             while (begun := time.perf_counter()) < until:
-                await log.append(partitions[number], batch)
+                await log.queue.append(partitions[number], batch)
                 took.append(time.perf_counter() - begun)
 
         await asyncio.gather(*[one(number) for number in range(producers)])
@@ -126,11 +126,11 @@ def fio_syncs(folder: Path, size: int, seconds: float) -> float | None:
 async def fill(log: Log, partitions: int, size: int, total: int) -> None:
     """Batches in turn to each partition, as a busy broker's log has them."""
     batch = batch_of(size)
-    topics = [log.partition(topic_id(number)) for number in range(partitions)]
+    topics = [log.partitions.get(topic_id(number)) for number in range(partitions)]
     for start in range(0, total // size, 500):
-        await log.wait_for_room()
+        await log.queue.wait_for_room()
         await asyncio.gather(
-            *[log.append(topics[n % partitions], batch) for n in range(start, start + 500)]
+            *[log.queue.append(topics[n % partitions], batch) for n in range(start, start + 500)]
         )
 
 
@@ -147,7 +147,7 @@ async def restart(folder: Path, partitions: int) -> Figures:
     async with open_log(RealDisk(folder), _NEVER, _SEGMENT) as log:
         took = time.perf_counter() - begun
         memory = (resident_bytes() - before) / partitions
-        records = sum(log.partition(topic_id(n)).high_watermark for n in range(partitions))
+        records = sum(log.partitions.get(topic_id(n)).high_watermark for n in range(partitions))
     return {"seconds": took, "bytes_per_partition": memory, "records": records}
 
 
@@ -158,7 +158,7 @@ async def catch_up(folder: Path, partitions: int, some: int, cold: bool) -> Figu
         for number in range(0, partitions, partitions // some):
             if cold:
                 forget_pages(folder)
-            partition = log.partition(topic_id(number))
+            partition = log.partitions.get(topic_id(number))
             begun, size, offset = time.perf_counter(), 0, partition.log_start
             while offset < partition.high_watermark:
                 batches = await log.reader.read(partition, offset, 1 << 20, at_least_one=True)

@@ -85,7 +85,7 @@ async def _steady(median_ms: float, linger_ms: int, rate: int, seconds: float) -
     batch = batch_of(_RECORD)
     took: list[float] = []
     async with _log(median_ms, linger_ms) as (log, meter):
-        partition = log.partition(topic_id(0))
+        partition = log.partitions.get(topic_id(0))
         appends: set[asyncio.Task[None]] = set()
         begun = time.perf_counter()
         for number in range(int(rate * seconds)):
@@ -108,7 +108,7 @@ async def _steady(median_ms: float, linger_ms: int, rate: int, seconds: float) -
 async def _append(
     log: Log, partition: Partition, batch: Batch, due: float, took: list[float]
 ) -> None:
-    await log.append(partition, batch)
+    await log.queue.append(partition, batch)
     took.append(time.perf_counter() - due)
 
 
@@ -119,7 +119,7 @@ async def _large(median_ms: float, seconds: float) -> None:
         begun, cpu = time.perf_counter(), time.process_time()
 
         async def produce(number: int) -> None:
-            partition = log.partition(topic_id(number))
+            partition = log.partitions.get(topic_id(number))
             while (at := time.perf_counter()) < begun + seconds:
                 await _append(log, partition, batch, at, took)
 

@@ -131,7 +131,7 @@ class Broker:
         )  # fmt: skip
         with without_gc():  # as a shard is opened
             await asyncio.to_thread(self.log.open, Producers())
-        self.log.settle(dict.fromkeys(self.log.partition_ids(), 0))
+        self.log.settle(dict.fromkeys(self.log.partitions.ids(), 0))
         store.forget()
         ended = time.perf_counter()
         self.seconds = taken - begun, made - taken, ended - made
@@ -237,7 +237,7 @@ async def _append_tail(store: InjectedStore, scratch: Path) -> None:
     await broker.open()
     broker.log.start()
     for number in range(_TAIL):
-        await broker.log.append(broker.log.partition(_id(number)), _batch(20, 1_000))
+        await broker.log.queue.append(broker.log.partitions.get(_id(number)), _batch(20, 1_000))
     await broker.kill()
 
 
@@ -251,7 +251,7 @@ async def _cold_reads(scratch: Path, latency: Latency) -> None:
     broker.log.start()
     for number in range(_COLD_MB):
         partition = _id(number % _COLD_PARTITIONS)
-        await broker.log.append(broker.log.partition(partition), _batch(20, 50_000))
+        await broker.log.queue.append(broker.log.partitions.get(partition), _batch(20, 50_000))
     await broker.log.seal()
     await asyncio.to_thread(Uploads(broker.disk).upload_sealed)
     await broker.log.checkpoint()
@@ -274,7 +274,7 @@ async def _read_some(log: Log, reader: int, readers: int) -> int:
     """Read every partition that is this reader's, one after the other."""
     size = 0
     for number in range(reader, _COLD_PARTITIONS, readers):
-        partition, offset = log.partition(_id(number)), 0
+        partition, offset = log.partitions.get(_id(number)), 0
         while offset < partition.high_watermark:
             batches = await log.reader.read(partition, offset, _FETCH, at_least_one=True)
             size += sum(map(len, batches))

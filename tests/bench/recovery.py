@@ -66,7 +66,7 @@ async def _reopen(folder: Path, partitions: int, what: str) -> None:
     gc.collect()
     before = resident()
     log, taken = await _open(folder, partitions)
-    records = sum(log.partition(_partition_id(p)).high_watermark for p in range(partitions))
+    records = sum(log.partitions.get(_partition_id(p)).high_watermark for p in range(partitions))
     print(f"  {what:34} {taken:7.2f} s  {resident() - before:7.0f} MiB  {records:>11} records")
     begun = time.perf_counter()
     await log.close()
@@ -88,9 +88,11 @@ async def write(folder: Path, size: int, partitions: int, batch: int) -> None:
     number = 0
     while written < size:
         await asyncio.gather(
-            *[log.append(log.partition(_partition_id((number + n) % partitions)), checked)
-              for n in range(_IN_FLIGHT)]
-        )  # fmt: skip
+            *(
+                log.queue.append(log.partitions.get(_partition_id(each % partitions)), checked)
+                for each in range(number, number + _IN_FLIGHT)
+            )
+        )
         number += _IN_FLIGHT
         written += len(made) * _IN_FLIGHT
     await log.close()

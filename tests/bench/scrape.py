@@ -56,7 +56,9 @@ async def fill(state: BrokerState, partitions: int, groups: int) -> None:
     for number in range(partitions // PARTITIONS_PER_TOPIC):
         topic, _ = await state.topics.create(ORG, f"a-topic-{number:03}", PARTITIONS_PER_TOPIC)
         appends = [
-            state.log.append(state.log.partition(topic.partition_id(partition)), checked(b"value"))
+            state.log.queue.append(
+                state.log.partitions.get(topic.partition_id(partition)), checked(b"value")
+            )
             for partition in range(PARTITIONS_PER_TOPIC)
         ]
         await asyncio.gather(*appends)

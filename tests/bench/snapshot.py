@@ -59,7 +59,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     log.start()
     await state.replay_registry()
     partitions = [
-        log.partition(
+        log.partitions.get(
             (await state.topics.create(org, f"t{number}", _PARTITIONS))[0].partition_id(partition)
         )
         for org in _ORGS
@@ -69,7 +69,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     batch = split_batches(build_batch([Record(0, 1_000, None, os.urandom(batch_bytes), [])]))
     rounds = size // (batch_bytes * len(partitions))
     for _ in range(rounds):
-        await asyncio.gather(*[log.append(partition, batch) for partition in partitions])
+        await asyncio.gather(*[log.queue.append(partition, batch) for partition in partitions])
     await log.close()
     os.sync()  # so that nobody's fsync has to wait for all of it
 
@@ -225,7 +225,9 @@ async def stall(partitions: int) -> float:
         for number in range(max(1, partitions // 100)):
             topic, _ = await state.topics.create(1, f"t{number}", min(100, partitions))
             ids = [topic.partition_id(number) for number in range(topic.partitions)]
-            await asyncio.gather(*[log.append(log.partition(each), batch) for each in ids])
+            await asyncio.gather(
+                *[log.queue.append(log.partitions.get(each), batch) for each in ids]
+            )
         took: list[float] = []
         for _ in range(20):
             begun = time.perf_counter()

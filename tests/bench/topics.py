@@ -46,12 +46,12 @@ def _batch(timestamp: int, records: int) -> bytearray:
 async def by_time(state: BrokerState, batches: int = 100_000, records: int = 100) -> list[float]:
     """Microseconds of each of 1,000 searches for a random time."""
     topic, _ = await state.topics.create(_ORG, "times", 1)
-    partition = state.log.partition(topic.partition_id(0))
+    partition = state.log.partitions.get(topic.partition_id(0))
     for start in range(0, batches, 1_000):
         some = range(start, min(batches, start + 1_000))
         await asyncio.gather(
             *[
-                state.log.append(partition, split_batches(_batch(n * records, records)))
+                state.log.queue.append(partition, split_batches(_batch(n * records, records)))
                 for n in some
             ]
         )
@@ -69,12 +69,12 @@ async def by_time(state: BrokerState, batches: int = 100_000, records: int = 100
 async def sweeps(state: BrokerState, partitions: int = 10_000) -> dict[str, tuple[float, float]]:
     """Seconds of each kind of sweep, and the longest time the loop was away in it."""
     topic, _ = await state.topics.create(_ORG, "swept", partitions, {"retention.ms": "1000"})
-    swept = [state.log.partition(topic.partition_id(n)) for n in range(partitions)]
+    swept = [state.log.partitions.get(topic.partition_id(n)) for n in range(partitions)]
     for timestamp in (_NOW - 2_000, _NOW - 500):
         for start in range(0, partitions, 1_000):
             some = swept[start : start + 1_000]
             batch = split_batches(_batch(timestamp, 1))
-            await asyncio.gather(*[state.log.append(partition, batch) for partition in some])
+            await asyncio.gather(*[state.log.queue.append(partition, batch) for partition in some])
     retention = state.retention(lambda: _NOW)
     found: dict[str, tuple[float, float]] = {}
     for kind, expected in (("deletes in all", partitions), ("has nothing to do", 0)):

@@ -401,7 +401,9 @@ async def _produce(
     batch = batch_of(*values, producer=(world.producer_id, 0, turn * 2))
     ((header, view),) = split_batches(batch)
     settle = state.producers.begin_append(id_, header)
-    (offset,) = await state.log.append(state.log.partition(id_), [(header, view)], settle=settle)
+    (offset,) = await state.log.queue.append(
+        state.log.partitions.get(id_), [(header, view)], settle=settle
+    )
     kept = world.records.setdefault((topic.name, partition), {})
     kept.update(enumerate(values, offset))
     world.last_sequence[topic.name, partition] = turn * 2, offset
@@ -419,10 +421,10 @@ async def _transact(
         world.records.setdefault((topic.name, partition), {})[offset] = value
         places.append((partition, offset))
     assert not await sender.end(commit=commit)
-    event = state.log.partition(TRANSACTIONS).high_watermark - 1
+    event = state.log.partitions.get(TRANSACTIONS).high_watermark - 1
     for partition, offset in places:
         id_ = topic.partition_id(partition)
-        marker = state.log.partition(id_).high_watermark - 1
+        marker = state.log.partitions.get(id_).high_watermark - 1
         world.records[topic.name, partition][marker] = _MARKER_VALUE
         world.ends[topic.name, partition, offset] = TransactionEnd(commit, event, (id_, marker))
 
@@ -512,8 +514,8 @@ async def serve(world: World, folder: Path) -> Served:
             {key for key in world.ends if _is_aborted(state, key)},
             [
                 id_
-                for id_ in state.log.partition_ids()
-                for found in [state.log.partition(id_)]
+                for id_ in state.log.partitions.ids()
+                for found in [state.log.partitions.get(id_)]
                 if found.last_stable_offset != found.high_watermark
             ],
             security_of(state),
@@ -527,7 +529,7 @@ def _is_aborted(state: BrokerState, key: tuple[str, int, int]) -> bool:
     name, number, offset = key
     topic = state.registry.by_name(ORG, name)
     assert topic is not None
-    partition = state.log.partition(topic.partition_id(number))
+    partition = state.log.partitions.get(topic.partition_id(number))
     return any(
         each.first_offset <= offset <= each.last_offset
         for each in partition.aborted(offset, offset + 1)
@@ -536,7 +538,7 @@ def _is_aborted(state: BrokerState, key: tuple[str, int, int]) -> bool:
 
 async def _read_by_place(state: BrokerState, id_: PartitionId) -> dict[int, bytes]:
     """What a gateway reads of a partition from the files, once they are verified."""
-    partition = state.log.partition(id_)
+    partition = state.log.partitions.get(id_)
     verification = state.log.verification
     found: dict[int, bytes] = {}
     offset = partition.log_start
@@ -564,7 +566,7 @@ async def _read_by_place(state: BrokerState, id_: PartitionId) -> dict[int, byte
 
 async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]:
     """Every offset of a partition, read like a consumer that skips lost records."""
-    partition = state.log.partition(id_)
+    partition = state.log.partitions.get(id_)
     found: dict[int, bytes | None] = {}
     offset = partition.log_start
     while offset < partition.high_watermark:

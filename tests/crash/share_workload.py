@@ -111,10 +111,10 @@ class Workload:
         await work.close()
 
     async def _produce(self, state: BrokerState, topic: Topic) -> None:
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         values = [b"record"] * self._rng.randint(1, 6)
         with suppress(StorageError):
-            (first,) = await state.log.append(partition, checked(*values))
+            (first,) = await state.log.queue.append(partition, checked(*values))
             self.history.produced.update(
                 dict.fromkeys(range(first, first + len(values)), self._now)
             )

@@ -76,7 +76,7 @@ def topics_of(state: BrokerState) -> dict[str, Topic]:
 
 def partitions_of(state: BrokerState) -> dict[str, Partition]:
     return {
-        f"{name}-{number}": state.log.partition(topic.partition_id(number))
+        f"{name}-{number}": state.log.partitions.get(topic.partition_id(number))
         for name, topic in topics_of(state).items()
         for number in range(topic.partitions)
     }
@@ -193,7 +193,7 @@ async def test_it_goes_on_and_starts_again(older: Older) -> None:
     async with older.started() as state:
         partition = partitions_of(state)[name]
         header = read_header(batch)
-        (offset,) = await state.log.append(partition, [(header, memoryview(batch))])
+        (offset,) = await state.log.queue.append(partition, [(header, memoryview(batch))])
         assert offset == answered["high_watermark"]
         await state.log.checkpoint()
     async with older.started() as state:

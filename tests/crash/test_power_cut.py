@@ -149,8 +149,10 @@ async def grouped() -> tuple[MemoryDisk, int]:
         for n in range(3):
             await append(log, "a", b"%d" % n * 50)
         start = disk.files["000000000000.log"].size()
-        partition = log.partition(topic_id("a"))
-        await asyncio.gather(*[log.append(partition, checked(b"%d" % n * 50)) for n in range(3, 6)])
+        partition = log.partitions.get(topic_id("a"))
+        await asyncio.gather(
+            *[log.queue.append(partition, checked(b"%d" % n * 50)) for n in range(3, 6)]
+        )
     return disk.crashed(), start
 
 
@@ -204,7 +206,7 @@ async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None
         del left.files["000000000000.oidx"]
         position = 32 + (at - 32) // (first_end - 32) * (first_end - 32)
         async with recovered(left) as log:
-            partition = log.partition(topic_id("a"))
+            partition = log.partitions.get(topic_id("a"))
             assert partition.high_watermark == 6
             assert log.damages[0].start == position
             lost = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}

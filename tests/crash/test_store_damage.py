@@ -104,7 +104,7 @@ async def served(objects: dict[str, bytes], cache: Path) -> Served:
 async def _read(state: BrokerState, uuid: bytes, name: str, partition: int, found: Served) -> None:
     topic = state.registry.by_id(ORG, uuid)
     assert topic is not None
-    offset = state.log.partition(topic.partition_id(partition)).log_start
+    offset = state.log.partitions.get(topic.partition_id(partition)).log_start
     while True:
         op = FetchOps([FetchOp("", partition, offset, EVERYTHING, topic_id=uuid)])
         try:

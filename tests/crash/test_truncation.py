@@ -43,7 +43,7 @@ async def run(disk: RecordedDisk, fsync: FsyncPolicy, label: str) -> list[Seen]:
             for name in NAMES:
                 value = f"{label} {name} {turn}".encode() * 3
                 offset = await append(log, name, value)
-                epoch = log.epochs.epoch_at(log.partition(topic_id(name)), offset)
+                epoch = log.epochs.epoch_at(log.partitions.get(topic_id(name)), offset)
                 seen.append(Seen(len(disk.operations), name, offset, epoch, value))
             if turn == TURNS // 2:
                 await log.checkpoint()
@@ -55,7 +55,7 @@ async def check(log: Log, seen: list[Seen]) -> int:
     there = {name: await values_of(log, name) for name in NAMES}
     lost = 0
     for record in seen:
-        partition = log.partition(topic_id(record.name))
+        partition = log.partitions.get(topic_id(record.name))
         values = there[record.name]
         same = record.offset < len(values) and values[record.offset] == record.value
         end = log.epochs.end_of(partition, record.epoch)

@@ -52,7 +52,7 @@ async def read(state: BrokerState, partition: TopicPartition) -> Found:
     """Everything in a partition; offsets are checked on the way."""
     topic = state.registry.by_id(ORG, partition.uuid)
     assert topic is not None
-    start = state.log.partition(topic.partition_id(partition.partition)).log_start
+    start = state.log.partitions.get(topic.partition_id(partition.partition)).log_start
     op = FetchOps([FetchOp("", partition.partition, start, EVERYTHING, topic_id=partition.uuid)])
     answer = (await fetch.handle(state, context(), op)).partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code).name
@@ -100,7 +100,7 @@ def _check_topics(state: BrokerState, history: History, operations: int) -> None
     for seen in history.seen:
         shown = existing.get(seen.partition.uuid)
         if shown is not None and seen.operations <= operations:
-            partition = state.log.partition(shown.partition_id(seen.partition.partition))
+            partition = state.log.partitions.get(shown.partition_id(seen.partition.partition))
             assert partition.high_watermark >= seen.high_watermark
 
 

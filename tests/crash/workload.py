@@ -210,7 +210,7 @@ class Workload:
         """Delete the first records of a partition, up to a random one."""
         topic = self._rng.choice(self._living).topic
         number = self._rng.randrange(topic.partitions)
-        partition = state.log.partition(topic.partition_id(number))
+        partition = state.log.partitions.get(topic.partition_id(number))
         offset = self._rng.randint(partition.log_start, partition.high_watermark)
         deletion = Deletion(TopicPartition(topic.uuid, number), offset, self._now)
         self.history.deletions.append(deletion)
@@ -243,7 +243,7 @@ class Workload:
             mine: dict[Partition, Deletion] = {}
             for topic in state.registry.every_topic():
                 for number in range(topic.partitions):
-                    partition = state.log.partition(topic.partition_id(number))
+                    partition = state.log.partitions.get(topic.partition_id(number))
                     name = TopicPartition(topic.uuid, number)
                     mine[partition] = Deletion(name, _ANYTHING, self._now)
             self.history.deletions += mine.values()
@@ -296,7 +296,9 @@ class Workload:
         answer = await send(state, partition, batch)
         if answer.error_code == ErrorCode.NONE:
             batch.offset, batch.answered = answer.base_offset, self._now
-            watermark = state.log.partition(topic.partition_id(partition.partition)).high_watermark
+            watermark = state.log.partitions.get(
+                topic.partition_id(partition.partition)
+            ).high_watermark
             self.history.seen.append(Seen(self._now, partition, watermark))
         elif answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             assert state.log.failure is not None

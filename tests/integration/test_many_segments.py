@@ -29,9 +29,9 @@ async def _write(data: Path) -> None:
     with no_threads():
         async with running_state(disk, config, segment_bytes=100) as state:
             topic, _ = await state.topics.create(ORG, "t", 1)
-            partition = state.log.partition(topic.partition_id(0))
+            partition = state.log.partitions.get(topic.partition_id(0))
             for n in range(SEGMENTS):
-                await state.log.append(partition, checked(b"%05d" % n))
+                await state.log.queue.append(partition, checked(b"%05d" % n))
 
 
 def test_3000_segments_with_256_descriptors(

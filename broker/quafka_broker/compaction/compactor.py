@@ -102,11 +102,11 @@ class Compactor:
         Called once, when the log is settled.
         """
         self._rewriter = rewriter
-        for block in self._wal.kept_section(SECTION):
+        for block in self._wal.sections.kept(SECTION):
             for org, topic_hash, number, generation, *values in block:
                 id_ = PartitionId(org, topic_hash, number, generation)
                 self._passes[id_] = LastPass(*values)
-        self._wal.keep_section(SECTION, self._section)
+        self._wal.sections.keep(SECTION, self._section)
 
     async def run(self) -> None:
         """Compact due partitions every `log.cleaner.backoff.ms`, until cancelled."""
@@ -159,7 +159,7 @@ class Compactor:
         policy = self._policy(topic)
         if policy is None:
             return None
-        found = self._wal.find(topic.partition_id(partition))
+        found = self._wal.partitions.find(topic.partition_id(partition))
         if found is None:
             return CompactionStatus(0, 0, 0, 0, due=False, last=None)
         return self._status(found, policy)
@@ -248,7 +248,7 @@ class Compactor:
             policy = self._policy(topic)
             await slices.done()
             for number in range(topic.partitions) if policy is not None else ():
-                partition = self._wal.find(topic.partition_id(number))
+                partition = self._wal.partitions.find(topic.partition_id(number))
                 if partition is not None and policy is not None:
                     status = self._status(partition, policy)
                     found.append(_Candidate(topic, number, partition, policy, status))

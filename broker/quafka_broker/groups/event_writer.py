@@ -45,7 +45,7 @@ class EventWriter:
         self._progress = asyncio.Event()
 
     def write(self, events: list[Event], settle: Settle | None = None) -> Written:
-        """Put events into the log, after all earlier ones. `settle`: see `Log.append`.
+        """Put events into the log, after all earlier ones. `settle`: see `AppendQueue.append`.
 
         Long events are encoded in slices. Until they are in the log, later events wait for them.
         """
@@ -54,8 +54,8 @@ class EventWriter:
         if self._task is None and sum(map(size_of, events)) <= _BYTES_AT_ONCE:
             places: list[int] = []
             batches = chain.from_iterable(_encoded(events, places))
-            partition = self._wal.partition(GROUPS)
-            return Written(self._wal.append(partition, list(batches), settle=settle), places)
+            partition = self._wal.partitions.get(GROUPS)
+            return Written(self._wal.queue.append(partition, list(batches), settle=settle), places)
         written = Written(asyncio.get_running_loop().create_future(), [])
         self._queue.append((events, written, settle))
         if self._task is None:
@@ -93,7 +93,9 @@ class EventWriter:
             for some in _encoded(events, places):
                 batches += some
                 await asyncio.sleep(0)
-            appended = self._wal.append(self._wal.partition(GROUPS), batches, settle=settle)
+            appended = self._wal.queue.append(
+                self._wal.partitions.get(GROUPS), batches, settle=settle
+            )
             appended.add_done_callback(partial(_pass_on, answer))
             if not self._queue:
                 await asyncio.wait([appended])

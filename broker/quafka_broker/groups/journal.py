@@ -91,8 +91,8 @@ class GroupJournal:
             StorageError: the log cannot be read.
             ValueError, KeyError, TypeError: an event cannot be decoded.
         """
-        partition = self._wal.partition(GROUPS)
-        start, written = self._load(self._wal.kept_section(SECTION), partition.log_start)
+        partition = self._wal.partitions.get(GROUPS)
+        start, written = self._load(self._wal.sections.kept(SECTION), partition.log_start)
         await verify(self._wal, GROUPS, start)
         assembler = EventAssembler()
         async for found in read_values(self._wal, GROUPS, max(start, partition.log_start)):
@@ -110,14 +110,14 @@ class GroupJournal:
         self.drop_facts(await in_slices(self._table.restore_groups()))
         # The log may have lost its last events without a trace; their offsets are not used again.
         if start > partition.high_watermark:
-            self._wal.advance_log_start(GROUPS, start)
+            self._wal.partitions.advance_log_start(GROUPS, start)
         self._applied = partition.high_watermark
         self._superseded = max(0, written - len(self._places))
-        self._wal.keep_section(SECTION, self._copy)
+        self._wal.sections.keep(SECTION, self._copy)
 
     def restate_damaged(self) -> None:
         """Restate all facts after damage to events whose facts the checkpoint had."""
-        if self._gap is None and self._wal.is_damaged(GROUPS):
+        if self._gap is None and self._wal.partitions.is_damaged(GROUPS):
             self._begin_restating()
 
     def _load(self, blocks: list[list[Any]], log_start: int) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class GroupJournal:
                 self._apply(key, event, offset)
             then(offset is not None)
 
-        partition = self._wal.partition(GROUPS)
+        partition = self._wal.partitions.get(GROUPS)
         return [Member(partition, *batch) for batch in batches], settle
 
     def is_queued(self, key: Key) -> bool:
@@ -284,11 +284,11 @@ class GroupJournal:
 
     async def _restate(self) -> None:
         """Restate every fact written before now; then move the log start."""
-        partition = self._wal.partition(GROUPS)
+        partition = self._wal.partitions.get(GROUPS)
         end = partition.high_watermark
         await self._bookkeeping.wait_until_done()  # now every fact below `end` has a place
         while self._places and next(iter(self._places.values())) < end:
-            await self._wal.wait_for_room()
+            await self._wal.queue.wait_for_room()
             some = self._oldest_facts(end)
             if some:
                 await self._restate_some(some)

@@ -60,7 +60,7 @@ class PartitionCopy:
 
     @property
     def _target(self) -> Partition:
-        return self._state.log.partition(self._topic.partition_id(self._number))
+        return self._state.log.partitions.get(self._topic.partition_id(self._number))
 
     @property
     def size(self) -> int:
@@ -100,7 +100,7 @@ class PartitionCopy:
         chunk = await asyncio.to_thread(next, following, None)
         while chunk is not None:
             if chunk.pieces:
-                await wal.wait_for_room()
+                await wal.queue.wait_for_room()
                 ahead.append(self._append(chunk))
             if len(ahead) >= _APPENDS_AHEAD:
                 await ahead.popleft()
@@ -143,7 +143,7 @@ class PartitionCopy:
     def _append(self, chunk: Chunk) -> asyncio.Future[list[int]]:
         target = self._target
         remember = partial(_remember, self._state.producers, target, chunk.pieces)
-        return self._state.log.append(target, chunk.pieces, settle=remember)
+        return self._state.log.queue.append(target, chunk.pieces, settle=remember)
 
     async def _begin_at(self, offset: int) -> None:
         if offset > self._target.log_start:

@@ -40,7 +40,7 @@ async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[V
         StorageError: the operating system cannot read a file. This is not damage: the start fails
             and changes nothing.
     """
-    partition = log.partition(id_)
+    partition = log.partitions.get(id_)
     if start < partition.log_start:
         yield Gap(start, partition.log_start, settled=True)
     offset = max(start, partition.log_start)
@@ -69,7 +69,7 @@ async def verify(log: Log, id_: PartitionId, end: int) -> None:
     Raises:
         StorageError: as `read_values`.
     """
-    partition = log.partition(id_)
+    partition = log.partitions.get(id_)
     offset = partition.log_start
     while offset < min(end, partition.high_watermark):
         batches = await _batches(log, partition, offset)

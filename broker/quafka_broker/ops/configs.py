@@ -114,7 +114,7 @@ async def describe_broker(
     state: BrokerState, context: OpContext, op: DescribeBroker
 ) -> DescribeBrokerResp:
     """Describe the broker: its cluster, settings, registry offsets and leader epoch."""
-    registry = state.log.partition(REGISTRY)
+    registry = state.log.partitions.get(REGISTRY)
     settings = [
         _changeable(state.configs.dynamic, each) if each.name in SETTINGS else each
         for each in described_settings.describe(state.configs.dynamic.static, LogSettings)

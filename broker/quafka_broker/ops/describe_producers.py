@@ -30,7 +30,7 @@ def _describe(state: BrokerState, org: int, op: PartitionOp) -> PartitionProduce
     if topic is None or not topic.has(op.partition):
         return PartitionProducers([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     id_ = topic.partition_id(op.partition)
-    transactions = state.log.partition(id_).transactions
+    transactions = state.log.partitions.get(id_).transactions
     producers: list[ActiveProducer] = []
     for known in state.producers.dump(id_):
         sequence, timestamp = known.batches[-1][1:3] if known.batches else (-1, known.used_ms)

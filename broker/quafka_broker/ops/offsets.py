@@ -44,8 +44,8 @@ _FEW = 20
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
     """Commit every partition's offset; answered when they are durable."""
-    if not state.log.has_room():
-        await state.log.wait_for_room()
+    if not state.log.queue.has_room():
+        await state.log.queue.wait_for_room()
     with context.tracer.start(semconv.COMMIT, context.trace):
         begun = _begin_now(state, context.org_id, op)
         if begun is None:

@@ -76,8 +76,8 @@ _Begun = _Write | ProduceOpResp
 
 async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
     """Append every partition's batch."""
-    if not state.log.has_room(context.org_id):
-        await state.log.wait_for_room(context.org_id)
+    if not state.log.queue.has_room(context.org_id):
+        await state.log.queue.wait_for_room(context.org_id)
     if context.trace is not None:
         return await _handle_traced(state, context, op)
     request = _Request(state, context.org_id, op, None)
@@ -189,8 +189,8 @@ class _Request:
                 if size >= _BYTES_A_COMMIT:
                     # While others append, an op of 90 MB is many commits: theirs are between them.
                     size = 0
-                    if not log.has_room(self._org):
-                        await log.wait_for_room(self._org)
+                    if not log.queue.has_room(self._org):
+                        await log.queue.wait_for_room(self._org)
                 if self._producer is None:  # a transaction could end between two commits
                     size += len(part.records)
                 # The topic may have been deleted meanwhile.

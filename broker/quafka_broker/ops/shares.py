@@ -156,7 +156,7 @@ async def _acknowledge(
     holder = Holder(op.member_id, op.session)
     codes: list[int] = []
     for at in range(0, len(op.partitions), _AT_ONCE):
-        await state.log.wait_for_room(group[0])
+        await state.log.queue.wait_for_room(group[0])
         some = op.partitions[at : at + _AT_ONCE]
         codes += await asyncio.gather(
             *(_acknowledge_one(state, group, holder, part, terms) for part in some)

@@ -90,8 +90,8 @@ class SecurityJournal:
             StorageError: the log cannot be read.
             ValueError, TypeError, IndexError: an event cannot be decoded.
         """
-        partition = self._wal.partition(SECURITY)
-        start = self._load(self._wal.kept_section(SECTION))
+        partition = self._wal.partitions.get(SECURITY)
+        start = self._load(self._wal.sections.kept(SECTION))
         await verify(self._wal, SECURITY, start)
         async for found in read_values(self._wal, SECURITY, max(start, partition.log_start)):
             if isinstance(found, Gap):
@@ -102,13 +102,13 @@ class SecurityJournal:
         self._table.forget_removals()
         # The log may have lost its last events without a trace; their offsets are not used again.
         if start > partition.high_watermark:
-            self._wal.advance_log_start(SECURITY, start)
+            self._wal.partitions.advance_log_start(SECURITY, start)
         self._applied = partition.high_watermark
         if self.incomplete:
             return  # the checkpoints keep the copy that this start has read
-        if self._wal.is_damaged(SECURITY):
+        if self._wal.partitions.is_damaged(SECURITY):
             self._written = _RESTATE  # the next checkpoint may be the only complete copy
-        self._wal.keep_section(SECTION, self._copy)
+        self._wal.sections.keep(SECTION, self._copy)
 
     def _load(self, blocks: list[list[Any]]) -> int:
         if not blocks:
@@ -174,7 +174,7 @@ class SecurityJournal:
         """
         if self.incomplete:
             raise StorageError(self.incomplete)
-        partition = self._wal.partition(SECURITY)
+        partition = self._wal.partitions.get(SECURITY)
         slices = Slices(_PER_SLICE)
         values: list[bytes] = []
         for event in made:
@@ -182,10 +182,10 @@ class SecurityJournal:
             await slices.done(_weight(event))
         head, *others = _parts(values)
         members = [Member(partition, *_batch(part, 0)) for part in others]
-        await self._wal.wait_for_room()
+        await self._wal.queue.wait_for_room()
         # Urgent, so that rights can be revoked on a full disk.
-        first, *_ = await self._wal.append_group(
-            partition, _batch(head, len(members)), members, urgent=True
+        first, *_ = await self._wal.queue.append(
+            partition, [_batch(head, len(members))], urgent=True, members=members
         )
         for event in made:
             self._table.apply(event)
@@ -208,7 +208,7 @@ class SecurityJournal:
         return self._written > max(self.events_kept, _EVENTS_A_RECORD * len(self._table))
 
     async def _restate(self) -> None:
-        partition = self._wal.partition(SECURITY)
+        partition = self._wal.partitions.get(SECURITY)
         first = partition.high_watermark
         slices = Slices(_PER_SLICE)
         made: list[bytes] = []
@@ -216,8 +216,8 @@ class SecurityJournal:
             made.append(events.encode(event))
             await slices.done(_weight(event))
         for batches in event_batches.batches(made, clock.time_ns() // 1_000_000):
-            await self._wal.wait_for_room()
-            await self._wal.append(partition, batches)
+            await self._wal.queue.wait_for_room()
+            await self._wal.queue.append(partition, batches)
         self._applied = partition.high_watermark
         self._written = 0
         await self._begin_at(first)

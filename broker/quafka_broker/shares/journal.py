@@ -80,8 +80,8 @@ class ShareJournal:
             StorageError: the log cannot be read.
             ValueError, TypeError, IndexError: an event cannot be decoded.
         """
-        partition = self._wal.partition(SHARES)
-        start = self._load(self._wal.kept_section(SECTION))
+        partition = self._wal.partitions.get(SHARES)
+        start = self._load(self._wal.sections.kept(SECTION))
         await verify(self._wal, SHARES, start)
         async for found in read_values(self._wal, SHARES, max(start, partition.log_start)):
             if isinstance(found, Gap):
@@ -97,11 +97,11 @@ class ShareJournal:
             self._written += _weight(event)
         # The log may have lost its last events without a trace; their offsets are not used again.
         if start > partition.high_watermark:
-            self._wal.advance_log_start(SHARES, start)
+            self._wal.partitions.advance_log_start(SHARES, start)
         self._applied = partition.high_watermark
-        if self._wal.is_damaged(SHARES):
+        if self._wal.partitions.is_damaged(SHARES):
             self._written = _RESTATE  # the next checkpoint may be the only complete copy
-        self._wal.keep_section(SECTION, self._copy)
+        self._wal.sections.keep(SECTION, self._copy)
 
     def _load(self, blocks: list[list[Any]]) -> int:
         if not blocks:
@@ -162,7 +162,7 @@ class ShareJournal:
             self._written += sum(map(_weight, made))
             settled(True)
 
-        return self._wal.append(self._wal.partition(SHARES), batches, settle=settle)
+        return self._wal.queue.append(self._wal.partitions.get(SHARES), batches, settle=settle)
 
     # --- shortening -------------------------------------------------------------------------
 
@@ -181,14 +181,14 @@ class ShareJournal:
         Raises:
             StorageError: the journal was not shortened.
         """
-        first = self._wal.partition(SHARES).high_watermark
+        first = self._wal.partitions.get(SHARES).high_watermark
         before = self._written
         self._written = 0
         try:
             for some in self._in_slices():
                 if some:
                     await self.append([each.began() for each in some], lambda _stored: None)
-                await self._wal.wait_for_room()
+                await self._wal.queue.wait_for_room()
             await self._begin_at(first)
         except StorageError:
             self._written += before

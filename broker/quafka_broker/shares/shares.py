@@ -186,7 +186,7 @@ class Shares:
                 if stored and self._find_topic(group[0], event.topic_id) is not None:
                     self.table.apply(event)
 
-        await self._wal.wait_for_room(group[0])
+        await self._wal.queue.wait_for_room(group[0])
         await self.journal.append(made, settle)
 
     # --- records ----------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class Shares:
             for event in made if stored else ():
                 self.table.apply(event)
 
-        await self._wal.wait_for_room(group[0])
+        await self._wal.queue.wait_for_room(group[0])
         await self.journal.append(made, settle)
 
     def drop_topics(self, topics: Collection[Topic]) -> None:

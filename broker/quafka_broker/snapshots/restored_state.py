@@ -103,7 +103,7 @@ async def _fence_transactions(state: BrokerState) -> None:
 async def _record(log: Log, manifest: Manifest) -> None:
     """Append the events that rebuild the registry and the groups."""
     # Entries of deleted topics have generations, too: no new topic may reuse one of these.
-    generation = max((id_.generation for id_ in log.partition_ids()), default=-1) + 1
+    generation = max((id_.generation for id_ in log.partitions.ids()), default=-1) + 1
     ours = producer_id_space(manifest.cluster_id)
     used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
     events = _registry_events(manifest, generation, max(used, default=ours.start))
@@ -119,7 +119,7 @@ async def _record(log: Log, manifest: Manifest) -> None:
 
 async def _append(log: Log, id_: PartitionId, values: Iterable[bytes], most: int = 1_000) -> None:
     for batches in event_batches.batches(values, clock.time_ns() // 1_000_000, most):
-        await log.append(log.partition(id_), batches)
+        await log.queue.append(log.partitions.get(id_), batches)
 
 
 def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[Event]:
@@ -190,10 +190,10 @@ async def _fill(log: Log, manifest: Manifest) -> None:
     """Fill the offsets of a partition's missing last records, so that they are not reused."""
     for topic in manifest.topics:
         for saved in topic.partitions:
-            partition = log.partition(_partition_id(topic, saved.partition))
+            partition = log.partitions.get(_partition_id(topic, saved.partition))
             missing = saved.high_watermark - partition.high_watermark
             if missing > 0:
-                await log.append(partition, [_filler(missing)])
+                await log.queue.append(partition, [_filler(missing)])
 
 
 def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
@@ -248,7 +248,7 @@ def _topic_differences(state: BrokerState, topic: Topic) -> Iterator[str]:
         yield f"{name} has another id, configs or number of partitions"
     for partition in topic.partitions:
         expected = partition.log_start, partition.high_watermark
-        offsets = state.log.offsets(found.partition_id(partition.partition))
+        offsets = state.log.partitions.offsets(found.partition_id(partition.partition))
         if offsets != expected:
             yield (
                 f"{topic.name}-{partition.partition} of org {topic.org} has the offsets "

@@ -65,11 +65,11 @@ class WalSource:
 
     def partition(self, topic: Topic, number: int) -> WalPartition:
         """A partition, empty if nothing was ever appended."""
-        return WalPartition(self, self.log.partition(topic.partition_id(number)), topic.name)
+        return WalPartition(self, self.log.partitions.get(topic.partition_id(number)), topic.name)
 
     def bounds(self, topic: Topic, number: int) -> tuple[int, int]:
         """Log start and high watermark."""
-        return self.log.offsets(topic.partition_id(number))
+        return self.log.partitions.offsets(topic.partition_id(number))
 
 
 class WalPartition:
@@ -207,7 +207,7 @@ class WalPartition:
                 raise RefusedError(
                     ErrorCode.INVALID_TXN_STATE, "a transactional batch has no producer id"
                 )
-            return wal.log.append(self._partition, [batch], writes=writes)
+            return wal.log.queue.append(self._partition, [batch], writes=writes)
         if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
             raise RefusedError(
                 ErrorCode.INVALID_RECORD,
@@ -222,4 +222,4 @@ class WalPartition:
         settle = wal.producers.begin_append(self._partition.id, header)
         if counted is not None:
             settle = counted(settle)
-        return wal.log.append(self._partition, [batch], writes=writes, settle=settle)
+        return wal.log.queue.append(self._partition, [batch], writes=writes, settle=settle)

@@ -338,7 +338,7 @@ class BrokerMetrics:
         """The records of each partition that read_committed consumers do not get yet."""
         for topic in self.state.registry.every_topic():
             for number in range(0 if topic.source else topic.partitions):
-                found = self.state.log.find(topic.partition_id(number))
+                found = self.state.log.partitions.find(topic.partition_id(number))
                 if found is not None and found.transactions is not None:
                     unstable = found.high_watermark - found.last_stable_offset
                     if unstable:

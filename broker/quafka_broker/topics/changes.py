@@ -200,7 +200,7 @@ class TopicChanges:
         for topic in present:
             gone = [topic.partition_id(number) for number in range(topic.partitions)]
             for partition in gone:
-                self._wal.drop_partition(partition)
+                self._wal.partitions.drop(partition)
             self._producers.drop_partitions(gone)
             self._configs.topic_deleted(topic)
             self._deleted.add(topic.org, topic.name)
@@ -220,7 +220,7 @@ class TopicChanges:
             partitions = self._registry.unnamed[unnamed]
             await self._journal.record(events.unnamed_dropped(unnamed))
             for partition in range(partitions):
-                self._wal.drop_partition(unnamed.partition_id(partition))
+                self._wal.partitions.drop(unnamed.partition_id(partition))
             self._journal.deletions += 1
 
         await self._journal.in_turn(drop)
@@ -254,7 +254,7 @@ class TopicChanges:
                 return
             await self._journal.record(*moved)
             for partition, offset in moves.items():
-                self._wal.advance_log_start(partition, offset)
+                self._wal.partitions.advance_log_start(partition, offset)
             self._journal.deletions += 1
             self._parked_fetches.wake(moves)
 
@@ -269,5 +269,5 @@ class TopicChanges:
         return {
             partition: offset
             for partition, offset in starts.items()
-            if offset > self._wal.partition(topic.partition_id(partition)).log_start
+            if offset > self._wal.partitions.get(topic.partition_id(partition)).log_start
         }

@@ -85,9 +85,9 @@ class RegistryJournal:
 
     async def settle(self) -> None:
         """Supersede damaged events without effect; from now on checkpoints have a copy."""
-        if self._replay.pin is None and self._wal.is_damaged(REGISTRY):
+        if self._replay.pin is None and self._wal.partitions.is_damaged(REGISTRY):
             await self._restate()
-        self._wal.keep_section(SECTION, self._copy)
+        self._wal.sections.keep(SECTION, self._copy)
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class RegistryJournal:
         async def move() -> None:
             moved = registry_events.journal_start_moved(INTERNAL_NAMES[id_], offset)
             await self.record(moved)
-            self._wal.advance_log_start(id_, offset)
+            self._wal.partitions.advance_log_start(id_, offset)
             self.deletions += 1
 
         await self.in_turn(move)
@@ -156,8 +156,8 @@ class RegistryJournal:
             batches += some
             await asyncio.sleep(0)
         # Urgent, because events free space on a full disk.
-        registry = self._wal.partition(REGISTRY)
-        return (await self._wal.append(registry, batches, urgent=True))[0]
+        registry = self._wal.partitions.get(REGISTRY)
+        return (await self._wal.queue.append(registry, batches, urgent=True))[0]
 
     # --- snapshots --------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class RegistryJournal:
         except StorageError:
             return  # the events still exist; the next change tries again
         self._applied = first + len(parts)
-        self._wal.advance_log_start(REGISTRY, first)
+        self._wal.partitions.advance_log_start(REGISTRY, first)
         self.deletions += 1
         self._superseded = 0
 

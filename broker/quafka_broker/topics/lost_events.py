@@ -73,12 +73,12 @@ def unexplained(
     live = {(t.org, topic_hash(t.org, t.name)): t for t in registry.every_topic()}
     grown: dict[Topic, int] = {}
     others: dict[Unnamed, list[PartitionId]] = {}
-    for id_ in wal.partition_ids():
+    for id_ in wal.partitions.ids():
         topic = live.get((id_.org_id, id_.topic_hash))
         same = topic is not None and topic.generation == id_.generation
         if topic is not None and same and topic.has(id_.partition):
             continue
-        if id_ in INTERNAL_NAMES or wal.partition(id_).first_id is None:
+        if id_ in INTERNAL_NAMES or wal.partitions.get(id_).first_id is None:
             continue
         if topic is not None and same:
             grown[topic] = max(grown.get(topic, 0), id_.partition + 1)
@@ -88,7 +88,7 @@ def unexplained(
     larger = [replace(topic, partitions=count) for topic, count in grown.items()]
     result = Unexplained(larger, [], {})
     for key, ids in others.items():
-        first_id = min(wal.partition(id_).first_id or 0 for id_ in ids)
+        first_id = min(wal.partitions.get(id_).first_id or 0 for id_ in ids)
         topic = live.get((key.org, key.hash))
         if key in registry.unnamed or _is_gone(key, first_id, topic, found):
             continue

@@ -95,12 +95,12 @@ async def replay(wal: Log, registry: Registry) -> Replay:
         BadRegistryError: an event cannot be understood.
     """
     found = Replay()
-    copy = wal.kept_section(SECTION)
+    copy = wal.sections.kept(SECTION)
     start = copy[0][0] if copy else 0
     await verify(wal, REGISTRY, start)
     events, gaps = await _recorded(wal, start)
     snapshot = registry_events.last_snapshot([event for _, event in events])
-    partition = wal.partition(REGISTRY)
+    partition = wal.partitions.get(REGISTRY)
     if snapshot is not None:
         found.begin = events[snapshot][0]
         found.global_id = partition.global_id_at(found.begin)
@@ -119,7 +119,7 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     found.superseded = len(events) - (snapshot or 0)
     # The log may have lost its last events without a trace; their offsets are not used again.
     if start > partition.high_watermark:
-        wal.advance_log_start(REGISTRY, start)
+        wal.partitions.advance_log_start(REGISTRY, start)
     found.applied = partition.high_watermark
     for gap in missing:
         log.error("events %d to %d of the topic registry are lost", gap.first, gap.end - 1)
@@ -173,13 +173,13 @@ def live_topics(
             id_ = topic.partition_id(partition)
             yield id_, _start(wal, id_, starts.get(partition, 0), found)
     unnamed = registry.unnamed
-    for id_ in wal.partition_ids():
+    for id_ in wal.partitions.ids():
         if Unnamed(id_.org_id, id_.topic_hash, id_.generation) in unnamed:
             yield id_, None
 
 
 def _start(wal: Log, id_: PartitionId, start: int | None, found: Replay) -> int | None:
-    if start is None or (found.lost and wal.offsets(id_)[0] >= start):
+    if start is None or (found.lost and wal.partitions.offsets(id_)[0] >= start):
         return None
     return start
 

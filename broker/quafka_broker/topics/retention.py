@@ -109,7 +109,7 @@ class Retention:
                 continue
             for number in range(topic.partitions):
                 await slices.done()
-                partition = self._wal.partition(topic.partition_id(number))
+                partition = self._wal.partitions.get(topic.partition_id(number))
                 if partition.id in kept:
                     self._kept[partition.id] = kept[partition.id]
                 start = await self._start(partition, policy, now)

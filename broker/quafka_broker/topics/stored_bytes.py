@@ -67,5 +67,7 @@ class StoredBytes:
             self._used[org] = found + now - before
 
     def _size(self, topic: Topic) -> int:
-        partitions = (self._wal.find(topic.partition_id(n)) for n in range(topic.partitions))
+        partitions = (
+            self._wal.partitions.find(topic.partition_id(n)) for n in range(topic.partitions)
+        )
         return sum(found.batches.size for found in partitions if found is not None)

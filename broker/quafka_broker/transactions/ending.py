@@ -150,7 +150,7 @@ class Ending:
         self, ids: Sequence[PartitionId] | dict[PartitionId, str], producer_id: int
     ) -> _Open:
         found = _Open([], [])
-        find = self._wal.find
+        find = self._wal.partitions.find
         for id_ in ids:
             partition = find(id_)
             if partition is not None and partition.transactions is not None:

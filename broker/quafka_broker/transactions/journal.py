@@ -62,8 +62,8 @@ class TransactionJournal:
             StorageError: the log cannot be read.
             ValueError, TypeError, IndexError: an event cannot be decoded.
         """
-        partition = self._wal.partition(TRANSACTIONS)
-        start = self._load(self._wal.kept_section(SECTION))
+        partition = self._wal.partitions.get(TRANSACTIONS)
+        start = self._load(self._wal.sections.kept(SECTION))
         await verify(self._wal, TRANSACTIONS, start)
         async for found in read_values(self._wal, TRANSACTIONS, max(start, partition.log_start)):
             if isinstance(found, Gap):
@@ -76,9 +76,9 @@ class TransactionJournal:
                 self._end_partitions(event, found.offset)
         # The log may have lost its last events without a trace; their offsets are not used again.
         if start > partition.high_watermark:
-            self._wal.advance_log_start(TRANSACTIONS, start)
+            self._wal.partitions.advance_log_start(TRANSACTIONS, start)
         self._applied = partition.high_watermark
-        self._wal.keep_section(SECTION, self._copy)
+        self._wal.sections.keep(SECTION, self._copy)
 
     def _load(self, blocks: list[list[Any]]) -> int:
         if not blocks:
@@ -91,12 +91,12 @@ class TransactionJournal:
     def _end_partitions(self, event: Ended, offset: int) -> None:
         """End the transaction in partitions with damaged markers, for which readers wait."""
         try:
-            first_id = self._wal.partition(TRANSACTIONS).global_id_at(offset) + 1
+            first_id = self._wal.partitions.get(TRANSACTIONS).global_id_at(offset) + 1
         except (OffsetGoneError, IndexError):
             return
         first_id += event.offset_records
         for place, (hash_, number, generation, first) in enumerate(event.partitions):
-            found = self._wal.find(PartitionId(event.org, hash_, number, generation))
+            found = self._wal.partitions.find(PartitionId(event.org, hash_, number, generation))
             open_ = found.transactions if found is not None else None
             if found is None or open_ is None or open_.first_of(event.producer_id) != first:
                 continue
@@ -144,7 +144,7 @@ class TransactionJournal:
         The future raises:
             StorageError: nothing is in the log.
         """
-        partition = self._wal.partition(TRANSACTIONS)
+        partition = self._wal.partitions.get(TRANSACTIONS)
         others = [Member(partition, *_batch(event, 0)) for event in made[1:]]
         others += members
 
@@ -161,7 +161,9 @@ class TransactionJournal:
         # Urgent: the end of a transaction lets its readers continue.
         urgent = isinstance(made[0], Ended)
         head = _batch(made[0], len(others))
-        return self._wal.append_group(partition, head, others, urgent=urgent, settle=settle)
+        return self._wal.queue.append(
+            partition, [head], urgent=urgent, settle=settle, members=others
+        )
 
 
 def _batch(event: Event, followers: int) -> tuple[BatchHeader, memoryview]:

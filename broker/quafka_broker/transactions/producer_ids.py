@@ -170,7 +170,7 @@ class ProducerIds:
     def _may_lack(self, id_: PartitionId, offset: int) -> bool:
         """Whether later records may be missing, since the log is a copy from before them."""
         try:
-            global_id = self._wal.partition(id_).global_id_at(offset)
+            global_id = self._wal.partitions.get(id_).global_id_at(offset)
         except (OffsetGoneError, IndexError):
             return False
         return global_id < self._wal.epochs.skipped_before(SKIPPED)

@@ -109,7 +109,7 @@ class Transactions:
             ValueError, TypeError, IndexError: an event cannot be decoded.
         """
         await self.journal.replay()
-        if self._wal.is_damaged(TRANSACTIONS):
+        if self._wal.partitions.is_damaged(TRANSACTIONS):
             self.journal.written = _RESTATE  # the next checkpoint may be the only complete copy
         for found in list(self.table.open.values()):
             self.coordinator.began(found)
@@ -122,9 +122,9 @@ class Transactions:
         """
         orphans: dict[tuple[int, int], list[PartitionId]] = {}
         slices = Slices(_PER_SLICE)
-        for id_ in self._wal.partition_ids():
+        for id_ in self._wal.partitions.ids():
             await slices.done()
-            partition = self._wal.find(id_)
+            partition = self._wal.partitions.find(id_)
             if partition is None or partition.transactions is None:
                 continue
             for producer_id, first in partition.transactions.open:
@@ -227,7 +227,7 @@ class Transactions:
         """Change ids, some at a time, which share a write. No timeout waits for all of them."""
         rest = iter(keys)
         while some := list(islice(rest, _AT_ONCE)):
-            await self._wal.wait_for_room()
+            await self._wal.queue.wait_for_room()
             await asyncio.gather(*map(change, some))
             await self.abort_overdue()
 
@@ -240,7 +240,7 @@ class Transactions:
         live = len(self.table) + len(self.table.branches)
         if self.journal.written <= max(self.events_kept, _EVENTS_AN_ID * live):
             return
-        end = self._wal.partition(TRANSACTIONS).high_watermark
+        end = self._wal.partitions.get(TRANSACTIONS).high_watermark
         await self._change_each(list(self.table.entries), self.coordinator.restate)
         await self.branches.restate()
         self.journal.written = 0

@@ -101,11 +101,15 @@ class AppendQueue:
         return asyncio.get_running_loop()
 
     def has_room(self, org: int = _NO_ORG) -> bool:
-        """See `Log.has_room`."""
+        """Whether `wait_for_room` would not wait."""
         return org not in self._gates and self._fits(org)
 
     async def wait_for_room(self, org: int = _NO_ORG) -> None:
-        """See `Log.wait_for_room`."""
+        """Wait while too many bytes are pending: of all orgs or, while others append, of this org.
+
+        Callers of an org continue in the order of their calls. Does not suspend if there is room,
+        so that appends are in the order of calls. Org 0: the broker itself.
+        """
         if self.has_room(org):
             return
         gate = self._gates.get(org)
@@ -142,12 +146,29 @@ class AppendQueue:
         partition: Partition,
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
-        urgent: bool,
+        urgent: bool = False,
         writes: list[WriteTimes] | None = None,
         settle: Settle | None = None,
         members: Sequence[Member] = (),
     ) -> DirectFuture[list[int]]:
-        """See `Log.append` and `Log.append_group`."""
+        """Queue checked batches; returns a future of the offset of each batch's first record.
+
+        The order of the calls is the order in the log. Cancelling the future does not withdraw the
+        batches. Call `wait_for_room` first to bound the memory. An `urgent` append may use the
+        reserve of a full disk. `writes` receives the times of the write.
+
+        `settle` is called with the outcome, in the order of the log, in a later turn of the loop,
+        even if the future was cancelled. The appends of a commit are all settled before any of them
+        is answered.
+
+        `members` are batches of any partitions that directly follow a batch of the broker's own,
+        whose base sequence must be their number. All of them are in the log, or none: recovery cuts
+        off a group whose end is missing. The future has the offset of each member, too.
+
+        The future raises:
+            InDoubtError: the batches may or may not be in the log.
+            StorageError: they are not in the log.
+        """
         done: DirectFuture[list[int]] = DirectFuture(loop=self._loop)
         size = 0
         for _, batch in batches:

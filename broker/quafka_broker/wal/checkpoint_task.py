@@ -36,6 +36,29 @@ Each step takes a few milliseconds of the event loop at most.
 T = TypeVar("T")
 
 
+class CheckpointSections:
+    """The sections of checkpoints that belong to other parts of the broker.
+
+    Attributes:
+        sources: make the blocks of sections.
+        loaded: the blocks of sections without a source, as this start has read them. They are
+            written unchanged.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[str, SectionSource] = {}
+        self.loaded: dict[str, list[list[Any]]] = {}
+
+    def keep(self, section: str, source: SectionSource) -> None:
+        """Write a section from this source to each checkpoint from now on."""
+        self.loaded.pop(section, None)
+        self.sources[section] = source
+
+    def kept(self, section: str) -> list[list[Any]]:
+        """The blocks of a section in the checkpoint that this start has read, before `keep`."""
+        return self.loaded.get(section, [])
+
+
 class CheckpointTask:
     """One log's checkpoints, one at a time."""
 
@@ -45,6 +68,7 @@ class CheckpointTask:
         contents: Contents,
         reserve: Reserve,
         found: Found,
+        sections: CheckpointSections,
         make_durable: Callable[[], Awaitable[tuple[int, int]]],
     ) -> None:
         """`found`: the existing checkpoints. `make_durable` syncs the log; returns up to where."""
@@ -56,20 +80,15 @@ class CheckpointTask:
         # The ids up to which the second newest and the newest checkpoint cover everything.
         newest = found.checkpoint
         self._covered = (0, newest.next_id if newest is not None else 0)
-        self.loaded = dict(newest.sections) if newest is not None else {}
-        """Sections without a source since they were read, which are written unchanged."""
-        self._sources: dict[str, SectionSource] = {}
+        self._sections = sections
+        if newest is not None:
+            sections.loaded = dict(newest.sections)
         self._make_durable = make_durable
         self._thread = threads.ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
 
     def close(self) -> None:
         """Release the thread."""
         self._thread.shutdown()
-
-    def keep_section(self, section: str, source: SectionSource) -> None:
-        """Write a section from this source to each checkpoint from now on."""
-        self.loaded.pop(section, None)
-        self._sources[section] = source
 
     @property
     def both_cover(self) -> int:
@@ -116,10 +135,10 @@ class CheckpointTask:
         self._covered = (self._covered[1], covered)
 
     async def _write_sections(self, writer: CheckpointWriter) -> None:
-        for name, blocks in self.loaded.items():
+        for name, blocks in self._sections.loaded.items():
             for block in blocks:
                 await self._in_thread(partial(writer.section, name, block))
-        for name, source in self._sources.items():
+        for name, source in self._sections.sources.items():
             async with aclosing(source()) as made:
                 async for values in made:
                     await self._in_thread(partial(writer.section, name, values))

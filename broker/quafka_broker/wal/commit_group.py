@@ -50,10 +50,10 @@ class Append:
     """Checked batches for one partition, and the future for their offsets.
 
     Attributes:
-        members: subsequent batches of any partitions; see `Log.append_group`.
+        members: subsequent batches of any partitions; see `AppendQueue.append`.
         urgent: the append may use the reserve of a full disk.
         writes: receives the times of the write, for a trace.
-        settle: see `Log.append`.
+        settle: see `AppendQueue.append`.
     """
 
     partition: Partition

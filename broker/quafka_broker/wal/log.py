@@ -1,8 +1,8 @@
 """The write-ahead log: one for all orgs and topics.
 
-`append` promises: when its future has a result, the batches are in the log, durable according to
-`wal.fsync`, and readable. Batches appended to one partition keep their order. Ids and offsets are
-assigned only when a batch is written, so a failed write does not affect later ones.
+`queue.append` promises: when its future has a result, the batches are in the log, durable according
+to `wal.fsync`, and readable. Batches appended to one partition keep their order. Ids and offsets
+are assigned only when a batch is written, so a failed write does not affect later ones.
 
 Every batch that a read returns has been verified. Records lost to damage are reported as lost.
 """
@@ -12,19 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.partitions.outcome import Settle
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.acceptance import Acceptance
 from quafka_broker.wal.active_segment import ActiveSegment
 from quafka_broker.wal.append_queue import AppendQueue, Share
 from quafka_broker.wal.chain_durability import ChainDurability, ChainLink
 from quafka_broker.wal.checkpoint_schedule import CheckpointSchedule, uncovered_bytes
-from quafka_broker.wal.checkpoint_task import CheckpointTask, SectionSource
-from quafka_broker.wal.commit_group import MAX_APPENDS, Member, WriterStats, WriteTimes
+from quafka_broker.wal.checkpoint_task import CheckpointSections, CheckpointTask
+from quafka_broker.wal.commit_group import MAX_APPENDS, WriterStats
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.cut import LogCut, SegmentCut, cut_contents, cut_segments
 from quafka_broker.wal.disk import Disk
@@ -33,6 +32,7 @@ from quafka_broker.wal.epoch_file import EpochFile
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.index_rebuild import IndexRebuilds
 from quafka_broker.wal.opening import open_contents
+from quafka_broker.wal.partitions import LogPartitions
 from quafka_broker.wal.publisher import Publisher
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reader import Reader
@@ -42,8 +42,6 @@ from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.verification import Verification
 from quafka_broker.wal.writer import Writer
 from quafka_loop import clock
-from quafka_loop.eager_task import DirectFuture
-from quafka_proto.records import BatchHeader
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -96,7 +94,16 @@ class _Parts(NamedTuple):
 
 
 class Log:
-    """Segments and partitions with one writer; `reader` reads them."""
+    """Segments and partitions with one writer.
+
+    Attributes:
+        queue: takes appends.
+        partitions: the partitions.
+        reader: reads them.
+        verification: verifies segments.
+        sections: the sections of other parts in checkpoints.
+        stats: counters of writes since the start.
+    """
 
     def __init__(
         self,
@@ -121,12 +128,13 @@ class Log:
             takeover=None if chain is None else chain.chain.epoch,
         )
         self._contents = Contents(Producers())
+        self.partitions = LogPartitions(self._contents)
+        self.sections = CheckpointSections()
         self._acceptance = Acceptance()
         # In a chain, commits take long: an org may have a whole object pending.
         share = Share() if chain is None else Share(chain.policy.size, MAX_APPENDS)
-        self._queue = AppendQueue(self._acceptance, share)
+        self.queue = AppendQueue(self._acceptance, share)
         self.stats = WriterStats()
-        """Counters of writes since the start."""
         self._rebuilds = IndexRebuilds(disk, self._contents, self._run_exclusively)
         self.reader = Reader(self._contents, self._rebuilds)
         self.verification = Verification(self._contents, self._rebuilds)
@@ -155,12 +163,14 @@ class Log:
             segment.unverified_to = segment.end
         fsync = self._fsync if self._chain is None else None
         active = ActiveSegment(self._disk, contents, self._acceptance, self.stats, fsync)
-        task = CheckpointTask(self._disk, contents, self._reserve, found, active.make_durable)
+        task = CheckpointTask(
+            self._disk, contents, self._reserve, found, self.sections, active.make_durable
+        )
         schedule = CheckpointSchedule(
             task, self.stats, self._acceptance, self._checkpoint_bytes,
             uncovered_bytes(found.checkpoint, contents.segments),
         )  # fmt: skip
-        queue, acceptance, size = self._queue, self._acceptance, self._segment_bytes
+        queue, acceptance, size = self.queue, self._acceptance, self._segment_bytes
 
         def committed(grown: Set[PartitionId]) -> None:
             on_commit(grown)
@@ -175,7 +185,7 @@ class Log:
         size = self._segment_bytes
         if self._chain is not None:
             return ChainDurability(
-                active, self._queue, publisher, self._acceptance, size, self._chain
+                active, self.queue, publisher, self._acceptance, size, self._chain
             )
         return FsyncDurability(active, publisher, size, self._fsync.interval)
 
@@ -274,7 +284,7 @@ class Log:
         return Figures(
             len(segments),
             sum(segment.end for segment in segments),
-            self._queue.bytes,
+            self.queue.bytes,
             checkpoints.uncovered_bytes,
             checkpoints.taken_at,
             checkpoints.failures,
@@ -301,28 +311,6 @@ class Log:
         """The quarantined damage."""
         return self._contents.quarantine.damages
 
-    # --- partitions -------------------------------------------------------------------------
-
-    def partition(self, id_: PartitionId) -> Partition:
-        """The partition, empty if nothing was ever appended."""
-        found = self._contents.partitions.get(id_)
-        if found is None:
-            found = self._contents.partitions[id_] = Partition(id_)
-        return found
-
-    def find(self, id_: PartitionId) -> Partition | None:
-        """The partition; None if nothing was ever appended, or all of it was deleted."""
-        return self._contents.partitions.get(id_)
-
-    def offsets(self, id_: PartitionId) -> tuple[int, int]:
-        """Log start and high watermark; both 0 if nothing was ever appended."""
-        found = self._contents.partitions.get(id_)
-        return (0, 0) if found is None else (found.log_start, found.high_watermark)
-
-    def partition_ids(self) -> Sequence[PartitionId]:
-        """The ids of all known partitions."""
-        return list(self._contents.partitions)
-
     @property
     def next_id(self) -> int:
         """The global id of the next record."""
@@ -333,19 +321,6 @@ class Log:
         """The first global id in the active segment."""
         first = self._contents.segments[-1].first_id if self._contents.segments else None
         return self._contents.next_id if first is None else first
-
-    def advance_log_start(self, id_: PartitionId, offset: int) -> None:
-        """Stop serving records below `offset`; see `Partition.advance_log_start`."""
-        self._contents.advance_log_start(self.partition(id_), offset)
-
-    def drop_partition(self, id_: PartitionId) -> None:
-        """Drop a deleted partition, whose records are then dead."""
-        self._contents.drop_partition(id_)
-
-    def is_damaged(self, id_: PartitionId) -> bool:
-        """Whether any offset of the partition from its log start on is lost."""
-        log_start, _ = self.offsets(id_)
-        return self._contents.quarantine.first_lost(id_, log_start) is not None
 
     async def seal(self) -> None:
         """Begin a new segment, so that everything written so far can be compacted.
@@ -395,73 +370,6 @@ class Log:
         It waits longer if checkpoints take long, so that they use a small share of the time.
         """
         self._open.schedule.soon()
-
-    def keep_section(self, section: str, source: SectionSource) -> None:
-        """Write a section of the caller into each checkpoint from now on."""
-        self._open.checkpoints.keep_section(section, source)
-
-    def kept_section(self, section: str) -> list[list[Any]]:
-        """The blocks of a section in the checkpoint that this start has read.
-
-        The next checkpoints contain them unchanged until `keep_section` is called for the section.
-        """
-        return self._open.checkpoints.loaded.get(section, [])
-
-    # --- append -----------------------------------------------------------------------------
-
-    def has_room(self, org: int = 0) -> bool:
-        """Whether `wait_for_room` would not wait."""
-        return self._queue.has_room(org)
-
-    async def wait_for_room(self, org: int = 0) -> None:
-        """Wait while too many bytes are pending: of all orgs or, while others append, of this org.
-
-        Callers of an org continue in the order of their calls. Does not suspend if there is room,
-        so that appends are in the order of calls. Org 0: the broker itself.
-        """
-        await self._queue.wait_for_room(org)
-
-    def append(
-        self,
-        partition: Partition,
-        batches: Sequence[tuple[BatchHeader, memoryview]],
-        *,
-        urgent: bool = False,
-        writes: list[WriteTimes] | None = None,
-        settle: Settle | None = None,
-    ) -> DirectFuture[list[int]]:
-        """Queue checked batches; returns a future of the offset of each batch's first record.
-
-        The order of the calls is the order in the log. Cancelling the future does not withdraw the
-        batches. Call `wait_for_room` first to bound the memory. An `urgent` append may use the
-        reserve of a full disk. `writes` receives the times of the write.
-
-        `settle` is called with the outcome, in the order of the log, in a later turn of the loop,
-        even if the future was cancelled. The appends of a commit are all settled before any of them
-        is answered.
-
-        The future raises:
-            InDoubtError: the batches may or may not be in the log.
-            StorageError: they are not in the log.
-        """
-        return self._queue.append(partition, batches, urgent=urgent, writes=writes, settle=settle)
-
-    def append_group(
-        self,
-        partition: Partition,
-        batch: tuple[BatchHeader, memoryview],
-        members: Sequence[Member],
-        *,
-        urgent: bool = False,
-        settle: Settle | None = None,
-    ) -> DirectFuture[list[int]]:
-        """Queue a batch of the broker's own, directly followed by batches of any partitions.
-
-        All of them are in the log, or none: recovery cuts off a group whose end is missing. The
-        batch's base sequence must be the number of `members`. The future has the offset of the
-        batch and of each member; otherwise see `append`.
-        """
-        return self._queue.append(partition, [batch], urgent=urgent, settle=settle, members=members)
 
     async def _run_exclusively(self, job: Callable[[], bool]) -> bool:
         return await self._open.active.run(job)

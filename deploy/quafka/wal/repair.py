@@ -204,7 +204,10 @@ class Repair:
 
 def _about(unnamed: Unnamed, state: BrokerState) -> str:
     partitions = state.registry.unnamed[unnamed]
-    ends = (state.log.offsets(unnamed.partition_id(partition)) for partition in range(partitions))
+    ends = (
+        state.log.partitions.offsets(unnamed.partition_id(partition))
+        for partition in range(partitions)
+    )
     records = sum(end - start for start, end in ends)
     return (
         f"a nameless topic of org {unnamed.org} (hash {unnamed.hash.hex()}, "

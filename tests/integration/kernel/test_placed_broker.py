@@ -54,9 +54,9 @@ class Edge:
     async def produce(self, *sizes: int) -> None:
         found = self.state.registry.find(ORG, "t", b"")
         assert found is not None
-        partition = self.state.log.partition(found.partition_id(0))
+        partition = self.state.log.partitions.get(found.partition_id(0))
         for size in sizes:
-            await self.state.log.append(partition, checked(os.urandom(size)))
+            await self.state.log.queue.append(partition, checked(os.urandom(size)))
 
     async def connect(self) -> None:
         await becomes(lambda: self.files.connection() > 0)

@@ -59,9 +59,9 @@ class World:
     async def produce(self, *sizes: int, topic: str = "t") -> None:
         found = self.state.registry.find(ORG, topic, b"")
         assert found is not None
-        partition = self.state.log.partition(found.partition_id(0))
+        partition = self.state.log.partitions.get(found.partition_id(0))
         for size in sizes:
-            await self.state.log.append(partition, checked(os.urandom(size)))
+            await self.state.log.queue.append(partition, checked(os.urandom(size)))
 
     async def fetch(self, number: int, offset: int = 0, most: int = 8 << 20) -> FetchOpResp:
         op = FetchOps([FetchOp("t", 0, offset, most)], places=number)

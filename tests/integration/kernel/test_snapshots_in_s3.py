@@ -108,7 +108,7 @@ async def test_a_broker_starts_on_what_is_restored(
         async with state_in(new) as state:
             assert state.registry.cluster_id == cluster_id
             assert state.registry.by_name(ORG, "t") == topic
-            found = await values_of(state.log, state.log.partition(topic.partition_id(0)))
+            found = await values_of(state.log, state.log.partitions.get(topic.partition_id(0)))
             assert found == named("t", range(60))
 
 

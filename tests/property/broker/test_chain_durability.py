@@ -37,9 +37,9 @@ class _History:
 async def _appending(log: Log, history: _History, topic: str, random: Random) -> None:
     for number in range(_APPENDS):
         value = b"%s-%d" % (topic.encode(), number) + bytes(random.choice((0, 0, 500)))
-        await log.wait_for_room(topic_id(topic).org_id)
+        await log.queue.wait_for_room(topic_id(topic).org_id)
         history.sent[topic].append(value)
-        pending = log.append(log.partition(topic_id(topic)), checked(value))
+        pending = log.queue.append(log.partitions.get(topic_id(topic)), checked(value))
         if random.random() < 0.5:
             await asyncio.sleep(random.uniform(0, 0.002))
         try:

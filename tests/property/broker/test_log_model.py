@@ -47,7 +47,7 @@ class LogModel(RuleBasedStateMachine):
 
         async def start() -> None:
             self.log.open(Producers())
-            self.log.settle(dict.fromkeys(self.log.partition_ids(), 0))
+            self.log.settle(dict.fromkeys(self.log.partitions.ids(), 0))
             self.log.start()
 
         self.run(start())
@@ -59,7 +59,10 @@ class LogModel(RuleBasedStateMachine):
     def append(self, batches: list[tuple[str, list[bytes]]]) -> None:
         async def all_at_once() -> list[list[int]]:
             return await asyncio.gather(
-                *[self.log.append(self.log.partition(topic_id(n)), checked(*v)) for n, v in batches]
+                *[
+                    self.log.queue.append(self.log.partitions.get(topic_id(n)), checked(*v))
+                    for n, v in batches
+                ]
             )
 
         for (name, items), (offset,) in zip(batches, self.run(all_at_once()), strict=True):
@@ -71,7 +74,7 @@ class LogModel(RuleBasedStateMachine):
         self.disk.room = room
 
         async def one() -> None:
-            await self.log.append(self.log.partition(topic_id(name)), checked(*items))
+            await self.log.queue.append(self.log.partitions.get(topic_id(name)), checked(*items))
 
         try:
             self.run(one())
@@ -86,7 +89,7 @@ class LogModel(RuleBasedStateMachine):
         self.disk.cached = cached
         expected = self.model[name]
         offset = round(place * len(expected))
-        partition = self.log.partition(topic_id(name))
+        partition = self.log.partitions.get(topic_id(name))
         try:
             batches = self.run(
                 self.log.reader.read(partition, offset, max_bytes, at_least_one=True)
@@ -109,7 +112,7 @@ class LogModel(RuleBasedStateMachine):
         """A byte of a batch rots; a later entry shows that it had been durable."""
         self.restart(checkpoint=True, index=True)
         offset = int(place * len(self.model[name]))
-        partition = self.log.partition(topic_id(name))
+        partition = self.log.partitions.get(topic_id(name))
         rows = self.run(self.log.reader.rows(partition, offset, offset + 1))
         self.append([("d", [b"later"])])
         if not rows or offset in self.lost[name]:
@@ -134,7 +137,7 @@ class LogModel(RuleBasedStateMachine):
     @invariant()
     def watermarks(self) -> None:
         for name, expected in getattr(self, "model", {}).items():
-            partition = self.log.partition(topic_id(name))
+            partition = self.log.partitions.get(topic_id(name))
             assert (partition.log_start, partition.high_watermark) == (0, len(expected))
 
     def teardown(self) -> None:
@@ -147,7 +150,7 @@ class LogModel(RuleBasedStateMachine):
 
     def read_all(self, name: str, expected: list[bytes]) -> None:
         """Read like a consumer that skips lost records."""
-        partition = self.log.partition(topic_id(name))
+        partition = self.log.partitions.get(topic_id(name))
         found: dict[int, bytes | None] = {}
         offset = 0
         while offset < len(expected):

@@ -130,7 +130,7 @@ class StateModel(RuleBasedStateMachine):
     def partition(self, name: str) -> Partition:
         topic = self.state.registry.by_name(ORG, name)
         assert topic is not None
-        return self.state.log.partition(topic.partition_id(0))
+        return self.state.log.partitions.get(topic.partition_id(0))
 
     @rule(name=names, ms=st.sampled_from([-1, 0, 300]), size=st.sampled_from([-1, 0, 200]))
     def create(self, name: str, ms: int, size: int) -> None:

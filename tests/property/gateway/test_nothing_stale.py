@@ -42,7 +42,7 @@ class History:
     async def produce(self, edge: Edge) -> None:
         topic = edge.state.registry.find(ORG, "t", b"")
         if topic is not None:
-            partition = edge.state.log.partition(topic.partition_id(0))
+            partition = edge.state.log.partitions.get(topic.partition_id(0))
             incarnation = self.incarnation
             end = await edge.produce_here(b"%d:%d" % (incarnation, partition.high_watermark))
             self.ends.append((asyncio.get_running_loop().time(), edge, incarnation, end))
@@ -71,7 +71,7 @@ class History:
     async def cut(self) -> None:
         topic = self.edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        partition = self.edge.state.log.partition(topic.partition_id(0))
+        partition = self.edge.state.log.partitions.get(topic.partition_id(0))
         to = (partition.log_start + partition.high_watermark + 1) // 2
         await self.edge.state.topics.delete_records({topic: {0: to}})
         self.log_start = to

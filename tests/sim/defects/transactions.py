@@ -44,8 +44,8 @@ def _end_in_two_entries() -> None:
                 for place, settle in settles:
                     settle(None if isinstance(outcome, StorageError) else outcome[place])
 
-            await self._wal.append_group(
-                first.partition, (first.header, first.batch), others, settle=settled
+            await self._wal.queue.append(
+                first.partition, [(first.header, first.batch)], settle=settled, members=others
             )
             event = event._replace(offset_records=0)
         await append(self, event, [], partitions, [])

@@ -51,7 +51,7 @@ class Compacting:
         return topic
 
     def partition(self, topic: Topic, number: int = 0) -> Partition:
-        return self.state.log.partition(topic.partition_id(number))
+        return self.state.log.partitions.get(topic.partition_id(number))
 
     async def put(
         self,
@@ -70,14 +70,16 @@ class Compacting:
             transactional=transactional, base_sequence=sequence,
         )  # fmt: skip
         checked: list[tuple[BatchHeader, memoryview]] = [(read_header(batch), memoryview(batch))]
-        return (await self.state.log.append(self.partition(topic, number), checked))[0]
+        return (await self.state.log.queue.append(self.partition(topic, number), checked))[0]
 
     async def end(self, producer: int, *partitions: Partition, commit: bool) -> None:
         """Write the markers that end a producer's transaction, without an event."""
         kind = MarkerType.COMMIT if commit else MarkerType.ABORT
         for partition in partitions:
             marker = build_marker(Marker(kind, 0), 0, self.now_ms, producer, 0)
-            await self.state.log.append(partition, [(read_header(marker), memoryview(marker))])
+            await self.state.log.queue.append(
+                partition, [(read_header(marker), memoryview(marker))]
+            )
 
     async def compact(self, topic: Topic) -> None:
         await self.state.compaction.compact(topic)

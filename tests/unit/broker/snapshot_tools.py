@@ -47,8 +47,8 @@ async def state_in(data: Path) -> AsyncIterator[BrokerState]:
 
 async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> None:
     """Append a batch for each value."""
-    grown = state.log.partition(topic.partition_id(partition))
-    await asyncio.gather(*[state.log.append(grown, checked(value)) for value in values])
+    grown = state.log.partitions.get(topic.partition_id(partition))
+    await asyncio.gather(*[state.log.queue.append(grown, checked(value)) for value in values])
 
 
 async def delete_below(state: BrokerState, topic: Topic, offset: int) -> None:

@@ -55,7 +55,7 @@ async def test_a_batch_of_61_bytes_claims_records(count: int, codec: int) -> Non
         topic, _ = await state.topics.create(ORG, "t", 1)
         answer = await send(state, hollow)
         assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert state.log.partition(topic.partition_id(0)).high_watermark == 0
+        assert state.log.partitions.get(topic.partition_id(0)).high_watermark == 0
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
@@ -79,7 +79,7 @@ async def test_long_and_short_batches_keep_their_order() -> None:
         answers = await asyncio.gather(*[send(state, batch) for batch in batches])
         assert state.admissions.in_thread == 4
         assert [a.base_offset for a in answers] == sorted(a.base_offset for a in answers)
-        found = await values_of(state.log, state.log.partition(topic.partition_id(0)))
+        found = await values_of(state.log, state.log.partitions.get(topic.partition_id(0)))
         assert list(dict.fromkeys(found)) == values
         assert state.admissions.is_clear([topic.partition_id(0)])
 
@@ -137,7 +137,7 @@ async def test_a_max_timestamp_that_is_not_the_newest_is_corrected() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         assert (await send(state, resealed(bytes(batch)))).error_code == 0
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         (stored,) = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
         assert read_header(stored).max_timestamp == 1_000
         assert [record.value for record in iter_records(stored)] == [b"a"]
@@ -152,7 +152,7 @@ async def test_a_producers_delete_horizon_is_cleared(time: str, count: int, code
         topic, _ = await state.topics.create(ORG, "t", 1, {"message.timestamp.type": time})
         assert (await send(state, batch)).error_code == 0
         assert state.admissions.in_thread == (count == LONG)
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         (stored,) = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
         header = read_header(stored)
         assert header.attributes == codec | (LOG_APPEND_TIME if time == "LogAppendTime" else 0)

@@ -33,8 +33,8 @@ def settled(name: str, _outcome: Outcome) -> None:
 
 async def produce(log: Log, name: str, topic: str = "t") -> int:
     """An op that waits for its append, and then looks at the partition."""
-    partition = log.partition(topic_id(topic))
-    pending = log.append(partition, checked(b"x"), settle=partial(settled, name))
+    partition = log.partitions.get(topic_id(topic))
+    pending = log.queue.append(partition, checked(b"x"), settle=partial(settled, name))
     (offset,) = await pending
     seen.append(f"{name} answered at {partition.high_watermark}")
     return offset
@@ -69,13 +69,13 @@ async def test_a_failing_caller_costs_the_others_nothing() -> None:
         raise RuntimeError("a bug")
 
     async with open_log(MemoryDisk()) as log:
-        partition = log.partition(topic_id())
-        first = log.append(partition, checked(b"x"), settle=broken)
+        partition = log.partitions.get(topic_id())
+        first = log.queue.append(partition, checked(b"x"), settle=broken)
         first.add_direct_callback(partial(broken, [0]))
-        second = log.append(partition, checked(b"x"))
+        second = log.queue.append(partition, checked(b"x"))
         assert (await first, await second) == ([0], [1])
         assert log.failure is None
-        assert await log.append(partition, checked(b"x")) == [2]
+        assert await log.queue.append(partition, checked(b"x")) == [2]
 
 
 async def test_an_op_may_append_again_while_it_is_answered() -> None:
@@ -85,7 +85,7 @@ async def test_an_op_may_append_again_while_it_is_answered() -> None:
 
     async with open_log(MemoryDisk()) as log:
         await asyncio.gather(*[EagerTask(twice(log, name)) for name in "ab"])
-        assert log.partition(topic_id()).high_watermark == 4
+        assert log.partitions.get(topic_id()).high_watermark == 4
     assert [each for each in seen if "answered" in each] == [
         "a answered at 2", "b answered at 2", "a answered at 4", "b answered at 4"
     ]  # fmt: skip
@@ -103,7 +103,7 @@ async def test_many_answers_are_given_in_slices(fails: bool) -> None:
 
     async def slow(log: Log, number: int) -> None:
         with suppress(StorageError):
-            await log.append(log.partition(topic_id()), checked(b"x"))
+            await log.queue.append(log.partitions.get(topic_id()), checked(b"x"))
         seen.append(f"{number} at {turns}")
         clock.sleep(0.001)
 
@@ -121,7 +121,9 @@ async def test_many_answers_are_given_in_slices(fails: bool) -> None:
 async def test_a_closed_log_refuses_in_a_later_turn() -> None:
     async with open_log(MemoryDisk()) as log:
         pass
-    pending = log.append(log.partition(topic_id()), checked(b"x"), settle=partial(settled, "late"))
+    pending = log.queue.append(
+        log.partitions.get(topic_id()), checked(b"x"), settle=partial(settled, "late")
+    )
     assert not seen
     with pytest.raises(StorageError):
         await pending

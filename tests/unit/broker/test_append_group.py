@@ -32,14 +32,14 @@ async def _write(log: Log, partition: PartitionId, producer: int, sequence: int)
         producer_epoch=0,
         base_sequence=sequence,
     )
-    await log.append(log.partition(partition), [_batch(data)])
+    await log.queue.append(log.partitions.get(partition), [_batch(data)])
 
 
 async def _end(log: Log, kind: MarkerType, producer: int = PRODUCER) -> list[int]:
     marker = _batch(build_marker(Marker(kind, 0), 0, 2_000, producer, 0))
-    members = [Member(log.partition(id_), *marker) for id_ in PARTITIONS]
+    members = [Member(log.partitions.get(id_), *marker) for id_ in PARTITIONS]
     event = build_batch([Record(0, 1_000, None, b"event", [])], base_sequence=len(members))
-    return await log.append_group(log.partition(JOURNAL), _batch(event), members)
+    return await log.queue.append(log.partitions.get(JOURNAL), [_batch(event)], members=members)
 
 
 async def test_a_marker_takes_one_offset_in_each_partition_and_moves_the_last_stable_offset() -> (
@@ -50,7 +50,7 @@ async def test_a_marker_takes_one_offset_in_each_partition_and_moves_the_last_st
         for id_ in PARTITIONS:
             await _write(log, id_, PRODUCER, 0)
         await append(log, "t", b"other")
-        partition = log.partition(PARTITIONS[0])
+        partition = log.partitions.get(PARTITIONS[0])
         assert (partition.last_stable_offset, partition.high_watermark) == (0, 3)
         before = disk.syncs()
         assert await _end(log, MarkerType.ABORT) == [0, 3, 2, 2, 2, 2]
@@ -58,7 +58,7 @@ async def test_a_marker_takes_one_offset_in_each_partition_and_moves_the_last_st
         assert (partition.last_stable_offset, partition.high_watermark) == (4, 4)
         assert partition.aborted(0, 4) == [Aborted(PRODUCER, 0, 3, 4)]
     async with open_log(disk) as log:
-        partition = log.partition(PARTITIONS[0])
+        partition = log.partitions.get(PARTITIONS[0])
         assert (partition.last_stable_offset, partition.high_watermark) == (4, 4)
         assert partition.aborted(2, 3) == [Aborted(PRODUCER, 0, 3, 4)]
         assert partition.aborted(4, 9) == []
@@ -91,10 +91,10 @@ async def test_recovery_keeps_a_group_whole_or_cuts_it_off_wherever_it_is_torn(
                 async with open_log(left) as log:
                     assert not log.damages
                     for id_ in PARTITIONS:
-                        partition = log.partition(id_)
+                        partition = log.partitions.get(id_)
                         assert partition.high_watermark == 2 + ended
                         assert partition.last_stable_offset == (3 if ended else 0)
-                    assert log.partition(JOURNAL).high_watermark == ended
+                    assert log.partitions.get(JOURNAL).high_watermark == ended
             async with open_log(left) as log:
                 assert (await _end(log, MarkerType.ABORT))[0] == ended
 
@@ -110,7 +110,7 @@ async def test_a_group_is_one_write_also_where_the_segment_rolls() -> None:
     assert segments > 5
     async with open_log(disk.crashed()) as log:
         for id_ in PARTITIONS:
-            partition = log.partition(id_)
+            partition = log.partitions.get(id_)
             assert partition.last_stable_offset == partition.high_watermark == 36
             assert [a.last_offset for a in partition.aborted(0, 36)] == list(range(2, 36, 3))
 

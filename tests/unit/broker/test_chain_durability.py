@@ -37,7 +37,7 @@ async def chained(
     )
     try:
         log.open(Producers())
-        log.settle(dict.fromkeys(log.partition_ids(), 0))
+        log.settle(dict.fromkeys(log.partitions.ids(), 0))
         log.start()
         yield log
     finally:
@@ -45,7 +45,7 @@ async def chained(
 
 
 def begin(log: Log, value: bytes, topic: str = "t") -> DirectFuture[list[int]]:
-    return log.append(log.partition(topic_id(topic)), checked(value))
+    return log.queue.append(log.partitions.get(topic_id(topic)), checked(value))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -140,7 +140,7 @@ async def test_when_another_broker_has_the_log_nothing_is_acknowledged() -> None
             await begin(log, b"later")
         assert await values_of(log, "t") == [b"0"]
         async with asyncio.timeout(10):
-            await log.wait_for_room()
+            await log.queue.wait_for_room()
 
 
 async def test_a_refused_object_ends_the_log() -> None:
@@ -274,7 +274,7 @@ async def test_an_end_of_the_loop_with_a_silent_store_is_bounded(
 async def test_a_trace_says_that_the_write_was_a_put() -> None:
     writes: list[WriteTimes] = []
     async with chained(MemoryChain(latency=lambda: 0.001)) as log:
-        await log.append(log.partition(topic_id("t")), checked(b"value"), writes=writes)
+        await log.queue.append(log.partitions.get(topic_id("t")), checked(b"value"), writes=writes)
     (write,) = writes
     assert write.put
     assert write.began <= write.written <= write.synced

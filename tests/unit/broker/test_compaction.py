@@ -323,7 +323,9 @@ async def test_a_batch_that_cannot_be_read_stops_only_its_own_partition() -> Non
         garbled[-8:] = bytes(8)
         garbled[17:21] = crc32c(garbled[21:]).to_bytes(4, "big")
         log = broker.state.log
-        await log.append(broker.partition(topic), [(read_header(garbled), memoryview(garbled))])
+        await log.queue.append(
+            broker.partition(topic), [(read_header(garbled), memoryview(garbled))]
+        )
         for n in range(60):
             await broker.put(topic, (b"a", b"%d" % n * 20))
             await broker.put(other, (b"a", b"%d" % n * 20))

@@ -40,7 +40,7 @@ async def test_a_restored_topic_has_the_same_records_and_gaps(
         await fill(state)
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         before = await kept_in(state, partition)
         gaps = list(partition.gaps)
         assert len(gaps) > 1
@@ -52,7 +52,7 @@ async def test_a_restored_topic_has_the_same_records_and_gaps(
     async with state_in(tmp_path / "new") as state:
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         assert not state.log.damages
         assert await kept_in(state, partition) == before
         assert (partition.log_start, partition.high_watermark) == (0, 600)

@@ -157,7 +157,7 @@ async def test_batches_and_rows_have_their_epoch() -> None:
             del disk.files[name]
         async with open_log(disk.copy(), NEVER) as log:
             assert log.epochs.dump() == [(0, 0), (1, 2), (2, 4), (3, 6)]
-            partition = log.partition(topic_id("b"))
+            partition = log.partitions.get(topic_id("b"))
             assert await values_of(log, partition) == [b"0", b"1", b"2"]
             batches = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
             assert [read_header(batch).leader_epoch for batch in batches] == [0, 1, 2]
@@ -210,7 +210,7 @@ async def test_on_a_full_disk_the_reserve_is_used() -> None:
     log.open(log._contents.producers)
     assert log.epochs.current == 1
     assert "reserve" not in left.files
-    log.settle(dict.fromkeys(log.partition_ids(), 0))
+    log.settle(dict.fromkeys(log.partitions.ids(), 0))
     await log.close()
     assert load(left) == Saved(1, SAFE)
 
@@ -225,13 +225,13 @@ async def test_a_repair_that_gives_up_records() -> None:
     log = Log(disk, COMMIT, 1 << 20)
     log.open(log._contents.producers)
     assert log.epochs.current == 0, "what the checkpoint knows is not read"
-    log.settle(dict.fromkeys(log.partition_ids(), 0))
+    log.settle(dict.fromkeys(log.partitions.ids(), 0))
     log.start()
     assert await values_of(log, "a") == [b"1"]
     await log.repair()
     async with open_log(disk) as log:
         assert log.epochs.current == 1
-        partition = log.partition(topic_id("a"))
+        partition = log.partitions.get(topic_id("a"))
         batches = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
         assert [read_header(batch).leader_epoch for batch in batches] == [0, 0, 0]
         await append(log, "a", b"4")
@@ -297,7 +297,7 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
         async with open_log(left, fsync) as log:
             assert not log.damages
             assert log.epochs.current == epoch
-            partition = log.partition(topic_id("a"))
+            partition = log.partitions.get(topic_id("a"))
             assert await values_of(log, partition) == [b"%d" % n for n in range(6)]
             assert (
                 log.epochs.end_of(partition, 0).end_offset,
@@ -308,6 +308,6 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
             )
             await append(log, "a", b"new")
         async with open_log(left, fsync) as log:
-            partition = log.partition(topic_id("a"))
+            partition = log.partitions.get(topic_id("a"))
             assert (await values_of(log, partition))[5:] == [b"5", b"new"]
             assert (log.epochs.current, log.epochs.epoch_at(partition, 6)) == (epoch, epoch)

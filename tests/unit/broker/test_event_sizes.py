@@ -40,7 +40,7 @@ async def batch_sizes(state: BrokerState, partition: Partition) -> list[int]:
 async def append_as_before(state: BrokerState, partition: Partition, *events: bytes) -> None:
     """All events of one change in one batch, however large: as was done before the bound."""
     records = [Record(0, 1_000, None, event, []) for event in events]
-    await state.log.append(partition, split_batches(build_batch(records)))
+    await state.log.queue.append(partition, split_batches(build_batch(records)))
 
 
 @pytest.mark.long
@@ -53,7 +53,7 @@ async def test_a_registry_event_of_any_size_is_read() -> None:
         )
         policies = b"delete," * (DECOMPRESSED_LIMIT // 7) + b"delete"
         event = encode_event(topic_created(topic)).replace(b"delete", policies)
-        await append_as_before(state, state.log.partition(REGISTRY), event)
+        await append_as_before(state, state.log.partitions.get(REGISTRY), event)
     async with running_state(disk) as state:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
@@ -91,7 +91,7 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
     async with running_state(disk, lease_seconds=0) as state:
         topic, _ = await state.topics.create(ORG, "t", 40_000)
         wanted = dict.fromkeys(range(40_000), 1 << 60)
-        registry = state.log.partition(REGISTRY)
+        registry = state.log.partitions.get(REGISTRY)
         await state.topics.delete_records({topic: wanted})
         assert max(await batch_sizes(state, registry)) < BATCH_BYTES + 1_000
         state.journal.events_kept = 1
@@ -117,14 +117,14 @@ async def test_an_offset_commit_of_72_mb_from_an_earlier_version_is_read() -> No
     assert len(value) > DECOMPRESSED_LIMIT
     async with running_state(disk, lease_seconds=0) as state:
         await state.topics.create(ORG, "t", 18_000)
-        await append_as_before(state, state.log.partition(GROUPS), value)
+        await append_as_before(state, state.log.partitions.get(GROUPS), value)
     async with running_state(disk, lease_seconds=0) as state:
         kept = state.groups.find(ORG, "g")
         assert kept is not None
         assert len(kept.offsets) == 18_000
         assert kept.offsets["t", 17_999] == Committed(0, 7, -1, "x" * 4_000, 1_000)
         # What is said again is bounded, and then the old batch is dead.
-        partition = state.log.partition(GROUPS)
+        partition = state.log.partitions.get(GROUPS)
         old_end = partition.high_watermark
         await state.groups.journal._restate()
         assert partition.log_start >= old_end
@@ -163,7 +163,7 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
     assert len(old) > DECOMPRESSED_LIMIT
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await append_as_before(state, state.log.partition(GROUPS), old)
+        await append_as_before(state, state.log.partitions.get(GROUPS), old)
     for _ in ("the old form", "the new one"):
         async with running_state(disk, lease_seconds=0) as state:
             kept = state.groups.find(ORG, "g")
@@ -173,7 +173,7 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
             assert len(kept.group.members) == 2_050
             member = kept.group.members["m-2049"]
             assert (member.protocols, member.assignment) == ({"range": metadata}, b"2049")
-            partition = state.log.partition(GROUPS)
+            partition = state.log.partitions.get(GROUPS)
             old_end = partition.high_watermark
             await state.groups.journal._restate()
             assert partition.log_start == old_end
@@ -192,7 +192,7 @@ async def test_parts_are_taken_together_or_not_at_all(missing: str) -> None:
     if missing != "nothing":
         del parts[-1 if missing == "the last part" else 1]
     async with running_state(disk, lease_seconds=0) as state:
-        await append_as_before(state, state.log.partition(GROUPS), *parts, *after)
+        await append_as_before(state, state.log.partitions.get(GROUPS), *parts, *after)
     async with running_state(disk, lease_seconds=0) as state:
         assert (state.groups.find(ORG, "g") is not None) == (missing == "nothing")
         assert state.groups.find(ORG, "h") is not None

@@ -22,8 +22,8 @@ LONG = 20_000
 
 
 async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> int:
-    grown = state.log.partition(topic.partition_id(partition))
-    return (await state.log.append(grown, checked(*values)))[0]
+    grown = state.log.partitions.get(topic.partition_id(partition))
+    return (await state.log.queue.append(grown, checked(*values)))[0]
 
 
 async def get(
@@ -218,8 +218,8 @@ async def test_tiny_batches_are_answered_by_number() -> None:
         topic, _ = await state.topics.create(ORG, "t", 2)
         tiny = checked(b"")
         for partition in (0, 1):
-            await state.log.append(
-                state.log.partition(topic.partition_id(partition)), tiny * MOST_BATCHES
+            await state.log.queue.append(
+                state.log.partitions.get(topic.partition_id(partition)), tiny * MOST_BATCHES
             )
         answers = await asyncio.wait_for(
             get(state, part(0, 100), part(1), wait=LONG, min_bytes=9 << 20), 5

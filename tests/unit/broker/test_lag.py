@@ -48,8 +48,8 @@ class Clock:
 async def produce(state: BrokerState, topic: Topic, partition: int, *ages: int) -> None:
     """One batch; ages in seconds."""
     batch = build_batch([Record(0, NOW - 1_000 * age, None, b"v", []) for age in ages])
-    grown = state.log.partition(topic.partition_id(partition))
-    await state.log.append(grown, split_batches(batch))
+    grown = state.log.partitions.get(topic.partition_id(partition))
+    await state.log.queue.append(grown, split_batches(batch))
 
 
 async def commit(state: BrokerState, *rows: tuple[str, int, int], group: str = "g") -> None:
@@ -251,7 +251,7 @@ def test_against_looking_at_every_record(
             for batch in written:
                 await produce(state, topic, 0, *batch)
             await commit(state, ("t", 0, committed))
-            state.log.partition(topic.partition_id(0)).advance_log_start(log_start)
+            state.log.partitions.get(topic.partition_id(0)).advance_log_start(log_start)
             left = ages[max(committed, log_start) :]
             found = await one(state)
             assert found.records == len(left)

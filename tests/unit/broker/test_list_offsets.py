@@ -29,7 +29,7 @@ batches = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_siz
 
 async def produce(log: Log, partition: Partition, *timestamps: int) -> None:
     batch = build_batch([Record(0, at, None, b"v", []) for at in timestamps])
-    await log.append(partition, split_batches(batch))
+    await log.queue.append(partition, split_batches(batch))
 
 
 @given(batches, st.integers(0, 31), st.floats(0, 1), st.booleans())
@@ -45,8 +45,8 @@ def test_the_first_record_at_or_after_a_time(
         disk = MemoryDisk()
         disk.cached = cached
         async with open_log(disk) as log:
-            partition = log.partition(topic_id())
-            other = log.partition(topic_id("another"))
+            partition = log.partitions.get(topic_id())
+            other = log.partitions.get(topic_id("another"))
             writes = [produce(log, one, *batch) for batch in written for one in (partition, other)]
             await asyncio.gather(*writes)
             partition.advance_log_start(log_start)
@@ -67,7 +67,7 @@ async def ask(state: BrokerState, timestamp: int, topic: str = "t") -> tuple[int
 async def test_named_places() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         assert await ask(state, -3) == (-1, -1, 0), "an empty partition has no latest record"
         await produce(state.log, partition, 10, 40, 20)
         await produce(state.log, partition, 40, 30)
@@ -93,7 +93,7 @@ async def test_a_disk_that_cannot_be_read() -> None:
     disk = MemoryDisk()
     async with running_state(disk, BrokerConfig(data=Path("unused"))) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
-        await produce(state.log, state.log.partition(topic.partition_id(0)), 10)
+        await produce(state.log, state.log.partitions.get(topic.partition_id(0)), 10)
         disk.cached, disk.unreadable = False, True
         assert await ask(state, 5) == (-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -102,7 +102,7 @@ async def test_a_disk_that_cannot_be_read() -> None:
 async def test_the_log_start_may_move_meanwhile(timestamp: int) -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         for at in range(200):
             await produce(state.log, partition, at)
         asking = asyncio.create_task(ask(state, timestamp))

@@ -45,8 +45,8 @@ async def test_waiting_appends_share_one_sync() -> None:
 async def test_records_are_readable_only_after_the_sync() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        partition = log.partition(topic_id("a"))
-        pending = log.append(partition, checked(b"1"))
+        partition = log.partitions.get(topic_id("a"))
+        pending = log.queue.append(partition, checked(b"1"))
         assert partition.high_watermark == 0
         await pending
         assert partition.high_watermark == 1
@@ -67,7 +67,7 @@ async def test_reads_work_with_and_without_the_page_cache(cached: bool) -> None:
 
 async def test_max_bytes_counts_whole_batches() -> None:
     async with open_log(MemoryDisk()) as log:
-        partition = log.partition(topic_id("a"))
+        partition = log.partitions.get(topic_id("a"))
         size = len(checked(b"1")[0][1])
         for n in range(5):
             await append(log, "a", b"%d" % n)
@@ -91,9 +91,9 @@ async def test_max_bytes_counts_whole_batches() -> None:
 async def test_batches_are_returned_unchanged_except_offset_and_epoch(tmp_path: Path) -> None:
     batches = checked(b"x" * 5_000)
     async with open_log(RealDisk(tmp_path)) as log:
-        partition = log.partition(topic_id("a"))
-        await log.append(partition, batches)
-        await log.append(partition, batches)
+        partition = log.partitions.get(topic_id("a"))
+        await log.queue.append(partition, batches)
+        await log.queue.append(partition, batches)
         first, second = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
     sent = batches[0][1]
     assert (first[8:12], first[16:]) == (sent[8:12], sent[16:])
@@ -150,9 +150,9 @@ async def test_a_full_disk_refuses_and_later_writes_work() -> None:
 async def test_a_failed_write_refuses_the_waiting_appends() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        partition = log.partition(topic_id("a"))
+        partition = log.partitions.get(topic_id("a"))
         disk.room = 0
-        waiting = [log.append(partition, checked(b"%d" % n)) for n in range(3)]
+        waiting = [log.queue.append(partition, checked(b"%d" % n)) for n in range(3)]
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(result, StorageError) for result in results)
         assert partition.high_watermark == 0
@@ -213,7 +213,7 @@ async def test_unreadable_data_is_a_storage_error() -> None:
         with pytest.raises(StorageError):
             await values_of(log, "a")
         with pytest.raises(StorageError):
-            log.reader.readable(log.partition(topic_id("a")), 0, 1, 1)
+            log.reader.readable(log.partitions.get(topic_id("a")), 0, 1, 1)
 
 
 async def test_interval_syncs_soon_and_only_when_there_is_something() -> None:
@@ -250,23 +250,23 @@ async def test_never_leaves_syncing_to_the_system() -> None:
 async def test_closing_writes_waiting_appends_and_refuses_new_ones() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        partition = log.partition(topic_id("a"))
-        pending = log.append(partition, checked(b"1"))
+        partition = log.partitions.get(topic_id("a"))
+        pending = log.queue.append(partition, checked(b"1"))
         closing = asyncio.create_task(log.close())
         assert await pending == [0]
         await closing
         with pytest.raises(StorageError):
-            await log.append(partition, checked(b"2"))
+            await log.queue.append(partition, checked(b"2"))
 
 
 async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quafka_broker.wal.append_queue._MAX_PENDING_BYTES", 1)
     async with open_log(MemoryDisk()) as log:
-        partition = log.partition(topic_id("a"))
+        partition = log.partitions.get(topic_id("a"))
 
         async def send(value: bytes) -> int:
-            await log.wait_for_room()
-            return (await log.append(partition, checked(value)))[0]
+            await log.queue.wait_for_room()
+            return (await log.queue.append(partition, checked(value)))[0]
 
         assert await asyncio.gather(*[send(b"%d" % n) for n in range(20)]) == list(range(20))
         assert await values_of(log, "a") == [b"%d" % n for n in range(20)]
@@ -277,32 +277,32 @@ async def test_orgs_that_append_at_once_wait_for_a_share_of_each_other(
 ) -> None:
     monkeypatch.setattr("quafka_broker.wal.log.Share", partial(Share, 1))
     async with open_log(MemoryDisk()) as log:
-        flooding = log.partition(topic_id("a")._replace(org_id=7))
-        modest = log.partition(topic_id("b")._replace(org_id=8))
+        flooding = log.partitions.get(topic_id("a")._replace(org_id=7))
+        modest = log.partitions.get(topic_id("b")._replace(org_id=8))
         order: list[str] = []
 
         async def send(partition: Partition, name: str) -> None:
             org = partition.id.org_id
-            await log.wait_for_room(org)
-            await log.append(partition, checked(b"x"))
+            await log.queue.wait_for_room(org)
+            await log.queue.append(partition, checked(b"x"))
             order.append(name)
 
         alone = [asyncio.create_task(send(flooding, "early")) for _ in range(5)]
         await asyncio.sleep(0)
-        assert log.has_room(7)  # one org alone may fill the queue
+        assert log.queue.has_room(7)  # one org alone may fill the queue
         await asyncio.gather(*alone, send(modest, "begins"))
         tasks = [asyncio.create_task(send(flooding, f"flood {n}")) for n in range(20)]
         await asyncio.sleep(0)
-        assert not log.has_room(7)
-        assert log.has_room(8)
-        assert log.has_room()  # the broker's own appends wait for nobody
+        assert not log.queue.has_room(7)
+        assert log.queue.has_room(8)
+        assert log.queue.has_room()  # the broker's own appends wait for nobody
         await send(modest, "modest")
         assert "flood 3" not in order
         await asyncio.gather(*tasks)
         floods = [name for name in order if name.startswith("flood")]
         assert floods == [f"flood {n}" for n in range(20)]
         assert log.figures().pending_bytes == 0
-        assert log.has_room(7)
+        assert log.queue.has_room(7)
 
 
 async def test_only_requested_bytes_are_read() -> None:

@@ -222,7 +222,7 @@ async def test_offsets_of_groups_without_members_expire() -> None:
 
 
 def journal_length(state: BrokerState) -> int:
-    partition = state.log.partition(GROUPS)
+    partition = state.log.partitions.get(GROUPS)
     return partition.high_watermark - partition.log_start
 
 
@@ -314,7 +314,7 @@ async def test_an_event_of_another_version_stops_the_start() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
         event = b'{"event":"later","org":1,"group":"g"}'
-        await state.log.append(state.log.partition(GROUPS), checked(event))
+        await state.log.queue.append(state.log.partitions.get(GROUPS), checked(event))
     with pytest.raises(BadRegistryError, match="later"):
         async with running_state(disk):
             pass

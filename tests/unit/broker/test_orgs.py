@@ -125,7 +125,7 @@ async def test_deleting_an_org_leaves_nothing_of_it_and_all_of_others() -> None:
         assert state.groups.groups(1) == []
         assert not state.transactions.table.entries
         assert not state.producers._orgs[1].known
-        assert {id_.org_id for id_ in state.log.partition_ids()} == {0}
+        assert {id_.org_id for id_ in state.log.partitions.ids()} == {0}
         gone = shown((await watch(state, news)).changes)
         assert gone == ["-user 1 alice", "-acl 1 t", "-org 1"]
         assert [topic.name for topic in state.registry.topics(2)] == ["other"]

@@ -91,7 +91,7 @@ async def test_a_repeat_is_stored_once_also_over_a_restart() -> None:
         (again,) = await send(state, idempotent(b"a", b"b", sequence=0))
         (following,) = await send(state, idempotent(b"c", sequence=2))
         assert (again.base_offset, following.base_offset) == (0, 2)
-        assert await values_of(state.log, state.log.partition(topic.partition_id(0))) == [
+        assert await values_of(state.log, state.log.partitions.get(topic.partition_id(0))) == [
             b"a",
             b"b",
             b"c",
@@ -130,7 +130,7 @@ async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> No
             *[send(state, idempotent(b"%d" % n, sequence=n)) for n in range(30)]
         )
         assert [a.base_offset for (a,) in answers] == list(range(30))
-        found = await values_of(state.log, state.log.partition(topic.partition_id(0)))
+        found = await values_of(state.log, state.log.partitions.get(topic.partition_id(0)))
         assert found == [b"%d" % n for n in range(30)]
 
 
@@ -147,7 +147,7 @@ async def test_another_org_appends_between_the_batches_of_a_large_op() -> None:
         )
 
         def stored() -> int:
-            partitions = [state.log.partition(topic.partition_id(at)) for at in range(1, 40)]
+            partitions = [state.log.partitions.get(topic.partition_id(at)) for at in range(1, 40)]
             return sum(partition.high_watermark for partition in partitions)
 
         while not stored():
@@ -187,7 +187,7 @@ async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
         for n in range(3):
             (answer,) = await send(state, idempotent(b"%d" % n, sequence=n))
             assert (answer.error_code, answer.base_offset) == (0, n)
-        found = await values_of(state.log, state.log.partition(topic.partition_id(0)))
+        found = await values_of(state.log, state.log.partitions.get(topic.partition_id(0)))
         assert found == [b"0", b"1", b"2"]
 
 
@@ -209,7 +209,7 @@ async def test_what_a_failed_sync_leaves_in_doubt_is_stored_once(found_again: bo
         assert gap.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     async with running_state(disk.copy()) as state:
         (topic,) = state.registry.topics(ORG)
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         assert partition.high_watermark == (2 if found_again else 1)
         for n in (1, 2):
             (answer,) = await send(state, idempotent(b"%d" % n, sequence=n))
@@ -225,4 +225,4 @@ async def test_a_caller_that_goes_away_takes_nothing_back() -> None:
         caller.cancel()
         (again,) = await send(state, idempotent(b"a", sequence=0))
         assert (again.error_code, again.base_offset) == (0, 0)
-        assert await values_of(state.log, state.log.partition(topic.partition_id(0))) == [b"a"]
+        assert await values_of(state.log, state.log.partitions.get(topic.partition_id(0))) == [b"a"]

@@ -44,7 +44,7 @@ async def loses(disk: MemoryDisk, lost: set[int]) -> None:
     for turn in range(3):
         left = disk.crashed() if turn == 2 else disk
         async with open_log(left) as log:
-            partition = log.partition(topic_id("a"))
+            partition = log.partitions.get(topic_id("a"))
             assert partition.log_start == 0
             assert {
                 n for d in log.damages for of in d.lost for n in range(of.first, of.end)
@@ -111,7 +111,7 @@ async def test_a_damaged_row_is_never_used_and_is_rebuilt(segment: int) -> None:
     (offset, *_) = sorted(offsets_in(disk, int(name[:-5])))
     async with open_log(disk) as log:
         assert await log.reader.read(
-            log.partition(topic_id("a")), offset, EVERYTHING, at_least_one=True
+            log.partitions.get(topic_id("a")), offset, EVERYTHING, at_least_one=True
         )
         assert bytes(disk.files[name].data) == good
         await append(log, "b", b"more")
@@ -134,7 +134,7 @@ async def test_a_missing_segment_is_noticed(checkpoint: bool, index: bool) -> No
         async with open_log(left) as log:
             found = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}
             assert found == lost
-            assert log.partition(topic_id("a")).high_watermark == len(VALUES)
+            assert log.partitions.get(topic_id("a")).high_watermark == len(VALUES)
             assert await append(log, "a", b"after") == len(VALUES)
 
 
@@ -302,7 +302,7 @@ async def test_without_a_checkpoint_only_the_possibly_torn_tail_is_verified() ->
     disk = disk.crashed()
     read = count_reads(disk, log_name(0))
     async with open_log(disk) as log:
-        assert log.partition(topic_id("a")).high_watermark == 50
+        assert log.partitions.get(topic_id("a")).high_watermark == 50
     # Beside the header: only the last entry, which no other entry calls durable.
     assert min(position for position in read if position) > disk.files[log_name(0)].size() - 2_000
 
@@ -317,8 +317,8 @@ async def test_with_a_checkpoint_only_the_log_after_it_is_read() -> None:
         again = Log(disk, FsyncPolicy(), SEGMENT)
         await append(log, "a", b"behind")
         again.open(Producers())
-        again.settle(dict.fromkeys(again.partition_ids(), 0))
-        assert again.partition(topic_id("a")).high_watermark == len(VALUES) + 1
+        again.settle(dict.fromkeys(again.partitions.ids(), 0))
+        assert again.partitions.get(topic_id("a")).high_watermark == len(VALUES) + 1
         await again.close()
     for name, positions in reads.items():
         start = 0
@@ -350,7 +350,7 @@ async def test_records_are_durable_before_they_are_served_after_a_crash() -> Non
         assert len(disk.files[log_name(0)].durable) == FILE_HEADER_SIZE
         async with open_log(disk) as again:
             file = disk.files[log_name(0)]
-            assert again.partition(topic_id("a")).high_watermark == 1
+            assert again.partitions.get(topic_id("a")).high_watermark == 1
             assert file.durable == bytes(file.data)
 
 

@@ -181,7 +181,7 @@ async def test_a_topic_created_again_has_none_of_the_old_records() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         old, _ = await state.topics.create(ORG, "t", 1)
-        await state.log.append(state.log.partition(old.partition_id(0)), checked(b"old"))
+        await state.log.queue.append(state.log.partitions.get(old.partition_id(0)), checked(b"old"))
         deleted = await topics.delete(state, context(), DeleteTopic("", old.uuid))
         assert (deleted.topic, deleted.error_code) == ("t", 0)
         gone = await topics.delete(state, context(), DeleteTopic("t"))
@@ -190,12 +190,12 @@ async def test_a_topic_created_again_has_none_of_the_old_records() -> None:
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_ID
         new, _ = await state.topics.create(ORG, "t", 1)
         assert (new.generation, new.uuid != old.uuid) == (1, True)
-        assert state.log.partition(new.partition_id(0)).high_watermark == 0
-        await state.log.append(state.log.partition(new.partition_id(0)), checked(b"new"))
+        assert state.log.partitions.get(new.partition_id(0)).high_watermark == 0
+        await state.log.queue.append(state.log.partitions.get(new.partition_id(0)), checked(b"new"))
     async with running_state(disk.copy()) as state:
         assert state.registry.by_name(ORG, "t") == new
-        assert await values_of(state.log, state.log.partition(new.partition_id(0))) == [b"new"]
-        assert state.log.partition(old.partition_id(0)).high_watermark == 0
+        assert await values_of(state.log, state.log.partitions.get(new.partition_id(0))) == [b"new"]
+        assert state.log.partitions.get(old.partition_id(0)).high_watermark == 0
 
 
 async def test_the_registry_survives_a_restart() -> None:
@@ -226,8 +226,8 @@ async def test_a_full_disk_changes_nothing() -> None:
 async def test_an_event_that_is_not_known_stops_the_start() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.log.append(
-            state.log.partition(REGISTRY), checked(b'{"event":"from the future"}')
+        await state.log.queue.append(
+            state.log.partitions.get(REGISTRY), checked(b'{"event":"from the future"}')
         )
     with pytest.raises(BadRegistryError, match=r"event 1 .*from the future"):
         async with running_state(disk.copy()):

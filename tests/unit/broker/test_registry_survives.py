@@ -53,8 +53,8 @@ async def fill(disk: MemoryDisk, segment_bytes: int = 700) -> list[Topic]:
             topic, _ = await state.topics.create(ORG, name, 2)
             made.append(topic)
             for partition in range(2):
-                grown = state.log.partition(topic.partition_id(partition))
-                await state.log.append(grown, checked(name.encode(), b"2"))
+                grown = state.log.partitions.get(topic.partition_id(partition))
+                await state.log.queue.append(grown, checked(name.encode(), b"2"))
             await commit(state, topic, 1)
     return made
 
@@ -71,7 +71,7 @@ def committed(state: BrokerState, name: str) -> int | None:
 
 
 async def values(state: BrokerState, topic: Topic, partition: int) -> list[bytes]:
-    return await values_of(state.log, state.log.partition(topic.partition_id(partition)))
+    return await values_of(state.log, state.log.partitions.get(topic.partition_id(partition)))
 
 
 async def assert_all_there(state: BrokerState, made: list[Topic]) -> None:
@@ -93,7 +93,7 @@ async def test_any_damaged_event_is_in_the_checkpoint(which: PartitionId) -> Non
         damage_last_byte(damaged, entry)
         async with running_state(damaged) as state:
             await assert_all_there(state, made)
-            while state.log.is_damaged(which):
+            while state.log.partitions.is_damaged(which):
                 await asyncio.sleep(0)
         async with running_state(damaged.crashed()) as state:
             await assert_all_there(state, made)
@@ -165,7 +165,7 @@ async def test_lost_partitions_come_back() -> None:
     async with running_state(disk) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         await state.topics.change(topic, lambda old: replace(old, partitions=3))
-        await state.log.append(state.log.partition(topic.partition_id(2)), checked(b"1"))
+        await state.log.queue.append(state.log.partitions.get(topic.partition_id(2)), checked(b"1"))
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[2])
     for _ in range(2):
@@ -181,15 +181,15 @@ async def test_a_later_event_names_a_topic() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
-        await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"1"))
-        await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"2"))
+        await state.log.queue.append(state.log.partitions.get(topic.partition_id(0)), checked(b"1"))
+        await state.log.queue.append(state.log.partitions.get(topic.partition_id(0)), checked(b"2"))
         await state.topics.delete_records({topic: {0: 1}})
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[1])
     async with running_state(disk) as state:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
-        assert (await values_of(state.log, state.log.partition(found.partition_id(0)), 1))[
+        assert (await values_of(state.log, state.log.partitions.get(found.partition_id(0)), 1))[
             -1
         ] == b"2"
 
@@ -200,12 +200,14 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
     async with running_state(disk) as state:
         for name in NAMES:
             topic, _ = await state.topics.create(ORG, name, 1)
-            await state.log.append(
-                state.log.partition(topic.partition_id(0)), checked(name.encode())
+            await state.log.queue.append(
+                state.log.partitions.get(topic.partition_id(0)), checked(name.encode())
             )
         await state.topics.delete(topic)
         again, _ = await state.topics.create(ORG, "c", 1)
-        await state.log.append(state.log.partition(again.partition_id(0)), checked(b"again"))
+        await state.log.queue.append(
+            state.log.partitions.get(again.partition_id(0)), checked(b"again")
+        )
     disk = disk.crashed()
     every = entries_of(disk, REGISTRY)
     assert len(every) == 6
@@ -246,11 +248,11 @@ async def test_deleted_groups_stay_deleted_without_a_checkpoint() -> None:
     async with running_state(disk, segment_bytes=2_000) as state:
         state.groups.journal.facts_kept = 5
         topic, _ = await state.topics.create(ORG, "a", 1)
-        live = state.log.partition(topic.partition_id(0))
+        live = state.log.partitions.get(topic.partition_id(0))
         await commit(state, topic, 5)
-        await state.log.append(live, checked(b"keeps the first segment"))
+        await state.log.queue.append(live, checked(b"keeps the first segment"))
         while len(state.log.segments()) < 2:
-            await state.log.append(live, checked(b"x" * 500))
+            await state.log.queue.append(live, checked(b"x" * 500))
         assert await state.groups.delete_group(ORG, "of a") == ErrorCode.NONE
         for n in range(60):
             other = {("a", 0): Committed(0, n, -1, "", 0)}

@@ -25,7 +25,7 @@ RESERVE = 5_000
 async def open_log(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncIterator[Log]:
     log = Log(disk, FsyncPolicy(), segment_bytes, reserve_bytes=RESERVE)
     log.open(Producers())
-    log.settle(dict.fromkeys(log.partition_ids(), 0))
+    log.settle(dict.fromkeys(log.partitions.ids(), 0))
     log.start()
     try:
         yield log
@@ -34,7 +34,9 @@ async def open_log(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncItera
 
 
 async def urgently(log: Log, *values: bytes) -> int:
-    pending = log.append(log.partition(topic_id("registry")), checked(*values), urgent=True)
+    pending = log.queue.append(
+        log.partitions.get(topic_id("registry")), checked(*values), urgent=True
+    )
     return (await pending)[0]
 
 
@@ -70,16 +72,19 @@ async def test_only_appends_that_are_not_urgent_are_refused() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         disk.room = 0
-        partition = log.partition(topic_id("a"))
-        pending = [log.append(partition, checked(b"1")), log.append(partition, checked(b"2"))]
-        urgent = log.append(log.partition(topic_id("r")), checked(b"x"), urgent=True)
-        later = log.append(partition, checked(b"3"))
+        partition = log.partitions.get(topic_id("a"))
+        pending = [
+            log.queue.append(partition, checked(b"1")),
+            log.queue.append(partition, checked(b"2")),
+        ]
+        urgent = log.queue.append(log.partitions.get(topic_id("r")), checked(b"x"), urgent=True)
+        later = log.queue.append(partition, checked(b"3"))
         results = await asyncio.gather(*pending, urgent, later, return_exceptions=True)
         assert [isinstance(result, StorageError) for result in results] == [True, True, False, True]
         assert log.health().failed is None
         assert partition.high_watermark == 0
         assert await values_of(log, "r") == [b"x"]
-        await log.wait_for_room()
+        await log.queue.wait_for_room()
 
 
 async def test_without_the_reserve_urgent_appends_are_refused_too() -> None:

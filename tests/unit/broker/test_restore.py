@@ -88,7 +88,7 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
     topics = {(t.org, t.name): t for t in state.registry.every_topic() if t.org in orgs}
     values: dict[tuple[int, str], tuple[int, list[bytes]]] = {}
     for key, topic in topics.items():
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         found = await values_of(state.log, partition, partition.log_start)
         assert partition.log_start + len(found) == partition.high_watermark
         values[key] = partition.log_start, found
@@ -164,7 +164,7 @@ async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
     async with state_in(tmp_path / "new") as state:
         topic = state.registry.by_name(ORG, "a")
         assert topic is not None
-        end = state.log.partition(topic.partition_id(0)).high_watermark
+        end = state.log.partitions.get(topic.partition_id(0)).high_watermark
 
         async def answer(producer: int, epoch: int, sequence: int) -> tuple[ErrorCode, int]:
             batch = batch_of(b"i%d" % sequence, producer=(producer, epoch, sequence))
@@ -191,7 +191,7 @@ async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
     assert again.reused > 0
     await restored(store, again.manifest, tmp_path / "newer")
     async with state_in(tmp_path / "newer") as state:
-        assert await values_of(state.log, state.log.partition(new.partition_id(0))) == named(
+        assert await values_of(state.log, state.log.partitions.get(new.partition_id(0))) == named(
             "fresh", range(5)
         )
 
@@ -214,7 +214,7 @@ async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
             await restored(store, manifest, data, org)
             async with state_in(data) as state:
                 for topic in state.registry.topics(ORG):
-                    partition = state.log.partition(topic.partition_id(0))
+                    partition = state.log.partitions.get(topic.partition_id(0))
                     start, every = expected[topic.name]
                     assert partition.log_start == start
                     assert await values_of(state.log, partition, start) == every[start:]
@@ -429,7 +429,7 @@ async def lost_in(data: Path, known: Known, orgs: tuple[int, ...]) -> int:
             assert await committed(state, "g", org) == known.committed[org]
         for key, topic in topics.items():
             start, every = known.values[key]
-            partition = state.log.partition(topic.partition_id(0))
+            partition = state.log.partitions.get(topic.partition_id(0))
             assert partition.high_watermark == start + len(every), key
             lost += partition.log_start - start
             for offset in range(partition.log_start, partition.high_watermark):

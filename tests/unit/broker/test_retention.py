@@ -33,7 +33,7 @@ async def put(state: BrokerState, *batches: tuple[int, int], topic: str = "t") -
     """Batches of (timestamp, records), valued by their offsets."""
     known = state.registry.by_name(ORG, topic)
     assert known is not None
-    partition = state.log.partition(known.partition_id(0))
+    partition = state.log.partitions.get(known.partition_id(0))
     for timestamp, count in batches:
         start = partition.high_watermark
         values = [b"%d" % offset for offset in range(start, start + count)]
@@ -79,7 +79,9 @@ async def test_delete_records() -> None:
     async with running_state(disk) as state:
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        assert await values_of(state.log, state.log.partition(topic.partition_id(0)), 5) == [b"5"]
+        assert await values_of(state.log, state.log.partitions.get(topic.partition_id(0)), 5) == [
+            b"5"
+        ]
 
 
 async def test_an_emptied_partition_goes_on_where_it_was() -> None:
@@ -152,7 +154,7 @@ async def test_by_time(batches: list[tuple[int, int]], start: int) -> None:
     async with running_state(disk.copy()) as state:
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        again = state.log.partition(topic.partition_id(0))
+        again = state.log.partitions.get(topic.partition_id(0))
         assert (again.log_start, again.high_watermark) == (start, end)
 
 
@@ -165,7 +167,7 @@ async def test_by_size(count: int, kept: int) -> None:
         await state.topics.create(ORG, "t", 1, configs)
         known = state.registry.by_name(ORG, "t")
         assert known is not None
-        partition = state.log.partition(known.partition_id(0))
+        partition = state.log.partitions.get(known.partition_id(0))
         for n in range(count):
             ops = ProduceOps([ProduceOp("t", 0, batch_of(b"%03d" % n))])
             await produce.handle(state, context(), ops)
@@ -236,7 +238,7 @@ async def test_the_registry_is_restated_before_it_grows_long() -> None:
             await state.topics.create(ORG, f"kept-{n}", 2, FOREVER)
             await put(state, (1, 2), topic=f"kept-{n}")
             await state.topics.delete_records({state.registry.topics(ORG)[0]: {0: n // 15}})
-        registry = state.log.partition(REGISTRY)
+        registry = state.log.partitions.get(REGISTRY)
         assert registry.log_start > 0
         assert registry.high_watermark - registry.log_start < 130
         expected = state.registry.topics(ORG)
@@ -245,8 +247,8 @@ async def test_the_registry_is_restated_before_it_grows_long() -> None:
         async with running_state(again_disk) as state:
             assert state.registry.topics(ORG) == expected
             assert state.registry.producer_ids_up_to == ids
-            assert state.log.partition(REGISTRY).log_start == registry.log_start
-            assert state.log.partition(expected[0].partition_id(0)).log_start == 1
+            assert state.log.partitions.get(REGISTRY).log_start == registry.log_start
+            assert state.log.partitions.get(expected[0].partition_id(0)).log_start == 1
             again, _ = await state.topics.create(ORG, "gone-0", 1)
             assert again.generation > 0
 

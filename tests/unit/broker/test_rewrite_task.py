@@ -97,9 +97,9 @@ async def test_dead_records_are_freed() -> None:
         await fill(log)
         size = log_size(disk)
         segments = len(kinds(log))
-        log.drop_partition(topic_id("a"))
-        log.advance_log_start(topic_id("b"), 55)
-        log.advance_log_start(topic_id("c"), 50)
+        log.partitions.drop(topic_id("a"))
+        log.partitions.advance_log_start(topic_id("b"), 55)
+        log.partitions.advance_log_start(topic_id("c"), 50)
         freed = await turn(log)
         assert log_size(disk) == size - freed
         assert freed > 0.8 * size * (segments - 1) / segments
@@ -113,7 +113,7 @@ async def test_dead_segments_are_removed_also_without_rewriting() -> None:
         await fill(log)
         old = [segment.number for segment in log._contents.segments[:2]]
         for name in NAMES:
-            log.advance_log_start(topic_id(name), 40)
+            log.partitions.advance_log_start(topic_id(name), 40)
         assert await turn(log, RewritePolicy(rewrite=False)) > 0
         assert not {log_name(number) for number in old} & set(disk.files)
         assert set(kinds(log)) == {APPENDED}
@@ -126,10 +126,10 @@ async def test_over_restarts_with_and_without_a_checkpoint() -> None:
         partitions: list[Partition] = []
         for name in NAMES:
             topic, _ = await state.topics.create(ORG, name, 1)
-            partitions.append(state.log.partition(topic.partition_id(0)))
+            partitions.append(state.log.partitions.get(topic.partition_id(0)))
         for n in range(60):
             for name, partition in zip(NAMES, partitions, strict=True):
-                await state.log.append(partition, checked(VALUES[name][n]))
+                await state.log.queue.append(partition, checked(VALUES[name][n]))
         await delete(state, "a", 60)
         await delete(state, "b", 31)
         assert await turn(state.log) > 0
@@ -142,7 +142,7 @@ async def test_over_restarts_with_and_without_a_checkpoint() -> None:
             for name, start in (("a", 60), ("b", 31), ("c", 0)):
                 topic_ = state.registry.by_name(ORG, name)
                 assert topic_ is not None
-                partition = state.log.partition(topic_.partition_id(0))
+                partition = state.log.partitions.get(topic_.partition_id(0))
                 assert (partition.log_start, partition.high_watermark) == (start, 60)
                 assert await values_of(state.log, partition, start) == VALUES[name][start:]
             assert not state.log.damages
@@ -152,7 +152,7 @@ async def delete(state: BrokerState, name: str, offset: int) -> None:
     topic = state.registry.by_name(ORG, name)
     assert topic is not None
     await state.topics.delete_records({topic: {0: offset}})
-    state.log.partition(topic.partition_id(0))
+    state.log.partitions.get(topic.partition_id(0))
 
 
 async def test_running_reads_keep_the_old_files(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_running_reads_keep_the_old_files(tmp_path: Path) -> None:
     old = log._contents.segments[0]
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     whole = old.log.read(0, old.end)
-    log.drop_partition(topic_id("a"))
+    log.partitions.drop(topic_id("a"))
     await turn(log)
     assert log._contents.segments[0] is not old
     assert old.log.read(0, old.end) == whole
@@ -192,7 +192,7 @@ async def test_reading_goes_on_while_everything_is_rewritten(tmp_path: Path) -> 
         return count
 
     readers = [asyncio.create_task(read()) for _ in range(3)]
-    log.drop_partition(topic_id("a"))
+    log.partitions.drop(topic_id("a"))
     await turn(log, RewritePolicy(bytes_per_second=1 << 20))
     stop.set()
     assert min(await asyncio.gather(*readers)) > 1
@@ -220,12 +220,12 @@ async def test_a_damaged_segment_is_freed_when_nothing_in_it_is_live() -> None:
     name = log_name(0)
     disk.files[name].data[-1] ^= 1
     async with open_log(disk, segment_bytes=SEGMENT) as log:
-        for id_ in log.partition_ids():
+        for id_ in log.partitions.ids():
             with suppress(CorruptError):
-                await log.reader.read(log.partition(id_), 0, EVERYTHING, at_least_one=True)
+                await log.reader.read(log.partitions.get(id_), 0, EVERYTHING, at_least_one=True)
         assert log.damages
-        for id_ in log.partition_ids():
-            log.advance_log_start(id_, log.partition(id_).high_watermark)
+        for id_ in log.partitions.ids():
+            log.partitions.advance_log_start(id_, log.partitions.get(id_).high_watermark)
         await turn(log)
         assert name not in disk.names()
         assert not log.damages
@@ -274,7 +274,7 @@ async def test_it_runs_again_after_deletions(monkeypatch: pytest.MonkeyPatch) ->
                 await asyncio.sleep(0.01)
             segments = len(kinds(log))
             for name in NAMES:
-                log.advance_log_start(topic_id(name), 60)
+                log.partitions.advance_log_start(topic_id(name), 60)
             await asyncio.sleep(0.05)
             assert len(kinds(log)) == segments, "nobody has said so"
             deletions += 1
@@ -283,7 +283,7 @@ async def test_it_runs_again_after_deletions(monkeypatch: pytest.MonkeyPatch) ->
         task.cancel()
         await work.close()
         batches = await log.reader.read(
-            log.partition(topic_id("a")), 60, EVERYTHING, at_least_one=True
+            log.partitions.get(topic_id("a")), 60, EVERYTHING, at_least_one=True
         )
         assert [record for batch in batches for record in iter_records(batch)] == []
 
@@ -299,7 +299,7 @@ async def test_records_that_die_at_the_last_moment(monkeypatch: pytest.MonkeyPat
         async def count_and_delete(segment: Segment) -> int:
             live = await count(segment)
             for name in NAMES:
-                log.advance_log_start(topic_id(name), 59)
+                log.partitions.advance_log_start(topic_id(name), 59)
             return live
 
         monkeypatch.setattr(work, "_live_records", count_and_delete)

@@ -401,7 +401,7 @@ async def test_the_journal_is_shortened_and_says_the_same() -> None:
         for number in range(40):
             await alter_quotas(state, quota(1 + number % 2, "z"))
         await state.security.journal.shorten()
-        assert state.log.partition(SECURITY).log_start > 20
+        assert state.log.partitions.get(SECURITY).log_start > 20
         await alter_quotas(state, QuotaChange(quota(1, "z").entity, [], ["producer_byte_rate"]))
         left = disk.crashed()
     async with running_state(left) as state:

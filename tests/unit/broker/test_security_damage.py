@@ -82,7 +82,7 @@ async def test_damage_that_a_checkpoint_covers_costs_nothing() -> None:
     async with running_state(left) as state:
         assert sorted(shown((await watch(state)).changes)) == ["acl 1 after", *FILLED]
         await state.security.journal.shorten()
-        assert not state.log.is_damaged(SECURITY)
+        assert not state.log.partitions.is_damaged(SECURITY)
         left = left.crashed()
     async with running_state(left) as state:  # without a checkpoint: the events are restated
         assert sorted(shown((await watch(state)).changes)) == ["acl 1 after", *FILLED]

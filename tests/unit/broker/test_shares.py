@@ -456,7 +456,7 @@ async def test_the_journal_is_shortened() -> None:
         assert journal.is_long
         await journal.shorten()
         assert [journal.is_long] == [False]
-        assert state.log.partition(SHARES).log_start > 20
+        assert state.log.partitions.get(SHARES).log_start > 20
         assert await acknowledge(state, (1, 1, ACCEPT)) == 0
     async with running_state(disk) as state:
         found = ranges(await acquire(state))

@@ -126,7 +126,7 @@ async def test_a_snapshot_in_the_middle_of_transactions(tmp_path: Path) -> None:
     dest = FolderDestination(tmp_path / "dest")
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.topics.create(ORG, "t", 2)
-        first, second = (state.log.partition(topic.partition_id(n)) for n in range(2))
+        first, second = (state.log.partitions.get(topic.partition_id(n)) for n in range(2))
         await put(state, topic, b"plain")
         await write(state.log, first, 7, b"aborted")
         await write(state.log, first, 8, b"committed")

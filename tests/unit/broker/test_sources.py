@@ -110,7 +110,7 @@ async def two_topics(state: BrokerState) -> tuple[Kind, Remote, Topic]:
     state.sources.add("test", kind)
     near, _ = await state.topics.create(ORG, "near", 1)
     far, _ = await state.topics.create(ORG, "far", 1)
-    await state.log.append(state.log.partition(far.partition_id(0)), checked(b"0", b"1"))
+    await state.log.queue.append(state.log.partitions.get(far.partition_id(0)), checked(b"0", b"1"))
     far = replace(far, source="test")
     state.registry._put(far)
     return kind, kind.partition(far, 0), near
@@ -142,7 +142,7 @@ async def test_a_fetch_parks_until_the_source_is_ready() -> None:
 async def test_a_slow_source_delays_no_other_partition(wait: int) -> None:
     async with running_state(MemoryDisk()) as state:
         _, far, near = await two_topics(state)
-        await state.log.append(state.log.partition(near.partition_id(0)), checked(b"x"))
+        await state.log.queue.append(state.log.partitions.get(near.partition_id(0)), checked(b"x"))
         slow, ours = await asyncio.wait_for(get(state, "far", "near", wait=wait), 0.1)
         assert (ours.error_code, len(ours.records)) == (0, 1)
         assert (slow.error_code, slow.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
@@ -156,7 +156,7 @@ async def test_growth_of_another_partition_ends_the_wait_for_a_slow_source() -> 
         _, _, near = await two_topics(state)
         waiting = asyncio.create_task(get(state, "far", "near"))
         await asyncio.sleep(0.01)
-        await state.log.append(state.log.partition(near.partition_id(0)), checked(b"x"))
+        await state.log.queue.append(state.log.partitions.get(near.partition_id(0)), checked(b"x"))
         _, ours = await asyncio.wait_for(waiting, 30)
         assert len(ours.records) == 1
 

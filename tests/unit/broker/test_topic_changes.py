@@ -109,7 +109,7 @@ async def test_a_topic_that_grew_while_it_was_to_be_deleted_goes_whole() -> None
         await asyncio.sleep(0)
         deleting = asyncio.create_task(state.topics.delete(old))
         assert (await growing, await deleting) == (0, True)
-        assert old.partition_id(1) not in state.log.partition_ids()
+        assert old.partition_id(1) not in state.log.partitions.ids()
         await state.topics.create(ORG, "t", 1)
         assert topic_of(state).partitions == 1
     async with running_state(disk.copy()) as state:
@@ -271,7 +271,7 @@ async def test_a_shorter_retention_is_in_effect_at_once() -> None:
         assert await put(state, 0, b"old") == 0
         sweeping = asyncio.create_task(state.retention().run())
         assert await alter(state, ConfigChange("retention.ms", SET, "1000")) == 0
-        partition = state.log.partition(topic_of(state).partition_id(0))
+        partition = state.log.partitions.get(topic_of(state).partition_id(0))
         async with asyncio.timeout(10):
             while not partition.log_start:
                 await asyncio.sleep(0.01)
@@ -284,9 +284,9 @@ async def test_a_longer_retention_keeps_what_a_sweep_was_about_to_delete() -> No
         assert await put(state, 0, b"old") == 0
         assert await alter(state, ConfigChange("retention.ms", SET, "-1")) == 0
         await state.topics.delete_records({short: {0: 1}}, if_unchanged=True)
-        assert state.log.partition(short.partition_id(0)).log_start == 0
+        assert state.log.partitions.get(short.partition_id(0)).log_start == 0
         await state.topics.delete_records({topic_of(state): {0: 1}}, if_unchanged=True)
-        assert state.log.partition(short.partition_id(0)).log_start == 1
+        assert state.log.partitions.get(short.partition_id(0)).log_start == 1
 
 
 # --- what a topic is ------------------------------------------------------------------------
@@ -389,7 +389,7 @@ async def test_checked_batches_of_a_new_partition_are_kept_over_a_checkpoint() -
         await state.topics.create(ORG, "t", 1)
         assert await grow(state, "t", 3) == 0
         for _ in range(20):
-            partition = state.log.partition(topic_of(state).partition_id(2))
-            await state.log.append(partition, checked(b"x" * 200))
+            partition = state.log.partitions.get(topic_of(state).partition_id(2))
+            await state.log.queue.append(partition, checked(b"x" * 200))
     async with running_state(disk.copy()) as state:
-        assert state.log.partition(topic_of(state).partition_id(2)).high_watermark == 20
+        assert state.log.partitions.get(topic_of(state).partition_id(2)).high_watermark == 20

@@ -214,7 +214,7 @@ async def test_log_append_time() -> None:
         assert before <= now <= clock.time_ns() // 1_000_000
         assert [a.log_append_time for a in answers] == [now, now], "a repeat has the first's time"
         (batch,) = await state.log.reader.read(
-            state.log.partition(topic.partition_id(0)), 0, 1_000, at_least_one=True
+            state.log.partitions.get(topic.partition_id(0)), 0, 1_000, at_least_one=True
         )
         header = read_header(batch)
         assert header.attributes & LOG_APPEND_TIME

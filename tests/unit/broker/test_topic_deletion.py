@@ -26,7 +26,7 @@ async def test_deletions_that_come_together_share_appends() -> None:
         assert done == [True] * 450
         assert state.registry.every_topic() == []
         assert state.log.stats.appends - before <= 4, "200 topics an append"
-        assert [id_ for id_ in state.log.partition_ids() if id_.org_id == ORG] == []
+        assert [id_ for id_ in state.log.partitions.ids() if id_.org_id == ORG] == []
 
 
 async def test_one_of_two_deletions_of_a_topic_finds_it() -> None:
@@ -64,7 +64,7 @@ async def test_a_start_finds_what_was_deleted_together(count: int) -> None:
         await asyncio.gather(*map(state.topics.delete, topics[:count]))
     async with running_state(disk.copy()) as state:
         assert state.registry.topics(ORG) == topics[count:]
-        assert not state.log.is_damaged(REGISTRY)
+        assert not state.log.partitions.is_damaged(REGISTRY)
 
 
 async def test_the_last_deleted_topics_are_kept_in_mind() -> None:

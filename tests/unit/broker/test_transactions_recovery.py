@@ -42,8 +42,8 @@ def table_of(state: BrokerState) -> dict[Any, list[Event]]:
 
 def partitions_of(state: BrokerState) -> dict[PartitionId, Any]:
     found: dict[PartitionId, Any] = {}
-    for id_ in state.log.partition_ids():
-        transactions = state.log.partition(id_).transactions
+    for id_ in state.log.partitions.ids():
+        transactions = state.log.partitions.get(id_).transactions
         if transactions:
             found[id_] = transactions.dump()
     return found
@@ -182,12 +182,12 @@ async def test_the_journal_is_shortened_and_says_the_same() -> None:
         state.transactions.events_kept = 10
         before = table_of(state)
         await state.transactions.shorten()
-        partition = state.log.partition(TRANSACTIONS)
+        partition = state.log.partitions.get(TRANSACTIONS)
         assert partition.log_start > 20
         assert table_of(state) == before
         left = disk.crashed()
     async with running_state(left) as state:
-        assert state.log.partition(TRANSACTIONS).log_start > 20
+        assert state.log.partitions.get(TRANSACTIONS).log_start > 20
         assert table_of(state) == before
 
 
@@ -209,7 +209,7 @@ async def test_many_ids_are_restated_copied_and_forgotten_in_few_writes() -> Non
         assert table_of(state) == states
     async with running_state(disk) as state:
         assert table_of(state) == states
-        assert len(state.log.kept_section(SECTION)) < 5  # blocks
+        assert len(state.log.sections.kept(SECTION)) < 5  # blocks
         transactions, before = state.transactions, state.log.stats.groups
         later = transactions.now_ms() + transactions.limits.expiration_ms + 1
         with (

@@ -59,8 +59,8 @@ async def test_the_appends_of_a_turn_share_a_commit_which_is_written_in_that_tur
     disk = WatchedDisk()
     async with open_log(disk) as log:
         disk.by.clear()
-        partition = log.partition(topic_id())
-        pending = [log.append(partition, checked(b"x")) for _ in range(5)]
+        partition = log.partitions.get(topic_id())
+        pending = [log.queue.append(partition, checked(b"x")) for _ in range(5)]
         assert not disk.by
         written: list[int] = []
         asyncio.get_running_loop().call_soon(lambda: written.append(len(disk.by)))

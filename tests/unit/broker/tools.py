@@ -56,7 +56,7 @@ async def open_log(
     log = Log(disk, fsync, segment_bytes, checkpoint_bytes)
     try:
         log.open(Producers(), on_commit)
-        log.settle(dict.fromkeys(log.partition_ids(), 0))
+        log.settle(dict.fromkeys(log.partitions.ids(), 0))
         log.start()
         yield log
     finally:
@@ -65,13 +65,13 @@ async def open_log(
 
 async def append(log: Log, name: str, *values: bytes) -> int:
     """Append one batch; returns its base offset."""
-    return (await log.append(log.partition(topic_id(name)), checked(*values)))[0]
+    return (await log.queue.append(log.partitions.get(topic_id(name)), checked(*values)))[0]
 
 
 async def values_of(log: Log, partition: Partition | str, offset: int = 0) -> list[bytes]:
     """All values from `offset` on; the offsets in the batches are checked on the way."""
     if isinstance(partition, str):
-        partition = log.partition(topic_id(partition))
+        partition = log.partitions.get(topic_id(partition))
     found: list[bytes] = []
     for batch in await log.reader.read(partition, offset, EVERYTHING, at_least_one=True):
         for record in iter_records(batch):

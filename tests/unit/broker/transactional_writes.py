@@ -19,7 +19,7 @@ async def write(log: Log, partition: Partition, producer_id: int, *values: bytes
     """One transactional batch."""
     records = [Record(0, 1_000, None, value, []) for value in values]
     data = build_batch(records, transactional=True, producer_id=producer_id, producer_epoch=0)
-    await log.append(partition, [_batch(data)])
+    await log.queue.append(partition, [_batch(data)])
 
 
 async def end(log: Log, producer_id: int, *partitions: Partition, commit: bool) -> None:
@@ -28,4 +28,4 @@ async def end(log: Log, producer_id: int, *partitions: Partition, commit: bool) 
     marker = build_marker(Marker(kind, 0), 0, 2_000, producer_id, 0)
     members = [Member(partition, *_batch(bytearray(marker))) for partition in partitions]
     event = build_batch([Record(0, 2_000, None, b"end", [])], base_sequence=len(members))
-    await log.append_group(log.partition(_JOURNAL), _batch(event), members)
+    await log.queue.append(log.partitions.get(_JOURNAL), [_batch(event)], members=members)

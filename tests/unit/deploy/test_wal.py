@@ -45,8 +45,8 @@ def data(tmp_path: Path) -> Path:
             topic, _ = await state.topics.create(ORG, "t", 2)
             for n in range(BATCHES):
                 values = [b"%d" % (n // 2 * PER_BATCH + i) for i in range(PER_BATCH)]
-                partition = state.log.partition(topic.partition_id(n % 2))
-                await state.log.append(partition, checked(*values))
+                partition = state.log.partitions.get(topic.partition_id(n % 2))
+                await state.log.queue.append(partition, checked(*values))
 
     asyncio.run(fill())
     return tmp_path

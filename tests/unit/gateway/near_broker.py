@@ -74,8 +74,8 @@ class Edge:
         """Produce without a gateway; returns the first record's offset."""
         found = self.state.registry.find(ORG, topic, b"")
         assert found is not None
-        grown = self.state.log.partition(found.partition_id(partition))
-        return (await self.state.log.append(grown, checked(*values)))[0]
+        grown = self.state.log.partitions.get(found.partition_id(partition))
+        return (await self.state.log.queue.append(grown, checked(*values)))[0]
 
     async def fetch(
         self,

@@ -177,7 +177,7 @@ async def test_a_delete_horizon_is_cleared_whichever_way_the_batch_takes(
     assert topic is not None
     found: list[int] = []
     for number in range(3):
-        partition = state.log.partition(topic.partition_id(number))
+        partition = state.log.partitions.get(topic.partition_id(number))
         batches = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
         found += [read_header(batch).attributes for batch in batches]
     assert found == [0] * 6

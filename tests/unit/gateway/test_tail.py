@@ -69,12 +69,12 @@ class Tail(Joined):
     async def append(self, *partitions: int) -> None:
         """Append a record to each of these partitions, in one commit."""
         log = self.state.log
-        first, *others = [log.partition(self.partition_id(number)) for number in partitions]
+        first, *others = [log.partitions.get(self.partition_id(number)) for number in partitions]
         record = Record(0, 1_000, None, b"x", [])
         data = build_batch([record], base_sequence=len(others) or -1)
         head = read_header(data), memoryview(data)
         members = [Member(each, *checked(b"x")[0]) for each in others]
-        await log.append_group(first, head, members)
+        await log.queue.append(first, [head], members=members)
 
 
 @asynccontextmanager

@@ -87,7 +87,7 @@ async def test_a_start_with_a_checkpoint_reads_no_sealed_segment(
     with folder_over(store, tmp_path / "other") as folder:
         async with open_log(folder, segment_bytes=SMALL) as log:
             assert store.reads < sealed
-            assert log.partition(topic_id()).high_watermark == 300
+            assert log.partitions.get(topic_id()).high_watermark == 300
 
 
 async def test_rewritten_and_freed_segments(store: RecordedStore, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ async def test_rewritten_and_freed_segments(store: RecordedStore, tmp_path: Path
             await append(log, "t", b"%d" % number * 20)
             await append(log, "u", b"%d" % number * 20)
         folder.uploads.upload_sealed()
-        log.advance_log_start(topic_id("t"), 55)
-        log.advance_log_start(topic_id("u"), 20)
+        log.partitions.advance_log_start(topic_id("t"), 55)
+        log.partitions.advance_log_start(topic_id("u"), 20)
         task = log.rewrite_task(RewritePolicy(bytes_per_second=1 << 40), lambda: 1)
         assert await task.run_once() > 0
         await task.close()

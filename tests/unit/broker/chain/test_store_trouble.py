@@ -97,7 +97,7 @@ async def test_a_fenced_owner_names_no_file(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="another broker has the shard"):
             Uploads(old.disk).upload_sealed()
         async with open_log(new, segment_bytes=SEGMENT) as other:
-            assert other.partition(topic_id()).high_watermark == 40
+            assert other.partitions.get(topic_id()).high_watermark == 40
         assert new.shard.manifest.directory != named
         new.close()
     old.close()

@@ -57,7 +57,7 @@ class Broker:
         self.log = Log(self.disk, FsyncPolicy(), SEGMENT, 10_000, chain=link)
         self.chain.on_fenced = self.log.give_up
         await asyncio.to_thread(self.log.open, Producers())
-        self.log.settle(dict.fromkeys(self.log.partition_ids(), 0))
+        self.log.settle(dict.fromkeys(self.log.partitions.ids(), 0))
         self.log.start()
         self.uploads = uploads.Uploads(self.disk)
         self.uploads.start()

@@ -65,7 +65,7 @@ async def read(state: BrokerState, name: str, number: int) -> list[Record]:
     """All records, with checks of each batch's place."""
     topic = state.registry.by_name(1, name)
     assert topic is not None
-    partition = state.log.partition(topic.partition_id(number))
+    partition = state.log.partitions.get(topic.partition_id(number))
     offset, found = partition.log_start, list[Record]()
     while offset < partition.high_watermark:
         batches = await state.log.reader.read(partition, offset, 300, at_least_one=True)
@@ -86,7 +86,7 @@ async def check(data: Path, expected: Any) -> None:
             assert ours is not None
             assert ours.uuid.hex() == topic["id"]
             for number, partition in enumerate(topic["partitions"]):
-                bounds = state.log.offsets(ours.partition_id(number))
+                bounds = state.log.partitions.offsets(ours.partition_id(number))
                 assert bounds == (partition["start"], partition["end"])
                 found = [row(record) for record in await read(state, name, number)]
                 committed = set(partition["committed"])
@@ -163,7 +163,7 @@ async def test_a_running_kafka_is_caught_up_with(
     async with opened(data) as state:
         topic = state.registry.by_name(1, TRANSACTIONS)
         assert topic is not None
-        assert state.log.offsets(topic.partition_id(0))[1] == end
+        assert state.log.partitions.offsets(topic.partition_id(0))[1] == end
     await import_topics(source, data, verify=True)
     await check(data, kafka_folders.expected)
 
@@ -213,10 +213,10 @@ async def test_gaps_of_all_kinds(tmp_path: Path) -> None:
     async with opened(data) as state:
         topic = state.registry.by_name(1, "sparse")
         assert topic is not None
-        partition = state.log.partition(topic.partition_id(0))
+        partition = state.log.partitions.get(topic.partition_id(0))
         assert (partition.log_start, partition.high_watermark) == (5, billions + 4)
         assert [r.offset for r in await read(state, "sparse", 0)] == [6, 20, billions + 3]
-        assert len(state.log.partition(topic.partition_id(0)).dump().ids) < 2_000_000
+        assert len(state.log.partitions.get(topic.partition_id(0)).dump().ids) < 2_000_000
         for offset, base in ((5, 3), (12, 10), (17, 15), (21, 21), (billions - 1, None)):
             (first,) = await state.log.reader.read(partition, offset, 1, at_least_one=True)
             header = read_header(first)
@@ -339,8 +339,8 @@ async def test_a_topic_that_went_on_here_is_refused(
         topic = state.registry.by_name(1, TRIMMED)
         assert topic is not None
         made = memoryview(batch(0, 0))
-        partition = state.log.partition(topic.partition_id(0))
-        await state.log.append(partition, [(read_header(made), made)])
+        partition = state.log.partitions.get(topic.partition_id(0))
+        await state.log.queue.append(partition, [(read_header(made), made)])
     with pytest.raises(ImportRefusedError, match="ends at offset 11 here, and at 10 in Kafka"):
         await import_topics(folders, data, patterns=[TRIMMED])
 
