@@ -72,6 +72,7 @@ class ActiveSegment:
         # The end of the last complete entry, and whether a sync is needed.
         self._written = self.durable = segment.end
         self._unsynced = False
+        self._failed_sync: SyncError | None = None
         self._thread = LogThread("wal-write")
         self._wary_until = 0.0
 
@@ -188,11 +189,17 @@ class ActiveSegment:
             raise
 
     def _sync(self) -> None:
-        """Sync the log, in the thread. Raises SyncError."""
+        """Sync the log, in the thread. Raises SyncError, and does so for ever after."""
+        if self._failed_sync is not None:
+            raise self._failed_sync
         if not self._unsynced:
             return
         began = clock.perf_counter()
-        sync_file(self.segment.log)
+        try:
+            sync_file(self.segment.log)
+        except SyncError as e:
+            self._failed_sync = e
+            raise
         self.stats.fsync.observe(clock.perf_counter() - began)
         self._unsynced = False
         self.durable = self._written

@@ -141,6 +141,25 @@ async def test_a_failed_sync_of_a_short_commit_ends_the_log() -> None:
         assert log.failure is not None
 
 
+async def test_no_sync_follows_a_failed_one() -> None:
+    """The kernel may have dropped the pages whose sync failed: the next sync would succeed."""
+    disk = WatchedDisk()
+    async with open_log(disk) as log:
+        active = log._open.active  # pyright: ignore[reportPrivateUsage]
+        disk.by.clear()
+        disk.sync_fails = True
+        failing = EagerTask(append(log, "t", b"x"))
+        while not disk.by:
+            await asyncio.sleep(0)
+        mended = EagerTask(active.run(partial(setattr, disk, "sync_fails", False)))
+        later = EagerTask(active.make_log_durable())
+        with pytest.raises(InDoubtError):
+            await failing
+        await mended
+        with pytest.raises(OSError, match="fsync failed"):
+            await later
+
+
 async def test_ops_that_append_in_a_chain_leave_the_loop_its_turns() -> None:
     """Without a sync, a commit need not wait for anything."""
     ended = False
