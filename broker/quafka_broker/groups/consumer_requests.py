@@ -9,12 +9,13 @@ from __future__ import annotations
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW
 from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group_topics import News
 from quafka_broker.groups.heartbeat_ops import response
 from quafka_broker.groups.host import GroupKind, Host, now
 from quafka_broker.groups.migration import topics_to_know, upgrade
 from quafka_broker.groups.pace import Pace
 from quafka_broker.groups.served_classic import CLASSIC_GROUPS
-from quafka_broker.groups.served_consumer import News, ServedConsumerGroup
+from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.consumer_groups import (
@@ -48,7 +49,7 @@ class ConsumerRequests:
         found = self._group_of(key, op)
         if isinstance(found, ConsumerHeartbeatResp):
             return found
-        asks = found.asks(op, now())
+        asks = found.topics.asks(op, now())
         if asks is not None:
             self._host.drop_if_empty(key)
             return asks
@@ -61,7 +62,7 @@ class ConsumerRequests:
         self._host.changed(key, found)
         if (op.member_epoch < 0 or answer.error) and found.must_downgrade:
             self._host.downgrade(key)
-        stored = await found.all_stored()
+        stored = await found.changes.all_stored()
         self._host.drop_if_empty(key)
         if not stored:
             return ConsumerHeartbeatResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -94,7 +95,7 @@ class ConsumerRequests:
             await self._pace.turn()
         if max(len(op.topics or ()), len(op.matched or ())) <= _MANY:
             return None
-        return await in_slices(group.news(op))
+        return await in_slices(group.topics.news(op))
 
     def _group_of(
         self, key: Key, op: ConsumerHeartbeat
@@ -160,8 +161,8 @@ class ConsumerRequests:
         if found.member_count:
             text = f"The group {name} is not empty."
             return ConsumerGroup(name, ErrorCode.NON_EMPTY_GROUP, text)
-        found.store_own()
-        stored = await found.all_stored()
+        found.changes.store_own()
+        stored = await found.changes.all_stored()
         self._host.drop_if_empty(key)
         return ConsumerGroup(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -172,5 +173,5 @@ class ConsumerRequests:
         if group is None:
             what = "not found" if entry is None else f"is not a {self._kind} group"
             return ConsumerGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
-        await group.all_stored()
+        await group.changes.all_stored()
         return await in_slices(group.described())

@@ -75,7 +75,7 @@ async def join(host: Host, group: ServedConsumerGroup, key: Key, op: JoinGroup) 
     host.changed(key, group)
     if answer.error:
         return JoinGroupResp(answer.error, member_id)
-    if not await group.all_stored():
+    if not await group.changes.all_stored():
         return JoinGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
     return JoinGroupResp(
         0, member_id, answer.member_epoch, CONSUMER, op.protocols[0].name, "", members=[]
@@ -146,7 +146,7 @@ async def sync(group: ServedConsumerGroup, op: SyncGroup) -> SyncGroupResp:
         return SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS)
     name, metadata = member.classic.protocols[0]
     assignment = _assignment(group, member, version_of(metadata))
-    if not await group.all_stored():
+    if not await group.changes.all_stored():
         return SyncGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return SyncGroupResp(0, assignment, CONSUMER, name)
 
@@ -176,7 +176,7 @@ def leave(group: ServedConsumerGroup, leavers: Iterable[Leaver]) -> list[ErrorCo
         else:
             group.core.remove(member_id, now())
             answers.append(ErrorCode.NONE)
-    group.store()
+    group.changes.store()
     return answers
 
 

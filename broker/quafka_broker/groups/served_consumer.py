@@ -1,141 +1,112 @@
 """One group of the consumer group protocol (KIP-848), between the coordinator and its pure core.
 
 The core (groups/consumer) changes at once. Its changes go to the log, and answers wait for them:
-see `all_stored`.
+see `StoredChanges.all_stored`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any
 
 from quafka_broker.groups.consumer.beat import JOIN, Beat, BeatAnswer
 from quafka_broker.groups.consumer.group import ConsumerGroup
 from quafka_broker.groups.consumer.member import ClassicSide, Member, names_cost
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.target import Computation
-from quafka_broker.groups.consumer.topics import Known, Partitions, TopicMetadata
-from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.consumer.topics import Partitions, TopicMetadata
 from quafka_broker.groups.group import DEAD, AnyCommit, GroupChange, Kind, Place
-from quafka_broker.groups.group_costs import NAME_COST, GroupCosts
+from quafka_broker.groups.group_costs import NAME_COST
+from quafka_broker.groups.group_topics import GroupTopics, News
 from quafka_broker.groups.heartbeat_ops import beat_of, named
 from quafka_broker.groups.host import GroupKind, Host, now
 from quafka_broker.groups.org_usage import member_cost
-from quafka_broker.groups.resolved_patterns import ResolvedPatterns
+from quafka_broker.groups.stored_changes import StoredChanges
 from quafka_broker.groups.table import Key
 from quafka_loop.slices import at_once, in_slices
 from quafka_mesh_ops.ops import consumer_groups as ops
-from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, ConsumerHeartbeatResp
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
 
 log = logging.getLogger("quafka.broker.groups")
 
-_STORE_AGAIN_SECONDS = 1.0
-"""After this time a change that the log has refused is sent again; a heartbeat does so at once."""
-
-
-class News(NamedTuple):
-    """Metadata of topics in a heartbeat that the group does not know yet.
-
-    Attributes:
-        unwanted: the number of them without a subscriber in the group.
-        changes: the count of changes of the group's topics for which this is valid.
-    """
-
-    known: dict[str, TopicMetadata | None]
-    unwanted: int
-    changes: int
-
 
 class ServedConsumerGroup:
     """One group; see `Group`. For one event loop."""
 
-    def __init__(self, host: Host, key: Key) -> None:
+    def __init__(
+        self,
+        host: Host,
+        key: Key,
+        core: ConsumerGroup,
+        settings: Callable[[int, str], ConsumerGroupSettings],
+    ) -> None:
+        """`settings`: those in effect for a group of this kind."""
         self.name = key[1]
         self.since_ms = self.born_ms = -1
         self._host = host
         self._key = key
-        self.core = ConsumerGroup(key[1], self._settings())
-        self._costs = GroupCosts(host.usage(key[0]))
-        self._patterns = ResolvedPatterns(host.limits.pattern_refresh)
-        self._pending: asyncio.Future[bool] | None = None
+        self.core = core
+        self._settings = settings
+        self.topics = GroupTopics(host.topics, key[0], core, host.limits.pattern_refresh)
+        self.changes = StoredChanges(host, key, self, core)
         self._computing: asyncio.Task[None] | None = None
-        self._has_own = False
-        self._knows_topics = False  # since the start of the broker
-        self._is_whole = False  # the gateway has no topics of other brokers
-        self._changes_seen: int = -1  # of topics of other brokers
-        self._sure_until = -NEVER  # until then no topic must be looked up
         self._is_dead = False
-        self._store_at = -NEVER  # when changes that wait are sent to the log
-
-    def _settings(self) -> ConsumerGroupSettings:
-        return self._host.consumer_settings(*self._key)
 
     # --- what is shown ----------------------------------------------------------------------
 
     @property
     def kind(self) -> Kind:
-        """See Group."""
         return Kind.CONSUMER
 
     @property
     def state(self) -> str:
-        """See Group."""
         return DEAD if self._is_dead else self.core.state
 
     @property
     def protocol_type(self) -> str:
-        """See Group."""
         return CONSUMER
 
     @property
     def protocol(self) -> str | None:
-        """See Group."""
         return self.core.assignor
 
     @property
     def member_count(self) -> int:
-        """See Group."""
         return len(self.core.members)
 
     @property
     def is_empty(self) -> bool:
-        """See Group."""
         return not self.core.members
 
     @property
     def is_rebalancing(self) -> bool:
-        """See Group. Members change their subscriptions one by one."""
+        """Members change their subscriptions one by one."""
         return False
 
     @property
     def keeps_offsets(self) -> bool:
-        """See Group."""
         return True
 
     @property
     def has_no_reader(self) -> bool:
-        """See Group."""
         return not self.core.members
 
     def has_pending_members(self) -> bool:
-        """See Group. Member ids are not issued before a member joins."""
+        """Member ids are not issued before a member joins."""
         return False
 
     def every_member(self) -> Sequence[Member]:
-        """See Group."""
         return list(self.core.members.values())
 
     def subscribed(self) -> set[str]:
-        """See Group."""
         return self.core.subscriptions.wanted()
 
     def owners(self) -> Mapping[Place, str]:
-        """See Group."""
         return self.core.owners()
 
     def described(self) -> Generator[None, None, ops.ConsumerGroup]:
@@ -159,84 +130,27 @@ class ServedConsumerGroup:
 
     # --- heartbeats -------------------------------------------------------------------------
 
-    def asks(self, op: ConsumerHeartbeat, now: float) -> ConsumerHeartbeatResp | None:
-        """The topics that the gateway must look up before the heartbeat is served, or None."""
-        if op.member_epoch < JOIN:
-            return None
-        pattern = self._pattern_of(op)
-        is_due = self._patterns.is_due(pattern, now, is_whole=op.is_whole)
-        asks_pattern = op.matched is None and is_due
-        names: list[str] = []
-        if not op.is_whole:
-            names = self._unsure(now, op.topics or (), op.matched or ())
-            if op.known is not None:
-                self._host.topics.learn(self._key[0], names, op.known, now)
-                names = []
-        if not names and not asks_pattern:
-            return None
-        return ConsumerHeartbeatResp(asks=names, asks_pattern=pattern if asks_pattern else "")
-
-    def _unsure(self, now: float, *more: Iterable[str]) -> list[str]:
-        """The subscribed and other topics that a gateway should look up."""
-        topics, org = self._host.topics, self._key[0]
-        found: dict[str, None] = {}
-        if self._sure_until <= now:
-            unsure, until = topics.unsure(org, self.core.subscriptions.wanted(), now)
-            found.update(dict.fromkeys(unsure))
-            if not unsure:
-                self._sure_until = until
-        for names in more:
-            found.update(dict.fromkeys(topics.unsure(org, names, now)[0]))
-        return sorted(found)
-
-    def _pattern_of(self, op: ConsumerHeartbeat) -> str:
-        member = self.core.members.get(op.member_id)
-        if op.pattern is not None:
-            return op.pattern
-        return member.regex if member is not None else ""
-
-    def news(self, op: ConsumerHeartbeat) -> Generator[None, None, News]:
-        """Collect the news for `serve`; one step for each topic."""
-        topics, org = self._host.topics, self._key[0]
-        subscriptions = self.core.subscriptions
-        changes, unwanted = subscriptions.changes, 0
-        known: dict[str, TopicMetadata | None] = {}
-        for names in filter(None, (op.topics, op.matched)):
-            for name, topic in topics.found(org, names, is_whole=op.is_whole):
-                unwanted += not subscriptions.wants(name)
-                if subscriptions.topics.get(name) is not topic:
-                    known[name] = topic
-                    _ = topic and topic.row  # the log needs it later
-                yield
-        return News(known, unwanted, changes)
-
     def serve(self, op: ConsumerHeartbeat, now: float, news: News | None = None) -> BeatAnswer:
         """Serve a heartbeat; the answer may be sent after `all_stored`."""
         core = self.core
-        core.settings = self._settings()
+        core.settings = self._settings(*self._key)
         if news is None or news.changes != core.subscriptions.changes:
-            news = at_once(self.news(op))
+            news = at_once(self.topics.news(op))
         if not self._has_room(op, news.unwanted):
             text = "The members of the groups take too much memory."
             return BeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
-        pattern = self._pattern_of(op)
-        if pattern and op.matched is not None:
-            self._patterns.resolved(pattern, now)
-            self._patterns.keep({pattern, *core.subscriptions.regexes})
-            if op.pattern is None:
-                core.resolve(pattern, frozenset(op.matched))
-        known = self._known(op, news)
+        self.topics.resolved(op, now)
+        known = self.topics.known(op, news)
         core.learn(known)
         if known or op.matched is not None:
             core.tick(now)  # a small group computes its target at once
         answer = core.heartbeat(beat_of(op), now, known)
         if known or op.topics is not None or op.matched is not None:
-            self._sure_until = -NEVER
-        self.store()
+            self.topics.look_up_again()
+        self.changes.store()
         return answer
 
     def heartbeat(self, epoch: int, member_id: str, instance_id: str, now: float, /) -> ErrorCode:
-        """See Group."""
         core = self.core
         member = core.members.get(member_id)
         if member is None:
@@ -251,9 +165,7 @@ class ServedConsumerGroup:
             epoch != member.epoch
             or instance_id != member.instance_id
             or not is_settled
-            or not self._knows_topics
-            or self._patterns.is_due(member.regex, now, is_whole=self._is_whole)
-            or (not self._is_whole and self._has_news_elsewhere(now))
+            or self.topics.may_have_news(member, now)
         ):
             return ErrorCode.REBALANCE_IN_PROGRESS
         names = (member.client_id, member.client_host)
@@ -265,11 +177,11 @@ class ServedConsumerGroup:
     ) -> BeatAnswer:
         """Serve a JoinGroup (migration.py); the answer may be sent after `all_stored`."""
         cost = sum(len(data) for _, data in side.protocols) + len(beat.topic_names or ())
-        if not self._costs.may_grow(beat.member_id, cost, self._host.limits):
+        if not self.changes.costs.may_grow(beat.member_id, cost, self._host.limits):
             return BeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
         answer = self.core.join_classic(beat, side, now(), known)
-        self._sure_until = -NEVER
-        self.store()
+        self.topics.look_up_again()
+        self.changes.store()
         return answer
 
     def check_classic(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
@@ -281,23 +193,6 @@ class ServedConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if generation == member.epoch else ErrorCode.ILLEGAL_GENERATION
 
-    def _has_news_elsewhere(self, now: float) -> bool:
-        """Whether topics of other brokers have changed, or should be looked up."""
-        changes: int = self._host.topics.changes[self._key[0]]
-        return changes != self._changes_seen or bool(self._unsure(now))
-
-    def _known(self, op: ConsumerHeartbeat, news: News) -> Known:
-        """Metadata of the topics in a heartbeat, or of all topics if any may have changed."""
-        topics, org = self._host.topics, self._key[0]
-        self._is_whole = op.is_whole
-        changes: int = topics.changes[org]
-        known = news.known
-        if not self._knows_topics or (not op.is_whole and changes != self._changes_seen):
-            wanted = self.core.subscriptions.wanted()
-            known |= topics.find(org, sorted(wanted), is_whole=op.is_whole)
-        self._knows_topics, self._changes_seen = True, changes
-        return known
-
     def _has_room(self, op: ConsumerHeartbeat, unwanted: int) -> bool:
         """Whether the limits of the org and the group allow the additions of a heartbeat."""
         if op.member_epoch < JOIN or (op.topics is None and op.pattern is None):
@@ -307,64 +202,17 @@ class ServedConsumerGroup:
             op.pattern or "",
         )  # fmt: skip
         cost = member_cost(texts, (), names_cost(op.topics or ())) + NAME_COST * unwanted
-        return self._costs.may_grow(op.member_id, cost, self._host.limits)
-
-    # --- the log ----------------------------------------------------------------------------
-
-    def store(self) -> None:
-        """Send the changes to the log."""
-        if self.core.has_changes:
-            self._append(self.core.take_change())
-
-    def store_own(self) -> None:
-        """Send the group itself to the log, unless that was done: it has no members yet."""
-        self.store()
-        if not self._has_own:
-            self._append(GroupChange())
-
-    def _append(self, change: GroupChange, *, counts: bool = True) -> None:
-        """Send a change to the log, and count its bytes unless the caller does."""
-        if change.own is None and not self._has_own:
-            at = {"epoch": self.core.epoch, "assignment_epoch": self.core.assignment_epoch}
-            change.own = at
-        if change.own is not None:
-            self._has_own = True
-            self.since_ms = self._host.now_ms()
-        if counts:
-            at_once(self._costs.count(self.core, change.members, change.gone))
-        pending: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._pending = pending
-
-        def then(stored: bool) -> None:
-            if not stored:
-                self.core.not_stored(change)
-                self._store_at = now() + _STORE_AGAIN_SECONDS
-            if not pending.done():
-                pending.set_result(stored)
-
-        self._host.store(self._key, self, change, then)
-
-    async def all_stored(self) -> bool:
-        """Wait until all changes so far are in the log; returns whether they are."""
-        pending = self._pending
-        if pending is None:
-            return True
-        stored = await asyncio.shield(pending)
-        if self._pending is pending:
-            self._pending = None
-        return stored
+        return self.changes.costs.may_grow(op.member_id, cost, self._host.limits)
 
     # --- time -------------------------------------------------------------------------------
 
     @property
     def wake_at(self) -> float:
-        """See Group."""
-        return self._store_at if self.core.has_changes else self.core.wake_at
+        return self.changes.again_at if self.core.has_changes else self.core.wake_at
 
     def tick(self, now: float) -> None:
-        """See Group."""
         self.core.tick(now)
-        self.store()
+        self.changes.store()
         if self.must_downgrade:
             self._host.downgrade(self._key)
             return
@@ -381,8 +229,8 @@ class ServedConsumerGroup:
             self.core.abandon(computation, now())
         else:
             change = await in_slices(self.core.install(computation, now()))
-            self._append(change, counts=False)
-            await in_slices(self._costs.count(self.core, change.members, change.gone))
+            self.changes.append(change, counts=False)
+            await in_slices(self.changes.costs.count(self.core, change.members, change.gone))
         self._computing = None
         self._host.changed(self._key, self)
 
@@ -392,26 +240,19 @@ class ServedConsumerGroup:
         return self.core.has_only_classic_members and self._host.limits.may_downgrade
 
     def drain(self) -> None:
-        """See Group. Nothing is parked."""
+        """Nothing is parked."""
         if self._computing is not None:
             self._computing.cancel()
 
     def topics_changed(self, names: Collection[str], now: float, /) -> None:
-        """See Group."""
-        self._patterns.topics_changed()
-        topics, org = self._host.topics, self._key[0]
-        topics.forget(org, names)
-        self._sure_until = -NEVER
-        wanted = list(filter(self.core.subscriptions.wants, names))
-        if wanted:
-            self.core.learn({**dict.fromkeys(wanted), **topics.find(org, wanted)})
+        if self.topics.changed(names):
             self.core.tick(now)
-            self.store()
+            self.changes.store()
 
     # --- members ----------------------------------------------------------------------------
 
     def may_commit(self, op: AnyCommit, now: float) -> ErrorCode:
-        """See Group. An earlier epoch may commit for partitions held since then (KIP-1251)."""
+        """An earlier epoch may commit for partitions held since then (KIP-1251)."""
         core = self.core
         member = core.members.get(op.member_id)
         is_transactional = not isinstance(op, CommitOffsets)
@@ -435,18 +276,15 @@ class ServedConsumerGroup:
         return found
 
     def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
-        """See Group."""
         return self.core.may_fetch_offsets(epoch, member_id)
 
     def expel(self, now: float) -> None:
-        """See Group."""
         self.core.remove_all()
-        self.store()
+        self.changes.store()
 
     # --- the table --------------------------------------------------------------------------
 
     def begin_deletion(self) -> ErrorCode:
-        """See Group."""
         if self._is_dead:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if self.core.members:
@@ -455,32 +293,30 @@ class ServedConsumerGroup:
         return ErrorCode.NONE
 
     def undo_deletion(self) -> None:
-        """See Group."""
         self._is_dead = False
 
     def release(self) -> None:
-        """See Group."""
         self.drain()
-        self._costs.release()
+        self.changes.costs.release()
 
     def begin(self, own: dict[str, Any], members: Mapping[str, bytes], now: float) -> None:
         """Begin with the members of a group of another kind."""
         self.core.restore(own, members, now)
-        self._append(GroupChange(dict(own), dict(members)))
-        self._learn_wanted()
+        self.changes.append(GroupChange(dict(own), dict(members)))
+        self.topics.learn_wanted()
         self.core.tick(now)
-        self.store()
-
-    def _learn_wanted(self) -> None:
-        wanted = sorted(self.core.subscriptions.wanted())
-        self.core.learn(self._host.topics.find(self._key[0], wanted))
+        self.changes.store()
 
     def restore(self, own: Mapping[str, Any], members: Mapping[str, bytes], now: float, /) -> None:
-        """See Group."""
         self.core.restore(own, members, now)
-        self._has_own = True
-        at_once(self._costs.count(self.core, self.core.members, ()))
-        self._learn_wanted()
+        self.changes.has_own = True
+        at_once(self.changes.costs.count(self.core, self.core.members, ()))
+        self.topics.learn_wanted()
 
 
-CONSUMER_GROUPS = GroupKind(Kind.CONSUMER, ServedConsumerGroup)
+def _new_group(host: Host, key: Key) -> ServedConsumerGroup:
+    settings = host.consumer_settings
+    return ServedConsumerGroup(host, key, ConsumerGroup(key[1], settings(*key)), settings)
+
+
+CONSUMER_GROUPS = GroupKind(Kind.CONSUMER, _new_group)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
-from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.group import AnyCommit, Kind, Place
 from quafka_broker.groups.host import GroupKind, Host
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
@@ -24,21 +23,14 @@ SHARE = "share"
 class ServedShareGroup(ServedConsumerGroup):
     """One group; see `Group`. For one event loop."""
 
-    def __init__(self, host: Host, key: Key) -> None:
-        super().__init__(host, key)
-        self.core: ShareGroup = ShareGroup(key[1], self._settings())
-
-    def _settings(self) -> ConsumerGroupSettings:
-        return self._host.share_settings(*self._key)
+    core: ShareGroup
 
     @property
     def kind(self) -> Kind:
-        """See Group."""
         return Kind.SHARE
 
     @property
     def protocol_type(self) -> str:
-        """See Group."""
         return SHARE
 
     def first_partitions(self, topic_ids: Sequence[bytes]) -> Generator[None, None, list[int]]:
@@ -52,34 +44,39 @@ class ServedShareGroup(ServedConsumerGroup):
     async def learn_first(self, topics: Iterable[KnownTopic]) -> bool:
         """Learn the topics that are new to the group; returns whether this is durable."""
         self.core.learn_first((each.topic_id, each.partitions) for each in topics)
-        self.store()
-        return await self.all_stored()
+        self.changes.store()
+        return await self.changes.all_stored()
 
     def forget(self, topic_ids: Iterable[bytes]) -> None:
         """Forget topics; see ShareGroup. Durable after `all_stored`."""
         self.core.forget(topic_ids)
-        self.store()
+        self.changes.store()
 
     @property
     def has_no_reader(self) -> bool:
-        """See Group. This is not a group of consumers, whose lag would grow meanwhile."""
+        """This is not a group of consumers, whose lag would grow meanwhile."""
         return False
 
     def owners(self) -> Mapping[Place, str]:
-        """See Group. Partitions are shared, and have no owner."""
+        """Partitions are shared, and have no owner."""
         return {}
 
     def heartbeat(self, epoch: int, member_id: str, instance_id: str, now: float, /) -> ErrorCode:
-        """See Group. Members have a request of their own."""
+        """Members have a request of their own."""
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def may_commit(self, op: AnyCommit, now: float) -> ErrorCode:
-        """See Group. There is nothing to commit."""
+        """There is nothing to commit."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def may_fetch_offsets(self, member_id: str | None, epoch: int, /) -> ErrorCode:
-        """See Group. There are none, which is no error, as in Kafka."""
+        """There are none, which is no error, as in Kafka."""
         return ErrorCode.NONE
 
 
-SHARE_GROUPS = GroupKind(Kind.SHARE, ServedShareGroup)
+def _new_group(host: Host, key: Key) -> ServedShareGroup:
+    settings = host.share_settings
+    return ServedShareGroup(host, key, ShareGroup(key[1], settings(*key)), settings)
+
+
+SHARE_GROUPS = GroupKind(Kind.SHARE, _new_group)

@@ -76,7 +76,7 @@ async def topics(
     group = _find(state, context, op.group)
     if group is None:
         return ShareGroupTopicsResp([-1] * len(op.topic_ids))
-    if not await group.all_stored():
+    if not await group.changes.all_stored():
         raise OpFailedError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return ShareGroupTopicsResp(await in_slices(group.first_partitions(op.topic_ids)))
 
@@ -91,7 +91,7 @@ async def forget(
     if group.member_count:
         return ForgetShareTopicsResp(ErrorCode.NON_EMPTY_GROUP)
     group.forget(op.topic_ids)
-    stored = await group.all_stored()
+    stored = await group.changes.all_stored()
     return ForgetShareTopicsResp(0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

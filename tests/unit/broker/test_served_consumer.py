@@ -191,7 +191,7 @@ async def test_topics_of_other_brokers_are_asked_for() -> None:
         assert isinstance(entry.group, ServedConsumerGroup)
         stay = replace(idle("m", answer.member_epoch), is_whole=False)
         later = asyncio.get_running_loop().time() + 60
-        assert entry.group.asks(stay, later) is not None
+        assert entry.group.topics.asks(stay, later) is not None
         assert await beat(state, stay, known=[]) == replace(answer, assignment=None)
         gone = await beat(state, stay, known=[KnownTopic("there")])
         assert gone.assignment is not None

@@ -28,44 +28,37 @@ class ClassicGroup(RebalancingGroup):
 
     @property
     def kind(self) -> Kind:
-        """See Group."""
         return Kind.CLASSIC
 
     @property
     def member_count(self) -> int:
-        """See Group."""
         return len(self.members)
 
     @property
     def is_empty(self) -> bool:
-        """See Group."""
         return self.state is State.EMPTY
 
     @property
     def is_rebalancing(self) -> bool:
-        """See Group."""
         return self.state is not State.EMPTY and self.state is not State.STABLE
 
     @property
     def keeps_offsets(self) -> bool:
-        """See Group. A group that only commits has no protocol type."""
+        """A group that only commits has no protocol type."""
         return bool(self.protocol_type)
 
     @property
     def has_no_reader(self) -> bool:
-        """See Group."""
         return self.protocol_type == CONSUMER and not self.members
 
     def every_member(self) -> Sequence[Member]:
-        """See Group."""
         return list(self.members.values())
 
     def subscribed(self) -> set[str] | None:
-        """See Group."""
         return subscribed_by(self.members, self.protocol_type)
 
     def owners(self) -> Mapping[Place, str]:
-        """See Group. Empty during a rebalance."""
+        """Empty during a rebalance."""
         if self.state is not State.STABLE or self.protocol_type != CONSUMER:
             return {}
         return owned_by(self.members)
@@ -280,7 +273,7 @@ class ClassicGroup(RebalancingGroup):
         return ERRORS[self.state].commit
 
     def may_fetch_offsets(self, _member_id: str | None, _epoch: int, /) -> ErrorCode:
-        """See Group. Every client may."""
+        """Every client may."""
         return ErrorCode.NONE
 
     def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
@@ -306,10 +299,9 @@ class ClassicGroup(RebalancingGroup):
         return answers
 
     def topics_changed(self, _names: Collection[str], _now: float, /) -> None:
-        """See Group. The members find out themselves."""
+        """The members find out themselves."""
 
     def expel(self, now: float) -> None:
-        """See Group."""
         self.leave([Leaver(member_id) for member_id in self.every_id()], now)
 
     # --- deletion ---------------------------------------------------------------------------
