@@ -191,7 +191,7 @@ class Broker:
 
     def _stored_bytes(self) -> int:
         hosted = self._member.moves.hosted.values() if self._member is not None else ()
-        return sum(file.size for each in hosted for file in each.stored.disk.stored())
+        return sum(file.size for each in hosted for file in each.stored.disk.files.stored())
 
     def _advertised(self) -> str:
         """The address for gateways and other brokers. Raises StartupError."""

@@ -93,7 +93,7 @@ class Explorer:
     async def _save_tails(self, folder: CommittingFolder) -> None:
         """Make objects of the beginning of the active segment, far too often."""
         while True:
-            await asyncio.to_thread(folder.disk.save_tail)
+            await asyncio.to_thread(folder.disk.chained.save_tail)
             await asyncio.sleep(0.002)
 
     async def _kill(self, store: RecordedStore, operations: int, history: History) -> int:

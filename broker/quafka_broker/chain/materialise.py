@@ -269,7 +269,7 @@ def _check(header: ChainHeader, data: bytes) -> None:
 def _add_active(disk: StoreDisk) -> None:
     """Add a segment to append to if the chain has none: objects are never appended to."""
     logs = [name for name in disk.names() if name.endswith(".log")]
-    if logs and disk.place(max(logs), 0, 0) is not None:
+    if logs and disk.files.place(max(logs), 0, 0) is not None:
         newest = int(max(logs).removesuffix(".log"))
         Segment.create(disk, newest + 1).close()
     disk.sync_names()

@@ -31,7 +31,7 @@ class Uploads:
 
     def start(self) -> None:
         """Upload segments that are sealed, now and later. The log must be open."""
-        self._disk.on_sealed = self._wanted.set
+        self._disk.files.on_sealed = self._wanted.set
         self._wanted.set()
         self._thread.start()
 
@@ -54,9 +54,11 @@ class Uploads:
 
     def upload_sealed(self) -> None:
         """Upload the segments sealed by now. Raises OSError: the broker stops, or was fenced."""
-        while not self._stopped and (sealed := self._disk.sealed()):
+        while not self._stopped and (sealed := self._disk.chained.sealed()):
             number, files = sealed[0]
-            self._disk.uploaded(number, [(node, self._disk.upload(node)) for node in files])
+            self._disk.chained.uploaded(
+                number, [(node, self._disk.files.upload(node)) for node in files]
+            )
             self.segments += 1
 
     def _run(self) -> None:
@@ -66,10 +68,10 @@ class Uploads:
             flush, self._flush = self._flush, False
             try:
                 self.upload_sealed()
-                objects, size = self._disk.tail()
+                objects, size = self._disk.chained.tail()
                 large = objects >= _TAIL_OBJECTS or size >= _TAIL_BYTES
                 if not self._stopped and (flush or large):
-                    self._disk.save_tail()
+                    self._disk.chained.save_tail()
             except OSError as e:
                 log.warning("sealed segments are not uploaded for now: %s", e)
                 if e.errno == errno.EROFS:  # this broker has lost the shard

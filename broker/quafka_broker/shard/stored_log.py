@@ -234,7 +234,7 @@ class StoredLog:
             self._store.calls,
             self.chain.shard,
             self.chain.epoch,
-            self.disk.kept,
+            self.disk.files.kept,
             grace_s=self._grace_s,
             pinned=lambda: asyncio.to_thread(pins.read),
         )

@@ -115,13 +115,13 @@ class FolderMachine(RuleBasedStateMachine):
         asyncio.run(self._collect())
         gone = before - set(self.store.objects)
         self.handles = [each for each in self.handles if not _stored_in(each[0]) & gone]
-        assert set(needed(self.store.objects)) >= before - gone - self.folder.disk.kept()
+        assert set(needed(self.store.objects)) >= before - gone - self.folder.disk.files.kept()
 
     async def _collect(self) -> None:
         trouble, self.store.trouble = self.store.trouble, 0.0
         calls = AsyncObjectStore(self.store, calls_at_once=4)
         shard = self.folder.shard
-        collector = Collector(calls, SHARD, shard.epoch, self.folder.disk.kept, grace_s=0)
+        collector = Collector(calls, SHARD, shard.epoch, self.folder.disk.files.kept, grace_s=0)
         await collector.collect(0)
         await calls.close()
         self.store.trouble = trouble

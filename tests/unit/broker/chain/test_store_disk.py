@@ -63,7 +63,7 @@ async def test_sealed_segments_become_objects_and_the_chain_begins_behind_them(
         assert len(log.segments()) > 3
         folder.uploads.upload_sealed()
         assert folder.shard.manifest.chain_start > 20
-        assert folder.disk.sealed() == []
+        assert folder.disk.chained.sealed() == []
     store.objects = {  # as the collector leaves it
         path: data
         for path, data in store.objects.items()
@@ -137,9 +137,9 @@ async def test_a_takeover_reads_parts_in_place_of_many_objects(
                 for _ in range(20):
                     expected.append(b"%d" % len(expected) * 20)
                     await append(log, "t", expected[-1])
-                assert folder.disk.tail()[0] in (20, 21)
-                folder.disk.save_tail()
-                assert folder.disk.tail() == (0, 0)
+                assert folder.disk.chained.tail()[0] in (20, 21)
+                folder.disk.chained.save_tail()
+                assert folder.disk.chained.tail() == (0, 0)
             await append(log, "t", b"the last")
             expected.append(b"the last")
             assert folder.shard.manifest.chain_start == 0

@@ -62,7 +62,7 @@ async def test_an_outage_delays_uploads_and_names_and_ends(tmp_path: Path) -> No
         assert not checkpoint.done()
         store.down = False
         await checkpoint
-        while folder.disk.sealed():
+        while folder.disk.chained.sealed():
             await asyncio.sleep(0.01)
         assert folder.shard.manifest.chain_start > 0
     folder.uploads.close()
@@ -127,8 +127,8 @@ async def test_local_copies_may_vanish(tmp_path: Path) -> None:
         await fill(log, 40)
         folder.uploads.upload_sealed()
         active = log_name(log.segments()[-1].number)
-        assert folder.disk.place(log_name(0), 32, 100) is not None
-        assert folder.disk.place(active, 32, 100) is None
+        assert folder.disk.files.place(log_name(0), 32, 100) is not None
+        assert folder.disk.files.place(active, 32, 100) is None
         assert [path.name for path in tmp_path.rglob("*.log")] == [active]
         assert len(await values_of(log, "t")) == 40
     folder.close()

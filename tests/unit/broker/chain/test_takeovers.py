@@ -62,7 +62,7 @@ class Broker:
         self.uploads = uploads.Uploads(self.disk)
         self.uploads.start()
         self.collector = Collector(
-            self._calls, self.chain.shard, self.chain.epoch, self.disk.kept, grace_s=0.3
+            self._calls, self.chain.shard, self.chain.epoch, self.disk.files.kept, grace_s=0.3
         )
 
     async def write(self, numbers: itertools.count[int]) -> None:

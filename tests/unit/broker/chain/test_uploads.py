@@ -15,9 +15,9 @@ async def test_a_flush_leaves_nothing_to_the_chain_alone(tmp_path: Path) -> None
     async with open_log(folder, segment_bytes=1 << 20) as log:
         folder.uploads.start()
         await fill(log, 20)
-        assert folder.disk.tail()[0] > 0
+        assert folder.disk.chained.tail()[0] > 0
         await asyncio.to_thread(folder.uploads.flush, 20.0)
-        assert folder.disk.tail() == (0, 0)
+        assert folder.disk.chained.tail() == (0, 0)
         folder.uploads.close()
     folder.close()
 
@@ -30,7 +30,7 @@ async def test_a_flush_does_not_wait_for_a_store_that_is_silent(tmp_path: Path) 
         await fill(log, 20)
         store.down = True
         await asyncio.to_thread(folder.uploads.flush, 0.05)
-        assert folder.disk.tail()[0] > 0
+        assert folder.disk.chained.tail()[0] > 0
         store.down = False
         folder.disk.patience.end_within(0.05)
         folder.uploads.close()
