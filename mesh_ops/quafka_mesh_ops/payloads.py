@@ -94,15 +94,15 @@ def pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
             pack_pieces(packer, item, pieces)
     elif isinstance(value, Buffer) and len(cast(Buffer, value)) >= _LONG:
         records = cast(Buffer, value)
-        pieces.append(packer.bytes() + _bin_header(len(records)))
+        pieces.append(packer.bytes() + bin_header(len(records)))
         packer.reset()
         pieces.append(records)
     else:
         packer.pack(value)
 
 
-def _bin_header(length: int) -> bytes:
-    """msgpack bin 16 or bin 32."""
+def bin_header(length: int) -> bytes:
+    """What msgpack writes before a byte string of more than 255 bytes: bin 16 or bin 32."""
     return (
         struct.pack(">BH", 0xC5, length) if length <= 0xFFFF else struct.pack(">BI", 0xC6, length)
     )

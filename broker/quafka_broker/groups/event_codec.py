@@ -23,6 +23,8 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_broker.groups.table import Commit, Event, size_of
 from quafka_broker.journals.event_batches import BATCH_BYTES
+from quafka_mesh_ops.payloads import bin_header
+from quafka_proto.message import Buffer
 
 msgpack: Any = untyped_msgpack
 
@@ -31,6 +33,8 @@ _WHOLE_BYTE = bytes((_WHOLE,))
 _PART_HEADER = struct.Struct(">BIB")
 _PART_BYTES = BATCH_BYTES - _PART_HEADER.size
 _ITEMS_AT_ONCE = 100
+_LONG_BYTES = 64 << 10
+"""A byte string above this size is not copied."""
 _SHORT_BYTES = 64 << 10
 """An event up to about this size is encoded in one step."""
 
@@ -43,16 +47,18 @@ def encode(event: Event) -> Iterator[bytes]:
     waiting = bytearray()
     number = 0
     for piece in _pieces(event):
-        waiting += piece
-        while len(waiting) > _PART_BYTES:
-            yield _PART_HEADER.pack(_PART, number, 1) + waiting[:_PART_BYTES]
-            del waiting[:_PART_BYTES]
-            number += 1
+        for at in range(0, len(piece), _PART_BYTES):
+            waiting += piece[at : at + _PART_BYTES]
+            while len(waiting) > _PART_BYTES:
+                yield _PART_HEADER.pack(_PART, number, 1) + waiting[:_PART_BYTES]
+                del waiting[:_PART_BYTES]
+                number += 1
     yield (_PART_HEADER.pack(_PART, number, 0) if number else b"") + waiting
 
 
-def _pieces(event: Event) -> Iterator[bytes]:
-    """The 0x01 value, a few items of the event's lists at a time; a member may be large."""
+def _pieces(event: Event) -> Iterator[Buffer]:
+    """The 0x01 value, a few items of the event's lists at a time; what members send each other, of
+    many MB, is not copied."""
     packer = msgpack.Packer()
     yield _WHOLE_BYTE + packer.pack_map_header(len(event))
     for key, value in event.items():
@@ -66,9 +72,34 @@ def _pieces(event: Event) -> Iterator[bytes]:
         else:
             yield packer.pack(value)
             continue
-        at_once = 1 if key == "members" else _ITEMS_AT_ONCE
-        while some := b"".join(map(packer.pack, islice(items, at_once))):
+        if key == "members":
+            for member in items:
+                yield from _value_pieces(packer, member)
+            continue
+        while some := b"".join(map(packer.pack, islice(items, _ITEMS_AT_ONCE))):
             yield some
+
+
+def _value_pieces(packer: Any, value: Any) -> Iterator[Buffer]:
+    """A value; long byte strings in it are pieces of their own, by reference."""
+    if isinstance(value, dict) and _is_long(value):
+        entries = cast("dict[Any, Any]", value)
+        yield packer.pack_map_header(len(entries))
+        for key, each in entries.items():
+            yield packer.pack(key)
+            yield from _value_pieces(packer, each)
+    elif _is_long(value):
+        yield bin_header(len(value))
+        yield memoryview(value)
+    else:
+        yield packer.pack(value)
+
+
+def _is_long(value: Any) -> bool:
+    """Whether it is, or has, a long byte string."""
+    if isinstance(value, dict):
+        return any(map(_is_long, cast("dict[Any, Any]", value).values()))
+    return isinstance(value, bytes) and len(value) > _LONG_BYTES
 
 
 def _rows(commit: Commit) -> list[list[Any]]:

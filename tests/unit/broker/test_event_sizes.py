@@ -6,11 +6,12 @@ import asyncio
 import json
 from functools import partial
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from quafka_broker.groups import event_codec
 from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.event_codec import encode
+from quafka_broker.groups.event_codec import EventAssembler, encode
 from quafka_broker.groups.table import Commit, Committed, Event
 from quafka_broker.journals.event_batches import BATCH_BYTES
 from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
@@ -74,6 +75,21 @@ def test_short_events_have_the_same_bytes_as_long_ones(
     short = [b"".join(encode(event)) for event in events]
     monkeypatch.setattr(event_codec, "_SHORT_BYTES", -1)
     assert [b"".join(encode(event)) for event in events] == short
+
+
+@pytest.mark.parametrize("size", [60_000, 100_000, 3_000_000])
+def test_what_members_send_each_other_is_written_as_msgpack_does(size: int) -> None:
+    protocols = {"range": bytes(size), "other": b"x"}
+    members = [
+        {"id": name, "protocols": protocols, "assignment": name.encode() * size} for name in "ab"
+    ]
+    event: Event = {"event": "group", "org": 1, "group": "g", "members": members}
+    assembler = EventAssembler()
+    found = [assembler.feed(at, value) for at, value in enumerate(encode(event))]
+    assert found == [None] * (len(found) - 1) + [(0, event)]
+    values = list(encode(event))
+    parts = [value[6:] for value in values] if len(values) > 1 else values
+    assert b"".join(parts) == b"\x01" + msgpack.packb(event)
 
 
 async def test_a_list_of_policies_without_end_is_refused() -> None:
