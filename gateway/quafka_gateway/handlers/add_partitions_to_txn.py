@@ -18,7 +18,7 @@ from quafka_gateway.handlers.authorized import (
     denied,
     may_on_cluster,
 )
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NewErrors
@@ -130,7 +130,7 @@ async def _add(
 def _results(
     topics: Sequence[AddPartitionsToTxnTopic], codes: Iterable[int], version: int
 ) -> Generator[None, None, list[AddPartitionsToTxnTopicResult]]:
-    return by_topic(
+    return topic_results(
         ((topic.name, topic.partitions) for topic in topics),
         (_ERRORS.code(code, version) for code in codes),
         AddPartitionsToTxnPartitionResult,

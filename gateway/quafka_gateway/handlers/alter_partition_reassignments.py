@@ -9,7 +9,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices
@@ -42,7 +42,7 @@ async def handle(
         for topic in request.topics
         for part in topic.partitions
     )
-    responses = by_topic(
+    responses = topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         outcomes,
         lambda part, outcome: ReassignablePartitionResponse(part.partition_index, *outcome),

@@ -12,7 +12,7 @@ from itertools import repeat
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, may_on_cluster
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices, listed
@@ -79,7 +79,7 @@ API = Api(
 def _response(
     request: AlterReplicaLogDirsRequest, codes: Iterable[ErrorCode]
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
-    results = yield from by_topic(
+    results = yield from topic_results(
         ((topic.name, topic.partitions) for each in request.dirs for topic in each.topics),
         codes,
         AlterReplicaLogDirPartitionResult,

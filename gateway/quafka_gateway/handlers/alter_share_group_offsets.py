@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, described
@@ -53,7 +53,7 @@ async def handle(
         codes = await context.tenant.shares.change(op, span.context) if places else []
         ids = dict(await listed((each.topic, each.topic_id) for each in topics))
     rest = iter(codes)
-    responses = by_topic(
+    responses = topic_results(
         ((topic.topic_name, topic.partitions) for topic in request.topics),
         (
             ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.topic_name in hidden else next(rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_TOPIC
-from quafka_gateway.handlers.items import Items, by_topic
+from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices
@@ -36,7 +36,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     answers = await _PARTITIONS.answers(
         ops, DeleteRecordsOps, lambda resp: resp.partitions, context
     )
-    results = by_topic(
+    results = topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         answers,
         lambda asked, found: DeleteRecordsPartitionResult(

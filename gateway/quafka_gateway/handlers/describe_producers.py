@@ -6,7 +6,7 @@ from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_TOPIC
-from quafka_gateway.handlers.items import Items, by_topic
+from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices
@@ -46,7 +46,7 @@ async def handle(
         lambda resp: [(each, "") for each in resp.partitions],
         context,
     )
-    results = by_topic(
+    results = topic_results(
         ((each.topic, each.partitions) for each in topics), answers, _partition, TopicResponse
     )
     return DescribeProducersResponse(topics=await in_slices(results))

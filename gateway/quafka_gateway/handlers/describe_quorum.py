@@ -11,7 +11,7 @@ from dataclasses import replace
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop import clock
@@ -46,7 +46,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
         broker = replace(broker, registry_start=0, registry_end=0)
     node, (host, port) = context.node_id, context.session.advertised
     name = context.session.listener
-    topics = by_topic(
+    topics = topic_results(
         ((topic.topic_name, topic.partitions) for topic in request.topics),
         (topic.topic_name for topic in request.topics for _ in topic.partitions),
         lambda part, topic: _partition(node, topic, part.partition_index, broker),

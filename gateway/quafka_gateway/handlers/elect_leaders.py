@@ -11,7 +11,7 @@ from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.replicas import UNKNOWN_PARTITION, partition_counts
@@ -46,7 +46,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             for each in asked
             for index in each.partitions
         )
-    results = by_topic(
+    results = topic_results(
         ((each.topic, each.partitions) for each in asked),
         outcomes,
         lambda index, outcome: PartitionResult(index, *outcome),

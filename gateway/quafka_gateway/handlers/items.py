@@ -137,7 +137,7 @@ AnyItems: TypeAlias = Items[Any, Any]
 """Items of any kind, as an API declares them."""
 
 
-def by_topic(
+def topic_results(
     topics: Iterable[tuple[Topic, Iterable[Part]]],
     answers: Iterable[Answer],
     part_result: Callable[[Part, Answer], PartResult],

@@ -11,7 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.destinations import describe_partitions
-from quafka_gateway.handlers.items import Items, by_topic
+from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices
@@ -60,7 +60,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         context,
         lambda op: None if _is_supported(op.timestamp, context.version) else _UNSUPPORTED,
     )
-    results = by_topic(
+    results = topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         answers,
         _partition,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.destinations import describe_partitions
-from quafka_gateway.handlers.items import Items, by_topic
+from quafka_gateway.handlers.items import Items, topic_results
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
@@ -41,7 +41,7 @@ async def handle(
     )
     once = replace(lookups, describe=_describe)
     answers = iter(await once.answers(ops, ListOffsetsOps, lambda resp: resp.partitions, context))
-    results = by_topic(
+    results = topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         zip(answers, answers, answers, strict=True),
         _partition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, READ_TOPIC, denied
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import Slices, in_slices, listed
@@ -39,7 +39,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     if answer.error_code:
         return OffsetDeleteResponse(error_code=answer.error_code)
     codes = iter(answer.partitions)
-    results = by_topic(
+    results = topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         (
             ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in hidden else next(codes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import CLUSTER_ACTION, DESCRIBE_TOPIC
-from quafka_gateway.handlers.items import Items, by_topic
+from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices
@@ -42,7 +42,7 @@ async def handle(
         for partition in topic.partitions
     )
     answers = await _PARTITIONS.answers(ops, EpochEndOps, lambda resp: resp.partitions, context)
-    results = by_topic(
+    results = topic_results(
         ((topic.topic, topic.partitions) for topic in request.topics),
         answers,
         lambda asked, found: EpochEndOffset(

@@ -7,13 +7,11 @@ what the member has not acknowledged. Version 2 can renew the locks of records (
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.fetch.share_sessions import Place
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
 from quafka_gateway.handlers.destinations import describe_places
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_records import (
@@ -59,26 +57,16 @@ async def handle(
         )
         await end_session(session, epoch, context, span.context)
         fail_with(span, codes.values(), "ShareAcknowledge")
-    return ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=session.lock_ms,
-        responses=await in_slices(_topics(await by_topic(codes), codes)),
+    places = await by_topic(codes)
+    results = topic_results(
+        places.items(),
+        (codes[topic_id, number] for topic_id, its in places.items() for number in its),
+        ShareAcknowledgePartitionData,
+        ShareAcknowledgeTopicResponse,
     )
-
-
-def _topics(
-    places: Mapping[bytes, list[int]], codes: Mapping[Place, int]
-) -> Generator[None, None, list[ShareAcknowledgeTopicResponse]]:
-    topics: list[ShareAcknowledgeTopicResponse] = []
-    for topic_id, numbers in places.items():
-        partitions: list[ShareAcknowledgePartitionData] = []
-        for number in numbers:
-            code = codes[topic_id, number]
-            partitions.append(
-                ShareAcknowledgePartitionData(partition_index=number, error_code=code)
-            )
-            yield
-        topics.append(ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions))
-    return topics
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=session.lock_ms, responses=await in_slices(results)
+    )
 
 
 API = Api(

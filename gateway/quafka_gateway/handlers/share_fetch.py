@@ -19,7 +19,7 @@ acquired records in the response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -28,6 +28,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import end_offset
 from quafka_gateway.fetch.share_sessions import FINAL, INITIAL, Key, Place, ShareSession
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, rule_changes
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.share_records import (
@@ -351,28 +352,17 @@ async def _response(
     found: Mapping[Place, _Fetched],
 ) -> ShareFetchResponse:
     places = await by_topic(chain(codes, (place for place in found if place not in codes)))
-    return ShareFetchResponse(
-        acquisition_lock_timeout_ms=session.lock_ms,
-        responses=await in_slices(_topics(places, codes, found, request.batch_size)),
+    results = topic_results(
+        places.items(),
+        ((topic_id, number) for topic_id, numbers in places.items() for number in numbers),
+        lambda number, place: _partition(
+            number, codes.get(place, 0), found.get(place) or _Fetched(), request.batch_size
+        ),
+        ShareFetchableTopicResponse,
     )
-
-
-def _topics(
-    places: Mapping[bytes, list[int]],
-    codes: Mapping[Place, int],
-    found: Mapping[Place, _Fetched],
-    batch_size: int,
-) -> Generator[None, None, list[ShareFetchableTopicResponse]]:
-    topics: list[ShareFetchableTopicResponse] = []
-    for topic_id, numbers in places.items():
-        partitions: list[PartitionData] = []
-        for number in numbers:
-            place = topic_id, number
-            its = found.get(place) or _Fetched()
-            partitions.append(_partition(number, codes.get(place, 0), its, batch_size))
-            yield
-        topics.append(ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions))
-    return topics
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=session.lock_ms, responses=await in_slices(results)
+    )
 
 
 def _partition(number: int, code: int, found: _Fetched, batch_size: int) -> PartitionData:

@@ -12,7 +12,7 @@ from itertools import repeat
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION, denied
 from quafka_gateway.handlers.destinations import describe_partitions
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
@@ -103,7 +103,7 @@ def _response(
     hidden: Collection[str] = (),
 ) -> Generator[None, None, TxnOffsetCommitResponse]:
     rest = iter(codes)
-    topics = yield from by_topic(
+    topics = yield from topic_results(
         ((topic.name, topic.partitions) for topic in request.topics),
         (
             ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in hidden else next(rest)

@@ -12,7 +12,7 @@ from itertools import repeat
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
-from quafka_gateway.handlers.items import by_topic
+from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_loop.slices import in_slices, listed
@@ -94,7 +94,7 @@ async def _write(
 def _results(
     topics: Sequence[WritableTxnMarkerTopic], codes: Iterable[int]
 ) -> Generator[None, None, list[WritableTxnMarkerTopicResult]]:
-    return by_topic(
+    return topic_results(
         ((topic.name, topic.partition_indexes) for topic in topics),
         codes,
         WritableTxnMarkerPartitionResult,
