@@ -7,7 +7,7 @@ and returns one answer for each, in the order of the items. It works in slices.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -44,6 +44,10 @@ class Refused(Enum):
     LAST = auto()
 
 
+def _unknown(_item: object) -> None:
+    """No item has an answer already."""
+
+
 @dataclass(frozen=True)
 class Items(Generic[Item, Answer]):
     """The items of an API, and who answers about them.
@@ -73,7 +77,7 @@ class Items(Generic[Item, Answer]):
         op: Callable[[list[Item]], Op[R]],
         found: Callable[[R], list[Answer]],
         context: RequestContext,
-        known: Callable[[Item], Answer | None] = lambda _item: None,
+        known: Callable[[Item], Answer | None] = _unknown,
     ) -> list[Answer]:
         """Ask by an op for the items of one broker; `found` has the answers in its response.
 
@@ -90,15 +94,20 @@ class Items(Generic[Item, Answer]):
         call: Callable[[Send, list[Item], TraceContext | None], Awaitable[list[Answer]]],
         items: Iterable[Item],
         context: RequestContext,
-        known: Callable[[Item], Answer | None] = lambda _item: None,
+        known: Callable[[Item], Answer | None] = _unknown,
     ) -> list[Answer]:
         """As `answers`, by a function that returns the answers about items of one broker."""
-        named = await listed(items)
-        refuse = await self._refuser(named, context)
-        given = await listed(known(item) if (r := refuse(item)) is None else r for item in named)
-        asked = await listed(
-            item for item, answer in zip(named, given, strict=True) if answer is None
-        )
+        named = asked = await listed(items)
+        hidden = await self._hidden(named, context)
+        given: list[Answer | None] = []
+        if hidden or known is not _unknown:
+            code = _REFUSED[self.right.resource]
+            given = await listed(
+                self.failed(item, code, DENIED) if name_of(item) in hidden else known(item)
+                for item in named
+            )
+            both = zip(named, given, strict=True)
+            asked = await listed(item for item, answer in both if answer is None)
         with context.child(self.span) as span:
             if self.describe is not None:
                 self.describe(span, asked, context)
@@ -119,15 +128,11 @@ class Items(Generic[Item, Answer]):
         others = await listed(answer for answer in given if answer is not None)
         return others + answers if self.refused is Refused.FIRST else answers + others
 
-    async def _refuser(
-        self, items: list[Item], context: RequestContext
-    ) -> Callable[[Item], Answer | None]:
-        """Returns the answer about an item that the client may not use."""
+    async def _hidden(self, items: list[Item], context: RequestContext) -> Collection[str]:
+        """The names of the items that the client may not use."""
         if self.unless is not None and may_on_cluster(self.unless, context):
-            return lambda _item: None
-        hidden = await denied(map(name_of, items), self.right, context)
-        code = _REFUSED[self.right.resource]
-        return lambda item: self.failed(item, code, DENIED) if name_of(item) in hidden else None
+            return ()
+        return await denied(map(name_of, items), self.right, context)
 
     def _unanswered(self, item: Item, code: int, _text: str) -> Answer:
         return self.failed(item, code, "")
