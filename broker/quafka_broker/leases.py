@@ -16,14 +16,14 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp, LeaseChange
 
 LEASE_SECONDS = 2.0
 _PARKED_PART = 4  # of a lease, so that a holder that renews it always has one
 _REMEMBERED = 1_000  # changes, for holders whose lease has expired meanwhile
 
 
-Changes = Mapping[int, Collection[Change]]
+Changes = Mapping[int, Collection[LeaseChange]]
 """Changes by org."""
 
 

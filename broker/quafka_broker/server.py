@@ -37,7 +37,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.cluster import ClusterBroker, ShardOwner
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
-from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
+from quafka_mesh_ops.transport.connection_limits import NodeConnectionLimits
 from quafka_objects.costs import parse_prices
 from quafka_proto.chain_format import Owner
 from quafka_proto.cluster_format import ClusterFile
@@ -153,7 +153,7 @@ class Broker:
                 "store, `quafka snapshot create URL` makes snapshots, which copy nothing"
             )
         # Imported here: a broker with a data folder needs none of it.
-        from quafka_broker.cluster.hosted_shard import Hosting
+        from quafka_broker.cluster.hosted_shard import HostResources
         from quafka_broker.cluster.member import ClusterMember
         from quafka_broker.cluster.peers import OtherBrokers
         from quafka_broker.shard.stored_log import join_cluster, open_log_store
@@ -179,7 +179,7 @@ class Broker:
         )  # fmt: skip
         mesh = await self._listen(identity, allowed)
         owner = Owner(identity.node_id, self._advertised())
-        hosting = Hosting(store, cluster, owner, config, mesh, allowed, self._stats)
+        hosting = HostResources(store, cluster, owner, config, mesh, allowed, self._stats)
         member = self._member = ClusterMember(hosting, self._map, others)
         mesh.shards.serve_everywhere(member.handlers)
         self._busy_with = "taking over shards"
@@ -228,7 +228,7 @@ class Broker:
             batched=config.mesh_batched,
             bulk=BulkCarrier(config.mesh_bulk),
             memory=config.mesh_records == RECORDS_AUTO,
-            limits=ConnectionLimits(
+            limits=NodeConnectionLimits(
                 allowed, config.mesh_max_connections, config.mesh_max_connections_per_node
             ),
         )

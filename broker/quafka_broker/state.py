@@ -19,9 +19,9 @@ from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.places.places import Places
 from quafka_broker.security.limits import SecurityLimits
-from quafka_broker.security.security import Security
+from quafka_broker.security.security import BrokerSecurity
 from quafka_broker.shares.limits import ShareLimits
-from quafka_broker.shares.shares import Shares
+from quafka_broker.shares.shares import BrokerShares
 from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
 from quafka_broker.sources.sources import Sources
@@ -40,7 +40,7 @@ from quafka_broker.topics.topic import REDIS, WAL, Topic
 from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.peers import NoPeers, Peers
 from quafka_broker.transactions.producer_ids import ProducerIds
-from quafka_broker.transactions.transactions import Transactions
+from quafka_broker.transactions.transactions import BrokerTransactions
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.org_limits import LimitName
 from quafka_telemetry.tracing import ProducedBy
@@ -77,7 +77,7 @@ class BrokerState:
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
         begin_at = self.journal.begin_journal_at
-        self.security = Security(
+        self.security = BrokerSecurity(
             wal, SecurityLimits.of(config), partial(begin_at, SECURITY),
             self.registry.highest_org, self._org_changed,
         )  # fmt: skip
@@ -104,11 +104,11 @@ class BrokerState:
             wal, GroupLimits.of(config), self.registry, self.sources, partial(begin_at, GROUPS),
             self._most_groups, self.group_configs.settings,
         )  # fmt: skip
-        self.shares = Shares(
+        self.shares = BrokerShares(
             wal, ShareLimits.of(config), self.parked_fetches, partial(begin_at, SHARES),
             self.registry.by_id, keeps_unknown=bool(config.kafka_log_dirs),
         )  # fmt: skip
-        self.transactions = Transactions(
+        self.transactions = BrokerTransactions(
             wal, TransactionLimits.of(config), self.groups.offsets, self.producers,
             self.producer_ids.allocate, partial(begin_at, TRANSACTIONS), peers or NoPeers(),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from quafka_telemetry.startup import StartupError
 
 if TYPE_CHECKING:
-    from quafka_mesh_ops.grants import Entry
+    from quafka_mesh_ops.grants import AllowListEntry
     from quafka_mesh_ops.node_ids import NodeId
 
 
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if done else 1  # a mistyped id must not look like a revoked node
 
 
-def _entry(node_id: NodeId, orgs: list[str] | None, rights: list[str] | None) -> Entry:
+def _entry(node_id: NodeId, orgs: list[str] | None, rights: list[str] | None) -> AllowListEntry:
     """The allow-list entry for the options."""
     from quafka_mesh_ops.grants import parse_entry
 

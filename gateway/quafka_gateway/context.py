@@ -11,15 +11,15 @@ from typing import Protocol
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.converter import Converter
 from quafka_gateway.fetch.idle_fetch import IdleFetch
-from quafka_gateway.listeners import Listener
+from quafka_gateway.listeners import KafkaListener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.quotas.client import ClientQuotas
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.quotas.table import Quotas
 from quafka_gateway.quotas.windows import WindowSettings
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
-from quafka_gateway.security.authorizer import Access, Authorizer, Right
+from quafka_gateway.security.authorizer import Authorizer, ClientAccess, NeededRight
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl.service import SaslService
 from quafka_gateway.security.session import ClientSession
@@ -83,7 +83,7 @@ class Services:
 
     apis: Mapping[int, ServedApi]
     tenants: Tenants
-    listeners: tuple[Listener, ...]
+    listeners: tuple[KafkaListener, ...]
     tracer: Tracer
     request_max_bytes: int
     request_memory: RequestMemory
@@ -198,7 +198,7 @@ class RequestContext:
             return None
         return org.client(self.session.principal.name, self.client_id or "", clock.monotonic())
 
-    def throttle(self, kind: Kind, seconds: float) -> None:
+    def throttle(self, kind: QuotaKind, seconds: float) -> None:
         """Make the client wait after this request; the longest of several times counts."""
         if seconds > self.throttled:
             self.throttled = seconds
@@ -208,14 +208,14 @@ class RequestContext:
         self.services.quotas.count(session.tenant, session.principal.name, kind, seconds)
 
     @property
-    def access(self) -> Access | None:
+    def access(self) -> ClientAccess | None:
         """What the client may do; None: everything, as there is no authorizer."""
         authorizer = self.services.authorizer
         if authorizer is None:
             return None
         return self.session.access_by(authorizer, self.client_host.removeprefix("/"))
 
-    def may(self, right: Right, name: str) -> bool:
+    def may(self, right: NeededRight, name: str) -> bool:
         """Whether the client has a right on the resource with this name."""
         access = self.access
         return access is None or access.allows(right, name)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from quafka_loop import clock, threads
 from quafka_loop.eager_task import current_timed_task
 from quafka_loop.log_context import current_party
-from quafka_loop.turns import Turns
+from quafka_loop.turns import OpTurns
 
 _R = TypeVar("_R")
 
@@ -26,7 +26,7 @@ class Converter:
 
     def __init__(self) -> None:
         self._thread = threads.ThreadPoolExecutor(1, "message-sets")
-        self._turns = Turns(1, lambda: False)
+        self._turns = OpTurns(1, lambda: False)
         self._numbers = count()
 
     async def run(self, work: Callable[[], _R]) -> _R:

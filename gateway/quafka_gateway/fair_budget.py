@@ -59,11 +59,11 @@ class OrgShare:
     def __init__(self, budget: FairBudget) -> None:
         self.budget = budget
         self.held = 0
-        self._parts: list[Part] = []
+        self._parts: list[BudgetPart] = []
 
-    def part(self, give_way: Callable[[], None]) -> Part:
+    def part(self, give_way: Callable[[], None]) -> BudgetPart:
         """Return a new part; `give_way` makes it release something, however little."""
-        part = Part(self, give_way)
+        part = BudgetPart(self, give_way)
         self._parts.append(part)
         return part
 
@@ -78,12 +78,12 @@ class OrgShare:
         return len(self._parts)
 
     @property
-    def largest(self) -> Part:
+    def largest(self) -> BudgetPart:
         """The part that holds the most."""
         return max(self._parts, key=lambda part: part.held)
 
 
-class Part:
+class BudgetPart:
     """A part of what one org holds, such as its cache of one broker's records."""
 
     __slots__ = ("_give_way", "_share", "held")

@@ -14,7 +14,7 @@ from quafka_gateway.listeners import (
     TLS_VERSIONS,
     ByListener,
     Endpoint,
-    Listener,
+    KafkaListener,
     MappedProtocol,
     SecurityProtocol,
     TlsSettings,
@@ -104,7 +104,7 @@ class ListenerSettings(OpsSettings):
         principal_rules.parse_rules, principal_rules.RULES,
     )  # fmt: skip
 
-    def listener_table(self) -> tuple[Listener, ...]:
+    def listener_table(self) -> tuple[KafkaListener, ...]:
         """The listeners, none of which has a bound address yet.
 
         Raises:
@@ -134,7 +134,7 @@ class ListenerSettings(OpsSettings):
                 self._check_plaintext_sasl(each)
         return found
 
-    def _check_plaintext_sasl(self, listener: Listener) -> None:
+    def _check_plaintext_sasl(self, listener: KafkaListener) -> None:
         if not self.listener_allow_plaintext_sasl:
             raise StartupError(
                 f"{listener.endpoint} is SASL_PLAINTEXT beyond loopback: passwords would cross the "

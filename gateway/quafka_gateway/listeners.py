@@ -100,7 +100,7 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class KafkaListener:
     """One address for Kafka clients.
 
     Attributes:
@@ -130,7 +130,7 @@ class Listener:
         """The address that its clients connect to."""
         return Endpoint(self.name, *self.advertised)
 
-    def bound(self, host: str, port: int, own_name: str) -> Listener:
+    def bound(self, host: str, port: int, own_name: str) -> KafkaListener:
         """The listener at the address that it has got.
 
         Without an advertised address of its own it advertises that one, or `own_name`, the name
@@ -273,7 +273,7 @@ def listener_table(
     protocols: Sequence[MappedProtocol],
     orgs: Sequence[ByListener[str]],
     tls: Callable[[str, SecurityProtocol], TlsSettings | None] = lambda name, protocol: None,
-) -> tuple[Listener, ...]:
+) -> tuple[KafkaListener, ...]:
     """The listeners that the settings describe. `tls` gives each its TLS, by name and protocol.
 
     Raises:
@@ -293,7 +293,7 @@ def listener_table(
     ports = [(each.host, each.port) for each in endpoints if each.port]
     if len(set(ports)) != len(ports):
         raise StartupError("listeners: two listeners have the same address")
-    found: list[Listener] = []
+    found: list[KafkaListener] = []
     for each in endpoints:
         if each.name not in known:
             raise StartupError(
@@ -303,7 +303,7 @@ def listener_table(
         org = value_for(orgs, each.name, "")
         protocol, at = known[each.name], told.get(each.name, ("", 0))
         its_tls = tls(each.name, protocol)
-        found.append(Listener(each.name, protocol, each.host, each.port, at, org, its_tls))
+        found.append(KafkaListener(each.name, protocol, each.host, each.port, at, org, its_tls))
     return tuple(found)
 
 

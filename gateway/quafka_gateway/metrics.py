@@ -14,7 +14,7 @@ from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenants import OTHER
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.expected_errors import expected_label
-from quafka_telemetry.metrics import Family, Kind, counter, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, counter, gauge
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class GatewayMetrics:
         apis = sorted(stats.apis.items())
         served = sorted(api.name for api in self.services.apis.values())
         yield Family(
-            "quafka_gateway_requests", Kind.COUNTER, "Requests answered",
+            "quafka_gateway_requests", FamilyKind.COUNTER, "Requests answered",
             [((api,), stats.apis[api].requests if api in stats.apis else 0) for api in served],
             ("api",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_request_errors", Kind.COUNTER,
+            "quafka_gateway_request_errors", FamilyKind.COUNTER,
             "Requests answered with this error, for the whole request or a part of it; "
             "expected: the error is a step of Kafka's protocol",
             [
@@ -69,12 +69,12 @@ class GatewayMetrics:
             ("api", "error", "expected"),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_request_duration_seconds", Kind.HISTOGRAM,
+            "quafka_gateway_request_duration_seconds", FamilyKind.HISTOGRAM,
             "Time from a request's beginning to its response, without the time parked",
             [((api,), one.seconds) for api, one in apis], ("api",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_request_parked_seconds", Kind.COUNTER,
+            "quafka_gateway_request_parked_seconds", FamilyKind.COUNTER,
             "Time that requests were parked for records or for other members of their group",
             [((api,), one.parked) for api, one in apis], ("api",),
         )  # fmt: skip
@@ -139,16 +139,16 @@ class GatewayMetrics:
             return
         handshakes = self.listeners.handshakes
         yield Family(
-            "quafka_gateway_tls_handshakes", Kind.COUNTER, "TLS handshakes with clients",
+            "quafka_gateway_tls_handshakes", FamilyKind.COUNTER, "TLS handshakes with clients",
             [((each,), handshakes.finished[each]) for each in TLS_VERSIONS], ("version",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_failed_tls_handshakes", Kind.COUNTER,
+            "quafka_gateway_failed_tls_handshakes", FamilyKind.COUNTER,
             "Connections closed in their TLS handshake",
             [((each,), handshakes.failed[each]) for each in FAILURES], ("reason",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_certificate_expires_seconds", Kind.GAUGE,
+            "quafka_gateway_certificate_expires_seconds", FamilyKind.GAUGE,
             "Expiry of a listener's certificate, as Unix time",
             [((name,), tls.expires.timestamp()) for name, tls in self.listeners.tls.items()],
             ("listener",),
@@ -159,7 +159,7 @@ class GatewayMetrics:
         if sasl is None:
             return
         yield Family(
-            "quafka_gateway_authentications", Kind.COUNTER,
+            "quafka_gateway_authentications", FamilyKind.COUNTER,
             "Authentications by mechanism (empty: none was chosen) and outcome",
             sorted(sasl.counts.items()), ("mechanism", "outcome"),
         )  # fmt: skip
@@ -176,26 +176,26 @@ class GatewayMetrics:
             len(self.services.tenants),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_org_connections", Kind.GAUGE, "Client connections of an org",
+            "quafka_gateway_org_connections", FamilyKind.GAUGE, "Client connections of an org",
             [((org,), connections) for org, connections, _ in traffic], ("org",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_org_requests", Kind.COUNTER, "Requests of an org answered",
+            "quafka_gateway_org_requests", FamilyKind.COUNTER, "Requests of an org answered",
             [((org,), one.requests) for org, _, one in traffic], ("org",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_org_received_bytes", Kind.COUNTER, "Bytes of requests of an org",
+            "quafka_gateway_org_received_bytes", FamilyKind.COUNTER, "Bytes of requests of an org",
             [((org,), one.received) for org, _, one in traffic], ("org",),
         )  # fmt: skip
         yield Family(
-            "quafka_gateway_org_sent_bytes", Kind.COUNTER, "Bytes of responses to an org",
+            "quafka_gateway_org_sent_bytes", FamilyKind.COUNTER, "Bytes of responses to an org",
             [((org,), one.sent) for org, _, one in traffic], ("org",),
         )  # fmt: skip
 
     def _quotas(self) -> Iterator[Family]:
         quotas = self.services.quotas
         yield Family(
-            "quafka_gateway_throttled_seconds", Kind.COUNTER,
+            "quafka_gateway_throttled_seconds", FamilyKind.COUNTER,
             "Time for which clients were made to wait by their quotas or their org's limits",
             [
                 ((str(one.org or OTHER), one.user, one.kind.value), one.seconds)
@@ -245,7 +245,7 @@ class GatewayMetrics:
             "quafka_gateway_parked_fetches", "Fetches parked at the broker now", figures.parked
         )
         yield Family(
-            "quafka_gateway_fetched_bytes", Kind.COUNTER,
+            "quafka_gateway_fetched_bytes", FamilyKind.COUNTER,
             "Bytes of record batches that brokers have returned",
             [(("place",), figures.by_place), (("value",), figures.by_value)], ("by",),
         )  # fmt: skip

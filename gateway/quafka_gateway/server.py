@@ -15,10 +15,10 @@ from quafka_gateway.cluster.routes import Route
 from quafka_gateway.cluster.shard_places import ShardPlaces
 from quafka_gateway.config import AUTHORIZER_NONE, GatewayConfig
 from quafka_gateway.context import Services
-from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_gateway.edge.connection_limits import ClientConnectionLimits
 from quafka_gateway.edge.listeners import Listeners
 from quafka_gateway.edge.tls.handshake import Handshakes
-from quafka_gateway.listeners import Endpoint, Listener
+from quafka_gateway.listeners import Endpoint, KafkaListener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
@@ -29,7 +29,7 @@ from quafka_gateway.security.sasl.service import SaslService, settings_of
 from quafka_gateway.security.watch import SecurityWatch
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
-from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
+from quafka_gateway.tenant import OrgsMemory, Tenant, TenantLimits, make_tenant
 from quafka_gateway.tenants import Tenants
 from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.allow_list import AllowList
@@ -64,7 +64,7 @@ class Gateway:
         self._tenants: Tenants | None = None
         self._allowed: AllowList | None = None
         self._listeners: Listeners | None = None
-        self._bound: tuple[Listener, ...] = ()
+        self._bound: tuple[KafkaListener, ...] = ()
         self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("gateway")
@@ -182,7 +182,7 @@ class Gateway:
             share_sessions=config.group_share_max_share_sessions,
         )
         store = self._follower.store if self._follower is not None else None
-        memory = SharedMemory(limits, responses, None if store is None else AsyncObjectStore(store))
+        memory = OrgsMemory(limits, responses, None if store is None else AsyncObjectStore(store))
 
         def make(org_id: int) -> Tenant:
             client_of = clients.client_of
@@ -356,8 +356,8 @@ def _brokers(table: Sequence[Route], shards: int) -> Sequence[str]:
     return tuple(dict.fromkeys(route.broker for route in reversed(table)))
 
 
-def _limits(config: GatewayConfig) -> ConnectionLimits:
-    return ConnectionLimits(
+def _limits(config: GatewayConfig) -> ClientConnectionLimits:
+    return ClientConnectionLimits(
         config.max_connections,
         config.max_connections_per_ip,
         config.max_connections_per_ip_overrides,

@@ -16,8 +16,8 @@ from quafka_telemetry.expected_errors import failures, is_expected
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
+    PageTable,
     Section,
-    Table,
     count,
     duration,
     moment,
@@ -72,8 +72,8 @@ def _tls(listeners: Listeners) -> Iterator[tuple[str, Cell]]:
         yield f"certificate of {name} ends", moment(tls.expires.timestamp())
 
 
-def _orgs(services: Services) -> Table:
-    return Table(
+def _orgs(services: Services) -> PageTable:
+    return PageTable(
         "Orgs",
         ("org", "name", "connections", "requests", "received", "sent", "cached", "sessions"),
         (_org_row(tenant) for tenant in services.tenants),
@@ -112,8 +112,8 @@ def _fetches(services: Services) -> Facts:
     )
 
 
-def _requests(stats: GatewayStats) -> Table:
-    return Table(
+def _requests(stats: GatewayStats) -> PageTable:
+    return PageTable(
         "Requests",
         ("API", "answered", "with errors", "median", "99 %", "parked, each"),
         (
@@ -126,8 +126,8 @@ def _requests(stats: GatewayStats) -> Table:
     )
 
 
-def _slow(stats: GatewayStats, trace_url: str) -> Table:
-    return Table(
+def _slow(stats: GatewayStats, trace_url: str) -> PageTable:
+    return PageTable(
         f"Slow requests: {stats.slow_seconds:g} s or longer, without parked time",
         ("ended", "API", "client", "address", "took", "parked", "errors", "trace"),
         (_slow_row(each, trace_url) for each in reversed(list(stats.slow))),

@@ -18,10 +18,10 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
-from quafka_gateway.cluster.shares import Shares
+from quafka_gateway.cluster.shares import ClusterShares
 from quafka_gateway.cluster.topic_names import TopicNames
-from quafka_gateway.cluster.topics import Topics
-from quafka_gateway.cluster.transactions import Transactions
+from quafka_gateway.cluster.topics import ClusterTopics
+from quafka_gateway.cluster.transactions import ClusterTransactions
 from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.cluster_reader import ClusterReader
@@ -67,7 +67,7 @@ class TenantLimits:
     share_sessions: int = 10_000
 
 
-class SharedMemory:
+class OrgsMemory:
     """What all orgs of a gateway share: its memory, each with a fair share, and brokers' files.
 
     Attributes:
@@ -256,10 +256,10 @@ class Tenant:
         self.traffic = Traffic()
         self.transaction_traces = TransactionTraces()
         self.cluster = cluster
-        self.topics = Topics(cluster)
+        self.topics = ClusterTopics(cluster)
         self.names = TopicNames(self.topics.describe)
         self.groups = Groups(cluster)
-        self.transactions = Transactions(cluster)
+        self.transactions = ClusterTransactions(cluster)
         self.admin = Admin(cluster)
         self.reader = ClusterReader(
             cluster,
@@ -283,7 +283,7 @@ class Tenant:
             limits.session_partitions,
             shares=memory.sessions,
         )
-        self.shares = Shares(cluster)
+        self.shares = ClusterShares(cluster)
         self.share_sessions = ShareSessions(
             os.urandom(8), limits.share_sessions, limits.all_sessions_partitions
         )
@@ -337,7 +337,7 @@ def make_tenant(
     table: Sequence[Route],
     client_of: Callable[[str], OpClient],
     limits: TenantLimits,
-    memory: SharedMemory,
+    memory: OrgsMemory,
     tracer: Tracer,
     shards: int = 0,
     cluster_id: str = "",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.org_of import org_by_text, org_name_in
-from quafka_gateway.tenant import FetchFigures, OrgClient, SharedMemory, Tenant, Traffic
+from quafka_gateway.tenant import FetchFigures, OrgClient, OrgsMemory, Tenant, Traffic
 from quafka_loop.fair_turns import FairTurns
 from quafka_mesh_ops.ops.security import SecurityChange
 from quafka_mesh_ops.org_limits import LimitName, limit_of
@@ -46,7 +46,7 @@ class Tenants:
         directory: Directory,
         most: int = 1,
         labels: int = 1,
-        shared: SharedMemory | None = None,
+        shared: OrgsMemory | None = None,
         turns: FairTurns | None = None,
     ) -> None:
         """`own`: the gateway's own org, which is always served.

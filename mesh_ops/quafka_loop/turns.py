@@ -9,7 +9,7 @@ from collections.abc import Callable
 from quafka_loop.org_queue import OrgQueue
 
 
-class Turns:
+class OpTurns:
     """The turns of ops, by request id.
 
     At most `most` have one, or one of each org if those are more: an org without a turn waits for

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quafka_mesh_ops.grants import Entry, Grant, by_node, parse_entry
+from quafka_mesh_ops.grants import AllowListEntry, Grant, by_node, parse_entry
 from quafka_mesh_ops.identity import replace_file
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_telemetry.startup import StartupError
@@ -38,7 +38,7 @@ class AllowList(Collection[NodeId]):
             ValueError: one of `fixed` is not an entry.
         """
         self._fixed = tuple(map(parse_entry, fixed))
-        self._trusted: tuple[Entry, ...] = ()
+        self._trusted: tuple[AllowListEntry, ...] = ()
         self._path = path
         self._changed: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class AllowList(Collection[NodeId]):
             self._changed()
 
 
-def parse(content: bytes) -> tuple[Entry, ...]:
+def parse(content: bytes) -> tuple[AllowListEntry, ...]:
     """Parse a file's content.
 
     Raises:
@@ -145,7 +145,7 @@ def parse(content: bytes) -> tuple[Entry, ...]:
     return tuple(entry for _, entry in _lines(text) if entry is not None)
 
 
-def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
+def allow(path: Path, entry: AllowListEntry, *, replace: bool = True) -> bool:
     """Add an entry to the list in this file, which is created if missing.
 
     Returns whether the file changed. The entry replaces the node's other entries; with `replace`
@@ -168,7 +168,9 @@ def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
     return True
 
 
-def _replaced(lines: list[tuple[str, Entry | None]], entry: Entry) -> Iterator[str]:
+def _replaced(
+    lines: list[tuple[str, AllowListEntry | None]], entry: AllowListEntry
+) -> Iterator[str]:
     """Yield the lines with `entry` instead of the node's first entry, whose comment stays."""
     done = False
     for line, found in lines:
@@ -195,7 +197,7 @@ def revoke(path: Path, node_id: NodeId) -> bool:
     return True
 
 
-def _lines(text: str) -> Iterator[tuple[str, Entry | None]]:
+def _lines(text: str) -> Iterator[tuple[str, AllowListEntry | None]]:
     """Yield each line and its entry. Raises ValueError."""
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         words = line.partition("#")[0].strip()

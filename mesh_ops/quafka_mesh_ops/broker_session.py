@@ -12,7 +12,7 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_loop.eager_task import DirectFuture
 from quafka_loop.wakeups import Wakeups
-from quafka_mesh_ops.envelopes import Response, encode_body, encode_request, length_of
+from quafka_mesh_ops.envelopes import ResponseEnvelope, encode_body, encode_request, length_of
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
@@ -30,7 +30,7 @@ from quafka_mesh_ops.ops.cluster import OpenShard
 from quafka_mesh_ops.ops.codec import weight
 from quafka_mesh_ops.ops.pieces import OpenPieces
 from quafka_mesh_ops.pieces import PIECE_BYTES, StreamTurns
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
 
@@ -51,11 +51,11 @@ _ANY_ORG = 1  # the op concerns the connection
 class UnreadResponse:
     """A long response whose body is yet to be read."""
 
-    response: Response
+    response: ResponseEnvelope
     long: LongPayload
 
 
-class Call(DirectFuture["Response | UnreadResponse"]):
+class Call(DirectFuture["ResponseEnvelope | UnreadResponse"]):
     """An op between `MeshClient.call` and its response, which is the result.
 
     Attributes:
@@ -135,7 +135,7 @@ class SessionOwner(Protocol):
         ...
 
 
-Answered = Callable[[Call, Response, LongPayload | None], None]
+Answered = Callable[[Call, ResponseEnvelope, LongPayload | None], None]
 """Receives each response; with a LongPayload, its body is yet to be read."""
 
 
@@ -146,7 +146,7 @@ class BrokerSession:
         self,
         owner: SessionOwner,
         answered: Answered,
-        connection: Connection,
+        connection: QuicSocketConnection,
         shard: int | None = None,
     ) -> None:
         """`shard`: the shard that the connection is for; None: the broker's only one."""
@@ -286,7 +286,7 @@ class BrokerSession:
         frame = encode_request(request_id, op.code, _ANY_ORG, "", "", _ASK_MS, encode_body(op))
         self.connection.write(self._streams[0], frame)
 
-    def _pieces_answered(self, response: Response) -> None:
+    def _pieces_answered(self, response: ResponseEnvelope) -> None:
         if response.error_code:
             return  # an earlier version
         self._turns = [StreamTurns(self, index) for index in range(len(self._streams))]
@@ -365,7 +365,7 @@ class BrokerSession:
             self.memory.answered(self._before_ping)
             self._before_ping = None
 
-    def _shard_answered(self, response: Response) -> None:
+    def _shard_answered(self, response: ResponseEnvelope) -> None:
         if response.error_code:
             self.connection.close(f"shard {self._shard} is not there")
             return

@@ -14,9 +14,9 @@ from quafka_loop.slices import in_slices
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
 from quafka_mesh_ops.bulk.carrier import BulkCarrier
 from quafka_mesh_ops.bulk.link import BulkLink
-from quafka_mesh_ops.connector import BrokerConnector, Follower
+from quafka_mesh_ops.connector import BrokerConnector, ConnectionFollower
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.envelopes import Response, encode_body, encode_request
+from quafka_mesh_ops.envelopes import ResponseEnvelope, encode_body, encode_request
 from quafka_mesh_ops.errors import (
     DisplacedError,
     OpFailedError,
@@ -177,7 +177,7 @@ class MeshClient:
     # --- several shards ---------------------------------------------------------------------
 
     @property
-    def followers(self) -> dict[Follower, None]:
+    def followers(self) -> dict[ConnectionFollower, None]:
         """The followers of the connection, in their order."""
         return self._connector.followers
 
@@ -328,7 +328,7 @@ class MeshClient:
         expiring = deadlines.watch(until, call)
         try:
             answer = await call
-            if isinstance(answer, Response):
+            if isinstance(answer, ResponseEnvelope):
                 found = self._read(op, answer)
             else:
                 found = await self._read_long(op, call, answer)
@@ -440,7 +440,9 @@ class MeshClient:
 
     # --- responses --------------------------------------------------------------------------
 
-    def _on_response(self, call: Call, response: Response, long: LongPayload | None) -> None:
+    def _on_response(
+        self, call: Call, response: ResponseEnvelope, long: LongPayload | None
+    ) -> None:
         """Hand a response to its caller, which decodes the body.
 
         A body that cannot be decoded fails that call alone: the stream after it is intact.
@@ -453,11 +455,11 @@ class MeshClient:
             self._answer(call, response, long)
 
     @staticmethod
-    def _answer(call: Call, response: Response, long: LongPayload | None) -> None:
+    def _answer(call: Call, response: ResponseEnvelope, long: LongPayload | None) -> None:
         if not call.done():
             call.set_result(response if long is None else UnreadResponse(response, long))
 
-    def _read(self, op: Op[R], response: Response) -> R:
+    def _read(self, op: Op[R], response: ResponseEnvelope) -> R:
         """Raises OutcomeUnknownError, OpFailedError."""
         if response.error_code:
             raise OpFailedError(response.error_code)
@@ -489,7 +491,7 @@ class MeshClient:
         self._limited.warning(name, "an answer to %s could not be read: %s", name, error)
         return OutcomeUnknownError("the answer could not be read")
 
-    def _trace_answer(self, trace: TraceContext, response: Response) -> None:
+    def _trace_answer(self, trace: TraceContext, response: ResponseEnvelope) -> None:
         parent = parse_traceparent(response.traceparent, trace.tracestate)
         self._tracer.start(semconv.ACK_RECEIVED, parent).end()
 

@@ -16,7 +16,7 @@ from aioquic.quic.packet import QuicErrorCode
 from quafka_mesh_ops.broker_session import Answered, BrokerSession
 from quafka_mesh_ops.identity import REVOKED, Identity
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.connection_limits import TOO_MANY
 from quafka_mesh_ops.transport.endpoint import dial
 from quafka_telemetry.trouble_log import TroubleLog
@@ -32,7 +32,7 @@ _LAST_ANSWERS_SECONDS = 0.25
 """How long a drained broker's last answers may take once its shard has a new owner."""
 
 
-class Follower(Protocol):
+class ConnectionFollower(Protocol):
     """Follows the connection to a broker."""
 
     def broker_gone(self) -> None:
@@ -92,7 +92,7 @@ class BrokerConnector:
         self._answered = answered
         self._ready = ready
         self._refused = refused
-        self.followers: dict[Follower, None] = {}
+        self.followers: dict[ConnectionFollower, None] = {}
         self._live: BrokerSession | None = None
         """The open session, even before it accepts ops and while it drains."""
         self._connected = asyncio.Event()
@@ -239,7 +239,7 @@ class BrokerConnector:
         """
         sessions: list[BrokerSession] = []
 
-        def make_session(connection: Connection) -> BrokerSession:
+        def make_session(connection: QuicSocketConnection) -> BrokerSession:
             sessions.append(BrokerSession(self, self._answered, connection, self._shard))
             return sessions[0]
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.aioquic_adapter.counters import TransportCounters
-from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
-from quafka_telemetry.metrics import Family, Kind, Sample, gauge
-from quafka_telemetry.operations import Page, PageRequest, Reply
+from quafka_mesh_ops.transport.connection_limits import NodeConnectionLimits
+from quafka_telemetry.metrics import Family, FamilyKind, Sample, gauge
+from quafka_telemetry.operations import Page, PageReply, PageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class PeerCounters:
 def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:
     """Make the operations port's page `/mesh`: every peer, as JSON."""
 
-    async def page(_asked: PageRequest) -> Reply:
+    async def page(_asked: PageRequest) -> PageReply:
         body = {"peers": [asdict(peer) for peer in read()]}
-        return Reply(json.dumps(body, indent=1).encode() + b"\n", "application/json")
+        return PageReply(json.dumps(body, indent=1).encode() + b"\n", "application/json")
 
     return page
 
@@ -72,29 +72,29 @@ def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family
     labels = ("peer", "address")
     for name in _OWN:
         samples = [(_labels(peer), int(getattr(peer, name))) for peer in peers]
-        kind = Kind.COUNTER if name in _COUNTED else Kind.GAUGE
+        kind = FamilyKind.COUNTER if name in _COUNTED else FamilyKind.GAUGE
         yield Family(f"quafka_mesh_{name}", kind, f"Mesh peer: {_in_words(name)}", samples, labels)
     for name in _TRANSPORT:
-        kind = Kind.COUNTER if name.startswith(("bytes_", "packets_")) else Kind.GAUGE
+        kind = FamilyKind.COUNTER if name.startswith(("bytes_", "packets_")) else FamilyKind.GAUGE
         base = re.sub("_us$", "_seconds", name)
         help_ = f"Connection to a mesh peer: {_in_words(base)}"
         yield Family(f"quafka_mesh_{base}", kind, help_, list(_of_transport(name, peers)), labels)
 
 
-def limit_families(limits: ConnectionLimits) -> Iterator[Family]:
+def limit_families(limits: NodeConnectionLimits) -> Iterator[Family]:
     """Yield the number of connections, and of those refused because there were too many."""
     yield gauge("quafka_mesh_connections", "Mesh connections of all nodes", limits.used)
     yield gauge("quafka_mesh_connections_limit", "The most that are accepted", limits.most)
     samples = [((bound,), count) for bound, count in sorted(limits.refused.items())]
     help_ = "Mesh connections that were refused, by the limit that was reached"
-    yield Family("quafka_mesh_refused_connections", Kind.COUNTER, help_, samples, ("limit",))
+    yield Family("quafka_mesh_refused_connections", FamilyKind.COUNTER, help_, samples, ("limit",))
 
 
 def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family]:
     """Yield the numbers of first packets from unknown peers (transport/strangers.py)."""
     samples = [((outcome,), count) for outcome, count in sorted(read().items())]
     help_ = "First packets of peers that were not connected, by outcome"
-    yield Family("quafka_mesh_first_packets", Kind.COUNTER, help_, samples, ("outcome",))
+    yield Family("quafka_mesh_first_packets", FamilyKind.COUNTER, help_, samples, ("outcome",))
 
 
 _OWN = [field.name for field in fields(PeerCounters)[2:-1] if field.name != "refusal"]

@@ -49,7 +49,7 @@ _FDS = 4  # room for more than the one that a message may have, so that none is 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
-class Kind(IntEnum):
+class DescriptorMessageKind(IntEnum):
     """The type of a message from the broker."""
 
     WELCOME = 1
@@ -58,10 +58,10 @@ class Kind(IntEnum):
     REVOKED = 4
 
 
-class Message(NamedTuple):
+class DescriptorMessage(NamedTuple):
     """A message from the broker. `fd`: the descriptor of HANDED, which the receiver owns; -1."""
 
-    kind: Kind
+    kind: DescriptorMessageKind
     number: int = 0
     key: str = ""
     fd: int = -1
@@ -86,9 +86,9 @@ def decode_hello(data: bytes) -> tuple[bytes, int]:
     return token, most
 
 
-def encode_message(kind: Kind, key: str = "", number: int = 0) -> bytes:
+def encode_message(kind: DescriptorMessageKind, key: str = "", number: int = 0) -> bytes:
     """A message of the broker."""
-    body = _NUMBER.pack(number) if kind is Kind.WELCOME else key.encode()
+    body = _NUMBER.pack(number) if kind is DescriptorMessageKind.WELCOME else key.encode()
     return bytes((kind,)) + body
 
 
@@ -109,7 +109,7 @@ def receive_hello(connection: socket.socket) -> tuple[bytes, int] | None:
     return decode_hello(data)
 
 
-def receive_message(connection: socket.socket) -> Message | None:
+def receive_message(connection: socket.socket) -> DescriptorMessage | None:
     """Receive a message of the broker; None if none has arrived.
 
     Raises:
@@ -188,21 +188,25 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
     return data, fds.tolist()
 
 
-def _message(data: bytes, fds: list[int]) -> Message:
+def _message(data: bytes, fds: list[int]) -> DescriptorMessage:
     kind, body = data[0], data[1:]
-    if len(fds) != (kind == Kind.HANDED):
+    if len(fds) != (kind == DescriptorMessageKind.HANDED):
         raise ProtocolError("a message with another number of descriptors than its type has")
-    if kind == Kind.WELCOME and len(body) == _NUMBER.size:
-        return Message(Kind.WELCOME, number=_NUMBER.unpack(body)[0])
-    if kind == Kind.REVOKED and not body:
-        return Message(Kind.REVOKED)
-    if kind not in (Kind.HANDED, Kind.WITHDRAWN) or not body.isascii() or not body:
+    if kind == DescriptorMessageKind.WELCOME and len(body) == _NUMBER.size:
+        return DescriptorMessage(DescriptorMessageKind.WELCOME, number=_NUMBER.unpack(body)[0])
+    if kind == DescriptorMessageKind.REVOKED and not body:
+        return DescriptorMessage(DescriptorMessageKind.REVOKED)
+    if (
+        kind not in (DescriptorMessageKind.HANDED, DescriptorMessageKind.WITHDRAWN)
+        or not body.isascii()
+        or not body
+    ):
         raise ProtocolError(f"a message of type {kind}")
     if not fds:
-        return Message(Kind.WITHDRAWN, key=body.decode())
+        return DescriptorMessage(DescriptorMessageKind.WITHDRAWN, key=body.decode())
     (fd,) = fds
     check_readable_file(fd)
-    return Message(Kind.HANDED, key=body.decode(), fd=fd)
+    return DescriptorMessage(DescriptorMessageKind.HANDED, key=body.decode(), fd=fd)
 
 
 def check_readable_file(fd: int) -> None:

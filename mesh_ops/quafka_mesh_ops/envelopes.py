@@ -26,7 +26,7 @@ ENVELOPE_COST = 2 * ARRAY_COST + 16
 
 
 @dataclass(slots=True)
-class Request:
+class RequestEnvelope:
     """The envelope of an OP frame.
 
     Attributes:
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Response:
+class ResponseEnvelope:
     """The envelope of a RESPONSE frame. `body` is None unless `error_code` is 0."""
 
     request_id: int
@@ -112,12 +112,12 @@ def encode_response(
     return _enveloped(Tag.RESPONSE, b"\x94" + head[1:], _NO_BODY if body is None else body, tail)
 
 
-def decode_request(payload: Buffer) -> Request:
+def decode_request(payload: Buffer) -> RequestEnvelope:
     """Decode the payload of an OP frame. Raises ProtocolError."""
     return request_from(unpack(payload))
 
 
-def request_from(values: Any) -> Request:
+def request_from(values: Any) -> RequestEnvelope:
     """Make a request of the values of its envelope. Raises ProtocolError."""
     envelope = cast("list[Any]", values)
     if type(values) is list and len(envelope) == len(REQUEST_TYPES):
@@ -129,23 +129,25 @@ def request_from(values: Any) -> Request:
             and type(envelope[6]) is list
             and deadline_ms >= 0
         ):
-            return Request(request_id, op_code, org_id, traceparent, tracestate, deadline_ms, body)
-    return check_request(Request(*checked(values, REQUEST_TYPES)))
+            return RequestEnvelope(
+                request_id, op_code, org_id, traceparent, tracestate, deadline_ms, body
+            )
+    return check_request(RequestEnvelope(*checked(values, REQUEST_TYPES)))
 
 
-def check_request(request: Request) -> Request:
+def check_request(request: RequestEnvelope) -> RequestEnvelope:
     """Return an envelope whose values have the right types. Raises ProtocolError."""
     if request.deadline_ms < 0:
         raise ProtocolError("a negative deadline")
     return request
 
 
-def decode_response(payload: Buffer) -> Response:
+def decode_response(payload: Buffer) -> ResponseEnvelope:
     """Decode the payload of a RESPONSE frame. Raises ProtocolError."""
     return response_from(unpack(payload))
 
 
-def response_from(values: Any) -> Response:
+def response_from(values: Any) -> ResponseEnvelope:
     """Make a response of the values of its envelope. Raises ProtocolError."""
     envelope = cast("list[Any]", values)
     if type(values) is list and len(envelope) == len(RESPONSE_TYPES):
@@ -156,11 +158,11 @@ def response_from(values: Any) -> Response:
             and type(envelope[2]) is list
             and type(traceparent) is str
         ):
-            return Response(request_id, error_code, body, traceparent)
-    return check_response(Response(*checked(values, RESPONSE_TYPES)))
+            return ResponseEnvelope(request_id, error_code, body, traceparent)
+    return check_response(ResponseEnvelope(*checked(values, RESPONSE_TYPES)))
 
 
-def check_response(response: Response) -> Response:
+def check_response(response: ResponseEnvelope) -> ResponseEnvelope:
     """Return an envelope whose values have the right types. Raises ProtocolError."""
     if (response.body is None) != bool(response.error_code):
         raise ProtocolError("a response has either a body or an error")

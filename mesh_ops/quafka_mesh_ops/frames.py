@@ -16,7 +16,7 @@ A stream carries frames, one after the other:
 | CANCEL | `request_id`; follows its OP on the same stream |
 | GOAWAY | empty: the sender takes no more ops on this connection |
 | PLACED | `[position, length]`: an OP frame, header included, in the sender's shared memory |
-| PIECE | 8 bytes `request_id`, one byte `Piece`, then a piece of an OP frame with its header |
+| PIECE | 8 bytes `request_id`, one byte `PieceKind`, then a piece of an OP frame with its header |
 | SHARD | a shard's number: the OP frames that follow on this stream are for it |
 | SHARD_GOAWAY | a shard's number: the sender takes no more ops for it |
 
@@ -69,7 +69,7 @@ class Tag(IntEnum):
     PIECE = 0x0A
 
 
-class Piece(IntEnum):
+class PieceKind(IntEnum):
     """What follows a piece of an OP frame."""
 
     MORE = 0
@@ -131,20 +131,20 @@ def decode_placed(payload: Buffer) -> tuple[int, int]:
             raise ProtocolError("the payload is not a position and a length")
 
 
-def encode_piece(request_id: int, piece: Piece, data: list[Buffer]) -> list[Buffer]:
+def encode_piece(request_id: int, piece: PieceKind, data: list[Buffer]) -> list[Buffer]:
     """Encode a PIECE frame; `data` is passed by reference."""
     header = frame_header(Tag.PIECE, _PIECE_HEAD.size + sum(map(len, data)))
     return [header + _PIECE_HEAD.pack(request_id, piece), *data]
 
 
-def decode_piece(payload: Buffer) -> tuple[int, Piece, memoryview]:
+def decode_piece(payload: Buffer) -> tuple[int, PieceKind, memoryview]:
     """Decode a PIECE frame: the request id, what follows, and the data. Raises ProtocolError."""
     if len(payload) < _PIECE_HEAD.size:
         raise ProtocolError("the payload is not a piece of a frame")
     request_id, piece = _PIECE_HEAD.unpack_from(payload)
-    if piece > Piece.ABANDONED:
+    if piece > PieceKind.ABANDONED:
         raise ProtocolError(f"a piece of kind {piece}")
-    return request_id, Piece(piece), memoryview(payload)[_PIECE_HEAD.size :]
+    return request_id, PieceKind(piece), memoryview(payload)[_PIECE_HEAD.size :]
 
 
 class FrameReader:

@@ -46,7 +46,7 @@ from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, Served, ServedOp, ServedShards
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.aioquic_adapter.counters import read as transport_counters
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.udp import Address
@@ -101,7 +101,9 @@ class _Blocked(NamedTuple):
 class GatewaySession:
     """One gateway's connection."""
 
-    def __init__(self, server: ServerParts, connection: Connection, address: Address) -> None:
+    def __init__(
+        self, server: ServerParts, connection: QuicSocketConnection, address: Address
+    ) -> None:
         self.connection = connection
         self._server = server
         self._address = address

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from quafka_mesh_ops.node_ids import NodeId, parse_node_id
 from quafka_mesh_ops.ops.base import OpCode
-from quafka_mesh_ops.rights import NEEDS, Need, Right
+from quafka_mesh_ops.rights import NEEDS, MeshRight, Need
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 
 LAST_ORG = 0xFFFFFFFF
@@ -30,13 +30,13 @@ Orgs = tuple[tuple[int, int], ...]
 """Ranges of org ids, both ends included."""
 
 EVERY_ORG: Orgs = ((1, LAST_ORG),)
-EVERY_RIGHT = frozenset(Right)
-GATEWAY_RIGHTS = frozenset({Right.SERVE, Right.ADMINISTER})
+EVERY_RIGHT = frozenset(MeshRight)
+GATEWAY_RIGHTS = frozenset({MeshRight.SERVE, MeshRight.ADMINISTER})
 
 _LOGGED_EVERY = 60.0  # seconds: the node's clients retry
 _REMEMBERED = 4_096
 """Decisions. A peer may name any org."""
-_NAMES = frozenset(right.value for right in Right)
+_NAMES = frozenset(right.value for right in MeshRight)
 _ORGS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 ALLOWED = (
     "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot,coordinate]; a node id is 64 hex digits"
@@ -44,18 +44,18 @@ ALLOWED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AllowListEntry:
     """One line of an allow-list."""
 
     node_id: NodeId
     orgs: Orgs = EVERY_ORG
-    rights: frozenset[Right] = EVERY_RIGHT
+    rights: frozenset[MeshRight] = EVERY_RIGHT
 
     def __str__(self) -> str:
         """Return the text of the entry, which `parse_entry` reads."""
         if self.orgs == EVERY_ORG and self.rights == EVERY_RIGHT:
             return self.node_id
-        may = ",".join(right for right in Right if right in self.rights)
+        may = ",".join(right for right in MeshRight if right in self.rights)
         return f"{self.node_id} orgs={show_orgs(self.orgs)} may={may}"
 
     def covers(self, need: Need, org: int) -> bool:
@@ -70,7 +70,7 @@ class Entry:
         return False
 
 
-Grant = tuple[Entry, ...]
+Grant = tuple[AllowListEntry, ...]
 """The entries of a node; without any it may not even connect."""
 
 
@@ -84,10 +84,10 @@ def permits(grant: Grant, need: Need, org: int) -> bool:
 
 def everything(node_id: NodeId) -> Grant:
     """Return the grant of a bare node id."""
-    return (Entry(node_id),)
+    return (AllowListEntry(node_id),)
 
 
-def by_node(entries: Iterable[Entry]) -> dict[NodeId, Grant]:
+def by_node(entries: Iterable[AllowListEntry]) -> dict[NodeId, Grant]:
     """Group entries by node."""
     found: dict[NodeId, Grant] = {}
     for entry in dict.fromkeys(entries):
@@ -95,7 +95,7 @@ def by_node(entries: Iterable[Entry]) -> dict[NodeId, Grant]:
     return found
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> AllowListEntry:
     """Parse an entry.
 
     Raises:
@@ -113,10 +113,10 @@ def parse_entry(text: str) -> Entry:
         found[key] = value
     orgs = parse_orgs(found["orgs"]) if "orgs" in found else EVERY_ORG
     default = GATEWAY_RIGHTS if "orgs" in found else EVERY_RIGHT
-    return Entry(node_id, orgs, parse_rights(found["may"]) if "may" in found else default)
+    return AllowListEntry(node_id, orgs, parse_rights(found["may"]) if "may" in found else default)
 
 
-def parse_entries(text: str) -> tuple[Entry, ...]:
+def parse_entries(text: str) -> tuple[AllowListEntry, ...]:
     """Parse entries separated by commas, which also separate the values in an entry.
 
     Raises:
@@ -172,13 +172,15 @@ def show_orgs(orgs: Orgs) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in orgs)
 
 
-def parse_rights(text: str) -> frozenset[Right]:
+def parse_rights(text: str) -> frozenset[MeshRight]:
     """Parse names of rights. Raises ValueError; the message names the rights."""
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in _NAMES:
-            raise ValueError(f"may={text}: {name!r} is no right: allowed are {', '.join(Right)}")
-    return frozenset(map(Right, names))
+            raise ValueError(
+                f"may={text}: {name!r} is no right: allowed are {', '.join(MeshRight)}"
+            )
+    return frozenset(map(MeshRight, names))
 
 
 class Gatekeeper:

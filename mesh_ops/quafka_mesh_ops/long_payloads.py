@@ -16,8 +16,8 @@ from quafka_mesh_ops.envelopes import (
     ENVELOPE_COST,
     REQUEST_TYPES,
     RESPONSE_TYPES,
-    Request,
-    Response,
+    RequestEnvelope,
+    ResponseEnvelope,
     check_request,
     check_response,
     checked,
@@ -48,7 +48,7 @@ _LARGE = 1 << 10
 _ARRAYS = {0xDC, 0xDD}
 
 
-def request_of(payload: Buffer) -> tuple[Request, LongPayload | None]:
+def request_of(payload: Buffer) -> tuple[RequestEnvelope, LongPayload | None]:
     """Decode an OP frame's payload. With a LongPayload, the request's body is yet to be read.
 
     Raises:
@@ -63,7 +63,7 @@ def request_of(payload: Buffer) -> tuple[Request, LongPayload | None]:
     return long.request(), long
 
 
-def response_of(payload: Buffer) -> tuple[Response, LongPayload | None]:
+def response_of(payload: Buffer) -> tuple[ResponseEnvelope, LongPayload | None]:
     """Decode a RESPONSE frame's payload, as `request_of`."""
     if len(payload) <= SHORT:
         return decode_response(payload), None
@@ -90,15 +90,15 @@ class LongPayload:
         )  # fmt: skip
         self._count = self._guarded(self._header)
 
-    def request(self) -> Request:
+    def request(self) -> RequestEnvelope:
         """Read a request's envelope, with an empty body."""
         head = self._head(len(REQUEST_TYPES) - 1)
-        return check_request(Request(*checked([*head, []], REQUEST_TYPES)))
+        return check_request(RequestEnvelope(*checked([*head, []], REQUEST_TYPES)))
 
-    def response(self) -> Response:
+    def response(self) -> ResponseEnvelope:
         """Read a response's envelope up to its body, with an empty body and no traceparent."""
         head = self._head(2)
-        return Response(*checked([*head, [], ""], RESPONSE_TYPES))
+        return ResponseEnvelope(*checked([*head, [], ""], RESPONSE_TYPES))
 
     def body(self) -> Generator[None, None, Any]:
         """Read the values of the body, which follow the envelope's first values."""
@@ -107,10 +107,10 @@ class LongPayload:
         except (ValueError, RecursionError, msgpack.UnpackException) as e:
             raise unreadable(e) from e
 
-    def rest(self, envelope: Response, body: Any) -> Response:
+    def rest(self, envelope: ResponseEnvelope, body: Any) -> ResponseEnvelope:
         """Read the values after the body; returns the complete response."""
         values = [envelope.request_id, envelope.error_code, body, *self._head(self._count - 3)]
-        return check_response(Response(*checked(values, RESPONSE_TYPES)))
+        return check_response(ResponseEnvelope(*checked(values, RESPONSE_TYPES)))
 
     def _head(self, count: int) -> list[Any]:
         return [self._guarded(self._reader.unpack) for _ in range(count)]

@@ -24,7 +24,7 @@ _AGAIN_SECONDS = 30.0
 _TRIM_SECONDS = 10.0
 
 
-class OpSender(Protocol):
+class MemoryOpSender(Protocol):
     """Sends an op, as MeshClient.call."""
 
     def __call__(
@@ -41,7 +41,7 @@ class MemoryLink:
     travel in packets.
     """
 
-    def __init__(self, connector: BrokerConnector, call: OpSender) -> None:
+    def __init__(self, connector: BrokerConnector, call: MemoryOpSender) -> None:
         self._connector = connector
         self._call = call
         self._memory: SharedMemory | None = None

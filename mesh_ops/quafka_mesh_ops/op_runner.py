@@ -14,9 +14,9 @@ from quafka_loop.eager_task import EagerTask
 from quafka_loop.log_context import CURRENT
 from quafka_loop.org_queue import OrgQueue
 from quafka_loop.slices import in_slices
-from quafka_loop.turns import Turns
+from quafka_loop.turns import OpTurns
 from quafka_mesh_ops.bulk.replies import Replies
-from quafka_mesh_ops.envelopes import Request, encode_body, encode_response, length_of
+from quafka_mesh_ops.envelopes import RequestEnvelope, encode_body, encode_response, length_of
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
@@ -25,7 +25,7 @@ from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire_in_steps, is_long, weight
 from quafka_mesh_ops.running_op import REQUEST_TIMED_OUT, RunningOp
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import (
@@ -66,7 +66,11 @@ class OpRunner:
     """
 
     def __init__(
-        self, connection: Connection, gatekeeper: Gatekeeper, tracer: Tracer, limited: LimitedLog
+        self,
+        connection: QuicSocketConnection,
+        gatekeeper: Gatekeeper,
+        tracer: Tracer,
+        limited: LimitedLog,
     ) -> None:
         self.peer: NodeId = ""
         self.running: dict[int, RunningOp] = {}
@@ -76,7 +80,7 @@ class OpRunner:
         self._tracer = tracer
         self._limited = limited
         self._replies = Replies(connection)
-        self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
+        self._turns = OpTurns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self.waiting: dict[int, tuple[RunningOp, AnyOp]] = {}
         self._queue: OrgQueue[int] = OrgQueue()
         self._cancelled: deque[RunningOp] = deque()  # large ones, one in each turn of the loop
@@ -116,7 +120,7 @@ class OpRunner:
     def receive(
         self,
         stream_id: int,
-        request: Request,
+        request: RequestEnvelope,
         op_type: type[AnyOp],
         handler: Handler,
         deadline: float,
@@ -204,7 +208,7 @@ class OpRunner:
         )
         self.answer_error(running.stream_id, running.request_id, INVALID_REQUEST)
 
-    def is_refused(self, stream_id: int, request: Request) -> bool:
+    def is_refused(self, stream_id: int, request: RequestEnvelope) -> bool:
         """Whether the peer may not send this op, which is then answered with an error."""
         refusal = self._gatekeeper.refusal(self.peer, request.op_code, request.org_id)
         if refusal is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_telemetry.status_page import Cell, Table, count, duration, size, text
+from quafka_telemetry.status_page import Cell, PageTable, count, duration, size, text
 
 
-def peer_table(read: Iterable[PeerCounters]) -> Table:
+def peer_table(read: Iterable[PeerCounters]) -> PageTable:
     """Make the table of the mesh's peers."""
-    return Table(
+    return PageTable(
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",

@@ -16,7 +16,7 @@ from quafka_mesh_ops.frames import (
     MAX_FRAME,
     Frame,
     FrameReader,
-    Piece,
+    PieceKind,
     Tag,
     decode_piece,
     encode_piece,
@@ -65,7 +65,9 @@ class _Waiting(Generic[C]):
                 part = part[:room]
             data.append(part)
             room -= len(part)
-        return encode_piece(self.call.request_id, Piece.MORE if self.frame else Piece.LAST, data)
+        return encode_piece(
+            self.call.request_id, PieceKind.MORE if self.frame else PieceKind.LAST, data
+        )
 
 
 class Streams(Protocol[C_contra]):
@@ -131,7 +133,7 @@ class StreamTurns(Generic[C]):
             return False
         self._drop(call)
         if found.begun:
-            frame = encode_piece(call.request_id, Piece.ABANDONED, [])
+            frame = encode_piece(call.request_id, PieceKind.ABANDONED, [])
             self._streams.write_piece(call, frame, is_last=False)
         return True
 
@@ -166,10 +168,10 @@ class Pieces:
             ProtocolError: it is no piece, the frame is none of an op, or there are too many bytes.
         """
         request_id, piece, data = decode_piece(payload)
-        if piece is Piece.MORE and len(data) < _LEAST_BYTES:
+        if piece is PieceKind.MORE and len(data) < _LEAST_BYTES:
             raise ProtocolError(f"a piece of {len(data)} bytes")
         key = stream_id, request_id
-        if piece is Piece.MORE:
+        if piece is PieceKind.MORE:
             self._arriving.setdefault(key, ArrivingBytes()).add(data)
             self.unfinished += len(data)
             if self.unfinished > self._limit:
@@ -177,7 +179,7 @@ class Pieces:
             return None
         arriving = self._arriving.pop(key, None) or ArrivingBytes()
         self.unfinished -= arriving.size
-        if piece is Piece.ABANDONED:
+        if piece is PieceKind.ABANDONED:
             return None
         arriving.add(data)
         frames = FrameReader(MAX_FRAME).feed(arriving.take())

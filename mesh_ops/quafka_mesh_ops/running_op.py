@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from quafka_loop.deadlines import Bucket
 from quafka_loop.eager_task import EagerTask
-from quafka_mesh_ops.envelopes import Request
+from quafka_mesh_ops.envelopes import RequestEnvelope
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import AnyOp
@@ -37,7 +37,7 @@ class RunningOp(OpContext):
     def __init__(
         self,
         stream_id: int,
-        request: Request,
+        request: RequestEnvelope,
         op_type: type[AnyOp],
         handler: Handler,
         deadline: float,

@@ -18,8 +18,8 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.served_shards import DEFAULT_SHARD, ServedShards
-from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
-from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
+from quafka_mesh_ops.transport.connection_limits import NodeConnectionLimits
+from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, QuicListener
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.tracing import Tracer
@@ -60,7 +60,7 @@ class MeshServer:
         batched: bool = True,
         bulk: BulkCarrier = BulkCarrier.QUIC,
         memory: bool = False,
-        limits: ConnectionLimits | None = None,
+        limits: NodeConnectionLimits | None = None,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         """`handlers`: those of shard 0; none: it is not here. See `ServedShards` for `everywhere`.
@@ -87,7 +87,7 @@ class MeshServer:
             bulk=self._bulk,
             memory=memory,
         )
-        self._listener = Listener(
+        self._listener = QuicListener(
             identity,
             allowed,
             lambda connection, address: GatewaySession(parts, connection, address),
@@ -123,7 +123,7 @@ class MeshServer:
         return self._listener.outcomes
 
     @property
-    def limits(self) -> ConnectionLimits:
+    def limits(self) -> NodeConnectionLimits:
         """The number of connections, and their limits."""
         return self._listener.limits
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from quafka_objects.meter import KindFigures, StoreMeter
-from quafka_telemetry.metrics import SECONDS, Family, Histogram, Kind
-from quafka_telemetry.status_page import Cell, Table, count, duration, size, text
+from quafka_objects.meter import RequestFigures, StoreMeter
+from quafka_telemetry.metrics import SECONDS, Family, FamilyKind, Histogram
+from quafka_telemetry.status_page import Cell, PageTable, count, duration, size, text
 
 
 def request_families(meter: StoreMeter) -> Iterator[Family]:
@@ -14,18 +14,18 @@ def request_families(meter: StoreMeter) -> Iterator[Family]:
     kinds = meter.kinds.items()
     for name, words, value in _COUNTS:
         yield Family(
-            f"quafka_store_{name}", Kind.COUNTER, words,
+            f"quafka_store_{name}", FamilyKind.COUNTER, words,
             [((kind,), value(one)) for kind, one in kinds], ("kind",),
         )  # fmt: skip
     yield Family(
-        "quafka_store_seconds", Kind.HISTOGRAM, "Durations of calls of the object store",
+        "quafka_store_seconds", FamilyKind.HISTOGRAM, "Durations of calls of the object store",
         [((kind,), histogram(one)) for kind, one in kinds], ("kind",),
     )  # fmt: skip
 
 
-def request_table(meter: StoreMeter) -> Table:
+def request_table(meter: StoreMeter) -> PageTable:
     """The table on the status page."""
-    return Table(
+    return PageTable(
         "Requests to the object store",
         ("kind", "requests", "bytes", "refused", "repeatable failures", "other failures", "median",
          "99 %"),
@@ -34,7 +34,7 @@ def request_table(meter: StoreMeter) -> Table:
     )  # fmt: skip
 
 
-def _of_kind(kind: str, one: KindFigures) -> tuple[Cell, ...]:
+def _of_kind(kind: str, one: RequestFigures) -> tuple[Cell, ...]:
     seconds = histogram(one)
     return (
         text(kind),
@@ -48,14 +48,14 @@ def _of_kind(kind: str, one: KindFigures) -> tuple[Cell, ...]:
     )
 
 
-def histogram(one: KindFigures) -> Histogram:
+def histogram(one: RequestFigures) -> Histogram:
     """The durations of calls, as the metrics have them."""
     found = Histogram(SECONDS)
     found.counts, found.sum = list(one.buckets), one.seconds
     return found
 
 
-_COUNTS: tuple[tuple[str, str, Callable[[KindFigures], int]], ...] = (
+_COUNTS: tuple[tuple[str, str, Callable[[RequestFigures], int]], ...] = (
     ("requests", "Requests to the object store", lambda one: one.requests),
     ("transferred_bytes", "Bytes of objects sent and received", lambda one: one.bytes),
     ("refusals", "Requests whose answer was: exists, changed, not found", lambda one: one.refused),

@@ -10,7 +10,7 @@ from quafka_proto.chain_format import (
     BROKERS,
     CLUSTER,
     MANIFESTS,
-    Manifest,
+    ShardManifest,
     decode_manifest,
     manifest_path,
 )
@@ -31,7 +31,7 @@ class ClusterState:
     """The current description of a cluster. `manifests`: by shard; None: never owned."""
 
     cluster: ClusterFile
-    manifests: list[Manifest | None]
+    manifests: list[ShardManifest | None]
     brokers: list[Registration]
 
 
@@ -66,7 +66,7 @@ def create_cluster(store: ObjectStore, new: ClusterFile) -> ClusterFile:
     return found
 
 
-def read_owner(store: ObjectStore, shard: int) -> Manifest | None:
+def read_owner(store: ObjectStore, shard: int) -> ShardManifest | None:
     """The manifest of a shard, or None if it was never owned. Raises as `read_cluster`."""
     try:
         return decode_manifest(store.read(manifest_path(shard)), shard)

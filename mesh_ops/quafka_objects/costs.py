@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quafka_objects.meter import KindFigures
+    from quafka_objects.meter import RequestFigures
 
 MONTH = 730 * 3_600.0
 """Seconds in a month, as providers count them."""
@@ -70,7 +70,7 @@ class Estimate:
 
 
 def estimate(
-    prices: Prices, kinds: Mapping[str, KindFigures], seconds: float, stored: int
+    prices: Prices, kinds: Mapping[str, RequestFigures], seconds: float, stored: int
 ) -> Estimate:
     """The costs of the counts of `seconds`, and of the stored bytes."""
     writes = sum(kinds[kind].requests for kind in _WRITES)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class KindFigures:
+class RequestFigures:
     """The requests of one kind.
 
     Attributes:
@@ -51,7 +51,7 @@ class StoreMeter:
     def __init__(self, bounds: Sequence[float] = ()) -> None:
         """`bounds`: upper bounds of the buckets of latencies, in seconds."""
         self.bounds = tuple(bounds)
-        self.kinds = {kind: KindFigures(buckets=[0] * (len(bounds) + 1)) for kind in KINDS}
+        self.kinds = {kind: RequestFigures(buckets=[0] * (len(bounds) + 1)) for kind in KINDS}
         self.began = clock.monotonic()
         self._lock = threads.Lock()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf, isfinite, nan
 
-from quafka_telemetry.metrics import Family, Histogram, Kind, Metrics
-from quafka_telemetry.operations import Page, PageRequest, Reply
+from quafka_telemetry.metrics import Family, FamilyKind, Histogram, Metrics
+from quafka_telemetry.operations import Page, PageReply, PageRequest
 
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 _OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -20,11 +20,11 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 def metrics_page(metrics: Metrics, *, detail: bool = False) -> Page:
     """Make the operations port's page `/metrics`, or with `detail` the page `/metrics/detail`."""
 
-    async def page(asked: PageRequest) -> Reply:
+    async def page(asked: PageRequest) -> PageReply:
         openmetrics = prefers_openmetrics(asked.accept)
         lines = render(await metrics.read(detail=detail), openmetrics=openmetrics)
         body = (line.encode() for line in lines)
-        return Reply(body, _OPEN if openmetrics else _PLAIN)
+        return PageReply(body, _OPEN if openmetrics else _PLAIN)
 
     return page
 
@@ -32,7 +32,7 @@ def metrics_page(metrics: Metrics, *, detail: bool = False) -> Page:
 def render(families: Iterable[Family], *, openmetrics: bool = False) -> Iterator[str]:
     """Yield the text, line by line."""
     for family in families:
-        counter = family.kind is Kind.COUNTER
+        counter = family.kind is FamilyKind.COUNTER
         name = f"{family.name}_total" if counter else family.name
         about = family.name if openmetrics else name
         help_ = family.help.translate(_ESCAPES if openmetrics else _HELP_ESCAPES)

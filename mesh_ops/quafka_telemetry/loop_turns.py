@@ -15,7 +15,7 @@ from selectors import SelectorKey
 from quafka_loop import clock
 from quafka_loop.fair_selector import FairSelector, attach
 from quafka_loop.freed_transports import FreedTransportsLoop
-from quafka_telemetry.metrics import Family, Histogram, Kind, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, Histogram, gauge
 
 _BOUNDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SHORT = 0.001
@@ -49,7 +49,7 @@ class LoopTurns:
     def collect(self) -> Iterator[Family]:
         """Yield the families for `/metrics`. Reading them resets the longest turn."""
         yield Family(
-            "quafka_loop_turn_seconds", Kind.HISTOGRAM,
+            "quafka_loop_turn_seconds", FamilyKind.HISTOGRAM,
             "Turns of the event loop of 1 ms or more; data that arrives meanwhile waits",
             [((), self.histogram)],
         )  # fmt: skip

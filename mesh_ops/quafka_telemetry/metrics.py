@@ -27,7 +27,7 @@ SECONDS = (
 """The bucket bounds of every latency histogram."""
 
 
-class Kind(StrEnum):
+class FamilyKind(StrEnum):
     """The type of a family, by Prometheus' names."""
 
     COUNTER = "counter"
@@ -89,7 +89,7 @@ class Family(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: FamilyKind
     help: str
     samples: Iterable[Sample]
     labels: tuple[str, ...] = ()
@@ -97,12 +97,12 @@ class Family(NamedTuple):
 
 def counter(name: str, help: str, value: float) -> Family:  # noqa: A002
     """A counter without labels."""
-    return Family(name, Kind.COUNTER, help, (((), value),))
+    return Family(name, FamilyKind.COUNTER, help, (((), value),))
 
 
 def gauge(name: str, help: str, value: float) -> Family:  # noqa: A002
     """A gauge without labels."""
-    return Family(name, Kind.GAUGE, help, (((), value),))
+    return Family(name, FamilyKind.GAUGE, help, (((), value),))
 
 
 Collect = Callable[[], Iterable[Family]]

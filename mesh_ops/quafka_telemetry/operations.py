@@ -60,7 +60,7 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PageReply:
     """The answer of a page: bytes, or an iterator of short pieces, rendered while they are sent.
 
     `location`: where a redirect leads.
@@ -74,11 +74,11 @@ class Reply:
 
 _FOR_PROBES = ("/livez", "/readyz")
 _STATUS = "/statusz"
-_UNAUTHORIZED = Reply(b"this page needs a token or a client certificate\n", status=401)
-_TO_STATUS = Reply(b"the pages begin at /statusz\n", status=302, location=_STATUS)
+_UNAUTHORIZED = PageReply(b"this page needs a token or a client certificate\n", status=401)
+_TO_STATUS = PageReply(b"the pages begin at /statusz\n", status=302, location=_STATUS)
 
 
-Page = Callable[[PageRequest], Awaitable[Reply]]
+Page = Callable[[PageRequest], Awaitable[PageReply]]
 Problems = Callable[[], Mapping[str, str]]
 """The problems that keep the process from its work, by part: {"log": "no space left on device"}."""
 
@@ -181,13 +181,13 @@ class Operations:
         for server in replaced:
             server.close()
 
-    async def _ready(self, asked: PageRequest) -> Reply:
+    async def _ready(self, asked: PageRequest) -> PageReply:
         problems = dict(self._problems())
         body: dict[str, object] = {"ready": not problems}
         if asked.allowed:
             body["problems"] = problems
         status = 503 if problems else 200
-        return Reply(json.dumps(body).encode() + b"\n", "application/json", status)
+        return PageReply(json.dumps(body).encode() + b"\n", "application/json", status)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -222,13 +222,15 @@ class Operations:
                 reply = await self._reply(request, certified_by=by)
             await self._renew()
         except h11.RemoteProtocolError as e:
-            reply = Reply(f"{e}\n".encode(), status=e.error_status_hint)
+            reply = PageReply(f"{e}\n".encode(), status=e.error_status_hint)
         async with asyncio.timeout(_ANSWER_DEADLINE):
             await _send(connection, writer, reply, head_only=method == b"HEAD")
 
-    async def _reply(self, request: h11.Request, *, certified_by: ssl.SSLContext | None) -> Reply:
+    async def _reply(
+        self, request: h11.Request, *, certified_by: ssl.SSLContext | None
+    ) -> PageReply:
         if request.method not in (b"GET", b"HEAD"):
-            return Reply(b"only GET and HEAD are supported\n", status=405)
+            return PageReply(b"only GET and HEAD are supported\n", status=405)
         path = request.target.partition(b"?")[0].decode("latin-1")
         header = _header(request, b"authorization").encode("latin-1")
         allowed = self._access.allows(header, certified_by=certified_by)
@@ -239,16 +241,16 @@ class Operations:
         page = self._pages.get(path)
         if page is None:
             known = " ".join(sorted(self._pages))
-            return Reply(f"not found; the pages are: {known}\n".encode(), status=404)
+            return PageReply(f"not found; the pages are: {known}\n".encode(), status=404)
         try:
             return await page(PageRequest(_header(request, b"accept"), allowed))
         except Exception:
             logger.exception("the page %s failed", path)
-            return Reply(b"the page failed; see the log\n", status=500)
+            return PageReply(b"the page failed; see the log\n", status=500)
 
 
 async def _send(
-    connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, *, head_only: bool
+    connection: h11.Connection, writer: asyncio.StreamWriter, reply: PageReply, *, head_only: bool
 ) -> None:
     body = reply.body
     headers = [("content-type", reply.content_type), ("cache-control", "no-store")]
@@ -314,5 +316,5 @@ async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> 
             return None
 
 
-async def _live(_asked: PageRequest) -> Reply:
-    return Reply(b"ok\n")
+async def _live(_asked: PageRequest) -> PageReply:
+    return PageReply(b"ok\n")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from quafka_loop import clock, threads
-from quafka_telemetry.metrics import Family, Histogram, Kind, Metrics
+from quafka_telemetry.metrics import Family, FamilyKind, Histogram, Metrics
 from quafka_telemetry.otlp_environment import has_collector, speaks_grpc
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _metric(family: Family, started: int, now: int) -> Iterator[Metric]:
         return
     data: export.Histogram | export.Sum | export.Gauge
     cumulative = export.AggregationTemporality.CUMULATIVE
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is FamilyKind.HISTOGRAM:
         data = export.Histogram(
             [
                 export.HistogramDataPoint(
@@ -176,7 +176,7 @@ def _metric(family: Family, started: int, now: int) -> Iterator[Metric]:
             for labels, value in samples
             if not isinstance(value, Histogram)
         ]
-        is_counter = family.kind is Kind.COUNTER
+        is_counter = family.kind is FamilyKind.COUNTER
         data = (
             export.Sum(points, cumulative, is_monotonic=True)
             if is_counter

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quafka_loop import clock
 from quafka_telemetry.exposition import metrics_page
-from quafka_telemetry.metrics import Family, Kind, Metrics, counter, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, Metrics, counter, gauge
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.status_page import Cell, Facts, count, duration, size, text
 from quafka_telemetry.version import version
@@ -58,7 +58,7 @@ class ProcessFigures:
         """Yield the families of the last `read`."""
         labels = (self._program, self._version, platform.python_version())
         yield Family(
-            "quafka_build_info", Kind.GAUGE, "The running build; always 1", [(labels, 1)],
+            "quafka_build_info", FamilyKind.GAUGE, "The running build; always 1", [(labels, 1)],
             ("program", "version", "python"),
         )  # fmt: skip
         yield counter(

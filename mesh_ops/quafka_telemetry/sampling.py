@@ -41,7 +41,7 @@ class EdgeSampling:
     failed: bool = False
 
 
-class TokenBucket:
+class SpanBucket:
     """A token bucket that holds the tokens of one second."""
 
     def __init__(self, per_second: int, now: Callable[[], float] | None = None) -> None:
@@ -77,10 +77,10 @@ class Sampler:
         self.follows_clients = follows_clients
         self.slow_after = edge.slow_seconds or NEVER
         self.failed = edge.failed
-        self.bucket = TokenBucket(edge.spans_per_second, now)
+        self.bucket = SpanBucket(edge.spans_per_second, now)
         self._ratio = ratio
         self._org_ratios = edge.org_ratios
-        self._late = TokenBucket(_LATE_PER_SECOND, now)
+        self._late = SpanBucket(_LATE_PER_SECOND, now)
 
     def decide(self, org: int, client_samples: bool | None) -> str:
         """Return the reason to trace a request, or "". `client_samples`: None if not stated."""

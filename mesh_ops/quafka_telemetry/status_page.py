@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from quafka_loop import clock
 from quafka_telemetry.metrics import Histogram
-from quafka_telemetry.operations import Page, PageRequest, Reply
+from quafka_telemetry.operations import Page, PageReply, PageRequest
 
 _REFRESH_SECONDS = 10
 _ROWS = 500
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     url: str = ""
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Rows of cells, rendered while they are sent. The page shows a bounded number of them."""
 
     title: str
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
     facts: Sequence[tuple[str, Cell]]
 
 
-Section = Table | Facts
+Section = PageTable | Facts
 Sections = Callable[[], Awaitable[Iterable[Section]]]
 
 
@@ -131,10 +131,10 @@ class StatusPage:
     def page(self) -> Page:
         """The page, as the operations port serves it."""
 
-        async def answer(_asked: PageRequest) -> Reply:
+        async def answer(_asked: PageRequest) -> PageReply:
             pieces = _html(self.program, self.problems(), await self.sections())
             body = (piece.encode(errors="replace") for piece in pieces)
-            return Reply(body, "text/html; charset=utf-8")
+            return PageReply(body, "text/html; charset=utf-8")
 
         return answer
 
@@ -166,7 +166,7 @@ def _html(program: str, problems: Mapping[str, str], sections: Iterable[Section]
     yield "</main></body></html>"
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: PageTable) -> Iterator[str]:
     rows = iter(table.rows)
     first = next(rows, None)
     if first is None:

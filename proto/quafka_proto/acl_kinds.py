@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Resource(IntEnum):
+class ResourceKind(IntEnum):
     """The kinds of resources in rules (ResourceType)."""
 
     UNKNOWN = 0

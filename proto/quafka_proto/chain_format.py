@@ -253,7 +253,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ShardManifest:
     """The owner of a shard, and the parts of the shard.
 
     Attributes:
@@ -295,13 +295,13 @@ class StoredFile(NamedTuple):
     size: int
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: ShardManifest) -> bytes:
     """The manifest as JSON."""
     values = {"version": VERSION, **asdict(manifest)}
     return json.dumps({**values, "crc": crc_of(values)}, indent=1).encode()
 
 
-def decode_manifest(data: bytes, shard: int) -> Manifest:
+def decode_manifest(data: bytes, shard: int) -> ShardManifest:
     """Read the manifest of a shard.
 
     Raises:
@@ -315,13 +315,13 @@ def decode_manifest(data: bytes, shard: int) -> Manifest:
         matches = False
     if not matches:
         raise Malformed("the manifest does not match its CRC")
-    known = {field.name for field in fields(Manifest)}
+    known = {field.name for field in fields(ShardManifest)}
     values = {name: value for name, value in found.items() if name in known}
     owner = values.get("owner")
     try:
         if owner is not None:
             values["owner"] = Owner(str(owner["node"]), str(owner["address"]))
-        manifest = Manifest(**values)
+        manifest = ShardManifest(**values)
     except (TypeError, KeyError) as e:
         raise Malformed(f"the manifest lacks a field: {e}") from e
     for name in ("shard", "epoch", "lease_until_ms", "chain_start", "tail_start"):

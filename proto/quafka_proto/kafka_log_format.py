@@ -55,7 +55,7 @@ _SUMMED_FROM = _SNAPSHOT_HEAD.end("crc")
 _ABORTED_VERSION, _SNAPSHOT_VERSION = 0, 1
 
 
-class AbortedTransaction(NamedTuple):
+class KafkaAbortedTransaction(NamedTuple):
     """An aborted transaction of a partition; `last_offset` is that of its marker."""
 
     producer_id: int
@@ -78,18 +78,18 @@ class ProducerEntry(NamedTuple):
     """The offset of the first record of its open transaction; -1: none."""
 
 
-def aborted_transactions(data: Buffer) -> list[AbortedTransaction]:
+def aborted_transactions(data: Buffer) -> list[KafkaAbortedTransaction]:
     """The rows of a `.txnindex` file, without a row that is cut short at the end.
 
     Raises:
         Malformed: a row of another version.
     """
     whole = len(data) - len(data) % ABORTED_ROW_SIZE
-    rows: list[AbortedTransaction] = []
+    rows: list[KafkaAbortedTransaction] = []
     for version, *row in _ABORTED_ROW.iter_unpack(memoryview(data)[:whole]):
         if version != _ABORTED_VERSION:
             raise Malformed(f"row {len(rows)} has version {version}; known is {_ABORTED_VERSION}")
-        rows.append(AbortedTransaction(*row))
+        rows.append(KafkaAbortedTransaction(*row))
     return rows
 
 

@@ -165,7 +165,7 @@ class FileHeader(NamedTuple):
     kind: int
 
 
-class Entry(NamedTuple):
+class EntryHeader(NamedTuple):
     """An entry's header; `length` is the size of its record batch."""
 
     length: int
@@ -317,7 +317,7 @@ def encode_copied_header(
     )
 
 
-def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
+def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> EntryHeader:
     """Verify the header of an entry and the first 21 bytes of its batch.
 
     Raises:
@@ -332,7 +332,7 @@ def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
     head = crc32c(data[at : at + _ENTRY_CRC_AT], salt)
     if crc32c(data[at + _BODY_AT : at + CHECKED_SIZE], head) != crc:
         raise Malformed("an entry header does not match its CRC")
-    return Entry(length, *_BODY.unpack_from(data, at + _BODY_AT))
+    return EntryHeader(length, *_BODY.unpack_from(data, at + _BODY_AT))
 
 
 def entry_leader_epoch(entry: bytes | memoryview) -> int:
@@ -341,7 +341,7 @@ def entry_leader_epoch(entry: bytes | memoryview) -> int:
     return epoch
 
 
-def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
+def check_entry(data: bytes | memoryview, at: int, salt: int) -> EntryHeader:
     """Verify every byte of an entry.
 
     Raises:
@@ -361,7 +361,7 @@ def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
     return entry
 
 
-def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -> IndexRow:
+def row_of(entry: EntryHeader, position: int, batch: bytes | bytearray | memoryview) -> IndexRow:
     """The index row of an entry at `position`, from the headers of the entry and its batch."""
     header = read_header(batch)
     return IndexRow(

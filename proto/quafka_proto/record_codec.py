@@ -279,7 +279,7 @@ class MarkerType(IntEnum):
     COMMIT = 1
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """The record with which a transaction coordinator ends a transaction in a partition."""
 
     type: MarkerType
@@ -291,7 +291,7 @@ _MARKER_VALUE = struct.Struct(">hi")
 
 
 def build_marker(
-    marker: Marker, offset: int, timestamp: int, producer_id: int, producer_epoch: int
+    marker: TransactionMarker, offset: int, timestamp: int, producer_id: int, producer_epoch: int
 ) -> bytearray:
     """The control batch that ends a producer's transaction in a partition."""
     key = _MARKER_KEY.pack(0, marker.type)
@@ -306,7 +306,7 @@ def build_marker(
     )
 
 
-def read_marker(record: Record) -> Marker | None:
+def read_marker(record: Record) -> TransactionMarker | None:
     """The marker in a record of a control batch; None if the record is not for a transaction.
 
     Later versions only add fields to version 0 (KIP-98).
@@ -325,4 +325,4 @@ def read_marker(record: Record) -> Marker | None:
         raise Malformed("a control record is cut short") from e
     if version < 0:
         raise Malformed(f"a transaction marker of version {version}")
-    return Marker(MarkerType(kind), epoch)
+    return TransactionMarker(MarkerType(kind), epoch)

@@ -34,7 +34,7 @@ _EVEN = bytes(range(0, 0x100, 2))
 _WITH_MORE = bytes(range(_CONTINUED, 0x100))
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Checked records: their number, the position after them, timestamp deltas, whether keyless."""
 
     records: int
@@ -55,7 +55,7 @@ class _Layout(NamedTuple):
     keyless: bool
 
 
-def run_from(data: Body, at: int, end: int, first: int, most: int) -> Run | None:
+def run_from(data: Body, at: int, end: int, first: int, most: int) -> RecordRun | None:
     """Check records that begin at `at` and have the layout of the first one.
 
     They are at most `most`, and have the offset deltas from `first` on. None: the run is short, or
@@ -81,7 +81,7 @@ def run_from(data: Body, at: int, end: int, first: int, most: int) -> Run | None
     if tuple(deltas) != _expected(first, records):
         return None
     times = _times([_column(data, at + place, layout.size, records) for place in layout.timestamp])
-    return times and Run(records, at + records * layout.size, *times, layout.keyless)
+    return times and RecordRun(records, at + records * layout.size, *times, layout.keyless)
 
 
 def _layout(data: Body, at: int, end: int) -> _Layout | None:

@@ -45,7 +45,7 @@ _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentPiece:
     """Entries of a segment, and their index rows.
 
     Attributes:
@@ -78,7 +78,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SnapshotSegment:
     """A segment of the log at the cut. Only the next snapshot needs it.
 
     Attributes:
@@ -101,7 +101,7 @@ class OpenTransaction(NamedTuple):
     first_offset: int
 
 
-class AbortedTransaction(NamedTuple):
+class SnapshotAbortedTransaction(NamedTuple):
     """An aborted transaction in a partition. `last_offset` is that of its control batch.
 
     The producer's transactional batches between the two offsets belong to the transaction.
@@ -113,7 +113,7 @@ class AbortedTransaction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class SnapshotPartition:
     """One partition at the cut, with the records of offsets [log_start, high_watermark).
 
     Attributes:
@@ -132,7 +132,9 @@ class Partition:
     last_stable_offset: int
     lost: list[list[int]] = field(default_factory=list[list[int]])
     open: list[OpenTransaction] = field(default_factory=list[OpenTransaction])
-    aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
+    aborted: list[SnapshotAbortedTransaction] = field(
+        default_factory=list[SnapshotAbortedTransaction]
+    )
     copied: int = -1
     gone: int = 0
 
@@ -143,7 +145,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class SnapshotTopic:
     """A topic at the cut.
 
     Attributes:
@@ -157,7 +159,7 @@ class Topic:
     uuid: str
     topic_hash: str
     generation: int
-    partitions: list[Partition]
+    partitions: list[SnapshotPartition]
     configs: dict[str, str] = field(default_factory=dict[str, str])
     ulid: str = ""
     slug: str = ""
@@ -170,7 +172,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class SnapshotCommittedOffset:
     """The committed offset of a consumer group in a partition.
 
     Attributes:
@@ -187,16 +189,16 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SnapshotGroup:
     """A consumer group that had committed offsets."""
 
     org: int
     group: str
-    offsets: list[CommittedOffset]
+    offsets: list[SnapshotCommittedOffset]
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SnapshotManifest:
     """One snapshot.
 
     Attributes:
@@ -220,26 +222,29 @@ class Manifest:
     end_id: int
     org: int | None
     lease_until_ms: int | None
-    pieces: list[Piece]
-    topics: list[Topic]
-    groups: list[Group]
-    segments: list[Segment] = field(default_factory=list[Segment])
+    pieces: list[SegmentPiece]
+    topics: list[SnapshotTopic]
+    groups: list[SnapshotGroup]
+    segments: list[SnapshotSegment] = field(default_factory=list[SnapshotSegment])
     producer_ids_up_to: int = 0
     evicted: list[list[int]] | None = None
     scheduled: bool = False
     shards: int = 1
 
-    def topic(self, org: int, name: str) -> Topic | None:
+    def topic(self, org: int, name: str) -> SnapshotTopic | None:
         """The topic of that name."""
         for topic in self.topics:
             if (topic.org, topic.name) == (org, name):
                 return topic
         return None
 
-    def of_the_log(self) -> Manifest:
+    def of_the_log(self) -> SnapshotManifest:
         """The manifest without copies: topics with records in another system have no offsets."""
         topics = [
-            replace(topic, partitions=[Partition(p.partition, 0, 0, 0) for p in topic.partitions])
+            replace(
+                topic,
+                partitions=[SnapshotPartition(p.partition, 0, 0, 0) for p in topic.partitions],
+            )
             if topic.is_copied
             else topic
             for topic in self.topics
@@ -248,7 +253,7 @@ class Manifest:
         segments = [segment for segment in self.segments if segment.number < FIRST_COPY]
         return replace(self, topics=topics, pieces=pieces, segments=segments)
 
-    def number_in_file(self, piece: Piece) -> int:
+    def number_in_file(self, piece: SegmentPiece) -> int:
         """The number of a piece's segment in the header of its file."""
         return piece.number if self.shards == 1 else piece.number & ((1 << SHARD_BITS) - 1)
 
@@ -268,7 +273,7 @@ def is_snapshot_id(text: str) -> bool:
     return _SNAPSHOT_ID.fullmatch(text) is not None
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: SnapshotManifest) -> bytes:
     """The manifest as JSON."""
     transactions = any(p.has_transactions for topic in manifest.topics for p in topic.partitions)
     version = WITH_TRANSACTIONS if transactions else VERSION
@@ -282,7 +287,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _values(partition: Partition) -> dict[str, Any]:
+def _values(partition: SnapshotPartition) -> dict[str, Any]:
     """A partition for JSON. `asdict` would copy each of its transactions, in 20 µs."""
     values = {field.name: getattr(partition, field.name) for field in fields(partition)}
     for name in ("open", "aborted"):
@@ -300,7 +305,7 @@ def new_snapshot_id(number: int, cut_ms: int) -> str:
     return f"{number:010d}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(cut_ms / 1000))}"
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> SnapshotManifest:
     """Read a manifest.
 
     Raises:
@@ -318,7 +323,7 @@ def decode_manifest(data: bytes) -> Manifest:
             f"the snapshot has version {found.get('version')}; known are {VERSION} to {WITH_COPIES}"
         )
     read = _Fields(found, "the manifest")
-    return Manifest(
+    return SnapshotManifest(
         read.text("id"),
         read.number("cut_ms"),
         read.text("cluster_id"),
@@ -399,8 +404,8 @@ class _Fields:
             yield _Fields(cast("dict[str, Any]", item), where)
 
 
-def _segment(item: _Fields) -> Segment:
-    return Segment(
+def _segment(item: _Fields) -> SnapshotSegment:
+    return SnapshotSegment(
         item.number("number"),
         item.number("salt"),
         item.number("position"),
@@ -409,8 +414,8 @@ def _segment(item: _Fields) -> Segment:
     )
 
 
-def _piece(item: _Fields) -> Piece:
-    piece = Piece(
+def _piece(item: _Fields) -> SegmentPiece:
+    piece = SegmentPiece(
         item.number("number"),
         item.number("salt"),
         item.number("position"),
@@ -427,8 +432,8 @@ def _piece(item: _Fields) -> Piece:
     return piece
 
 
-def _topic(item: _Fields) -> Topic:
-    return Topic(
+def _topic(item: _Fields) -> SnapshotTopic:
+    return SnapshotTopic(
         item.number("org"),
         item.text("name"),
         item.text("uuid"),
@@ -442,23 +447,23 @@ def _topic(item: _Fields) -> Topic:
     )
 
 
-def _partition(item: _Fields) -> Partition:
-    return Partition(
+def _partition(item: _Fields) -> SnapshotPartition:
+    return SnapshotPartition(
         item.number("partition"),
         item.number("log_start"),
         item.number("high_watermark"),
         item.number("last_stable_offset"),
         item.ranges("lost"),
         [OpenTransaction(*numbers) for numbers in item.numbers("open", 2)],
-        [AbortedTransaction(*numbers) for numbers in item.numbers("aborted", 3)],
+        [SnapshotAbortedTransaction(*numbers) for numbers in item.numbers("aborted", 3)],
         item.number("copied", -1),
         item.number("gone", 0),
     )
 
 
-def _group(item: _Fields) -> Group:
+def _group(item: _Fields) -> SnapshotGroup:
     offsets = [
-        CommittedOffset(
+        SnapshotCommittedOffset(
             committed.text("topic"),
             committed.number("partition"),
             committed.number("offset"),
@@ -469,13 +474,13 @@ def _group(item: _Fields) -> Group:
         )
         for committed in item.items("offsets")
     ]
-    return Group(item.number("org"), item.text("group"), offsets)
+    return SnapshotGroup(item.number("org"), item.text("group"), offsets)
 
 
-def merged_topics(topics: Iterable[Topic]) -> list[Topic]:
+def merged_topics(topics: Iterable[SnapshotTopic]) -> list[SnapshotTopic]:
     """Merge topics of several shards. Of a partition in several shards, the one with the highest
     high watermark counts: the others only know of it."""
-    found: dict[tuple[int, str], Topic] = {}
+    found: dict[tuple[int, str], SnapshotTopic] = {}
     for topic in topics:
         known = found.setdefault((topic.org, topic.name), topic)
         if known is topic:

@@ -23,7 +23,12 @@ from typing import Any, cast
 from quafka_proto.chain_format import files_folder, part_of
 from quafka_proto.errors import Malformed
 from quafka_proto.records import crc32c
-from quafka_proto.snapshot_format import Manifest, Piece, decode_manifest, encode_manifest
+from quafka_proto.snapshot_format import (
+    SegmentPiece,
+    SnapshotManifest,
+    decode_manifest,
+    encode_manifest,
+)
 
 FORMAT, VERSION = "quafka-view", 1
 WHOLE = 1 << 62
@@ -37,7 +42,7 @@ class View:
 
     shard: int
     chain_from: int
-    manifest: Manifest
+    manifest: SnapshotManifest
 
     def covered(self) -> dict[int, int]:
         """For each segment with pieces, the position from which the chain has more."""
@@ -48,7 +53,7 @@ class View:
         return found
 
 
-def _is_part(piece: Piece) -> bool:
+def _is_part(piece: SegmentPiece) -> bool:
     """Whether a piece is a part of a then unfinished segment, by the name of its object."""
     return part_of(piece.log.rpartition("/")[2][:-_WRITER]) is not None
 

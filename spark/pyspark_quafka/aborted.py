@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyspark_quafka.batches import Batches, BatchHeaders
 from quafka_proto.records import TRANSACTIONAL
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from quafka_proto.varints import Flags, Longs
 
 Transactions = NDArray[np.int64]
@@ -18,7 +18,7 @@ Transactions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Aborted:
+class ScanAborts:
     """The aborted transactions of the partitions that a scan reads.
 
     A producer has one transaction at a time, so those of one producer in one partition do not
@@ -62,7 +62,7 @@ def _ranks(firsts: Longs) -> int:
     return len(firsts) + 1
 
 
-def by_partition(manifest: Manifest) -> dict[bytes, Transactions]:
+def by_partition(manifest: SnapshotManifest) -> dict[bytes, Transactions]:
     """The aborted transactions of each partition that has any, by `PartitionRange.key`."""
     found: dict[bytes, Transactions] = {}
     for topic in manifest.topics:
@@ -78,7 +78,7 @@ def by_partition(manifest: Manifest) -> dict[bytes, Transactions]:
 
 def aborted_in(
     known: Mapping[bytes, Transactions], ranges: Sequence[tuple[bytes, int, int]]
-) -> Aborted | None:
+) -> ScanAborts | None:
     """The transactions that have offsets in the ranges: keys, first offsets and ends.
 
     None if there are none.
@@ -101,4 +101,4 @@ def aborted_in(
     owners = _owners(np.concatenate(numbers), at, producers)
     keys: Longs = owners * _ranks(firsts) + np.searchsorted(firsts, first, "right")
     order = np.argsort(keys)
-    return Aborted(producers, firsts, keys[order], last[order])
+    return ScanAborts(producers, firsts, keys[order], last[order])

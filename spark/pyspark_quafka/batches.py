@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_quafka.damage import Damage
+from pyspark_quafka.damage import BatchDamage
 from quafka_proto.records import (
     BATCH_HEADER,
     BATCH_HEADER_SIZE,
@@ -59,7 +59,7 @@ class Batches:
         return self.data.data[start : start + int(self.lengths[batch])]
 
 
-def well_formed(batches: Batches, headers: BatchHeaders, damages: list[Damage]) -> Flags:
+def well_formed(batches: Batches, headers: BatchHeaders, damages: list[BatchDamage]) -> Flags:
     """Which batches have a header that can be right. CRCs are checked with the bodies."""
     lengths = headers["length"].astype(np.int64) + LENGTH_FROM
     counts, last = headers["record_count"], headers["last_offset_delta"]
@@ -83,8 +83,8 @@ def can_hold_records(headers: BatchHeaders) -> Flags:
     return found
 
 
-def damage_of(batches: Batches, headers: BatchHeaders, batch: int, reason: str) -> Damage:
+def damage_of(batches: Batches, headers: BatchHeaders, batch: int, reason: str) -> BatchDamage:
     """The damage of one batch, at the first offset that is wanted of it."""
     topic, partition = batches.names[int(batches.ranges[batch])]
     offset = max(int(headers["base_offset"][batch]), int(batches.froms[batch]))
-    return Damage(topic, partition, offset, reason)
+    return BatchDamage(topic, partition, offset, reason)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Damage:
+class BatchDamage:
     """A batch that cannot be read."""
 
     topic: str
@@ -24,7 +24,7 @@ class Damage:
 class CorruptBatchError(Exception):
     """A batch is damaged, and the mode is FAILFAST."""
 
-    def __init__(self, damages: Sequence[Damage]) -> None:
+    def __init__(self, damages: Sequence[BatchDamage]) -> None:
         super().__init__(
             f"{len(damages)} damaged record batch{'es' if len(damages) > 1 else ''}: "
             + "; ".join(map(str, damages[:10]))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyspark_quafka.aborted import Aborted
+from pyspark_quafka.aborted import ScanAborts
 from pyspark_quafka.arrow_columns import columns_of_headers, columns_of_records, take_rows
 from pyspark_quafka.batches import Batches, can_hold_records, damage_of, well_formed
 from pyspark_quafka.bodies import BATCH_LIMIT, Arena, TooMuchError, read_bodies
 from pyspark_quafka.columns import FROM_BATCH_HEADERS
-from pyspark_quafka.damage import Damage
+from pyspark_quafka.damage import BatchDamage
 from pyspark_quafka.record_fields import read_records
 from quafka_proto.records import CONTROL
 
@@ -32,13 +32,13 @@ class Wanted:
     """
 
     columns: tuple[str, ...]
-    aborted: Aborted | None = None
+    aborted: ScanAborts | None = None
     limit: int = BATCH_LIMIT
 
 
 def decode(
     batches: Batches, wanted: Wanted, arena: Arena
-) -> Iterator[tuple[pa.RecordBatch, list[Damage]]]:
+) -> Iterator[tuple[pa.RecordBatch, list[BatchDamage]]]:
     """The wanted records of these batches, in order, and the damage in them.
 
     Control batches and aborted transactions are left out, and so is a damaged batch as a whole.
@@ -52,9 +52,11 @@ def decode(
             yield from decode(batches.only(half), wanted, arena)
 
 
-def _decode(batches: Batches, wanted: Wanted, arena: Arena) -> tuple[pa.RecordBatch, list[Damage]]:
+def _decode(
+    batches: Batches, wanted: Wanted, arena: Arena
+) -> tuple[pa.RecordBatch, list[BatchDamage]]:
     headers = batches.headers()
-    damages: list[Damage] = []
+    damages: list[BatchDamage] = []
     good = well_formed(batches, headers, damages)
     good &= headers["record_count"] > 0
     good &= headers["attributes"] & CONTROL == 0

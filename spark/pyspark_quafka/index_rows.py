@@ -12,7 +12,7 @@ from pyspark_quafka.errors import QuafkaError
 from quafka_objects.store import ObjectStore
 from quafka_proto.log_format import INDEX_ROW, INDEX_ROW_SIZE, ROW_CRC_AT
 from quafka_proto.records import crc32c
-from quafka_proto.snapshot_format import Piece
+from quafka_proto.snapshot_format import SegmentPiece
 from quafka_proto.varints import Bytes, Longs
 from quafka_proto.zone_format import ZONE
 
@@ -51,7 +51,9 @@ def rows_in(data: bytes) -> Rows:
     return np.frombuffer(data, _ROW)
 
 
-def read_rows(store: ObjectStore, piece: Piece, first: int, end: int) -> tuple[Rows, list[int]]:
+def read_rows(
+    store: ObjectStore, piece: SegmentPiece, first: int, end: int
+) -> tuple[Rows, list[int]]:
     """Index rows of a piece, and the numbers of those that do not match their CRCs.
 
     Raises:

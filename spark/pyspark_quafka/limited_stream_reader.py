@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_quafka.options import Options
-from pyspark_quafka.stream_planner import Json, Position
+from pyspark_quafka.stream_planner import Json, StreamPosition
 from pyspark_quafka.stream_reader import StreamReader
 
 
@@ -39,7 +39,7 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - PySpark's
         self, start: Json | None = None, limit: ReadLimit | None = None
     ) -> Json:
-        at = Position.from_json(start) if start is not None else None
+        at = StreamPosition.from_json(start) if start is not None else None
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self.planner.latest(at, rows, self._until).to_json()
 

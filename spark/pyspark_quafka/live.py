@@ -23,11 +23,11 @@ from quafka_proto.chain_format import HEADER_SIZE, MANIFESTS, decode_manifest, m
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ROW_TRANSACTIONAL
 from quafka_proto.snapshot_format import (
-    Group,
-    Manifest,
-    Partition,
-    Piece,
-    Topic,
+    SegmentPiece,
+    SnapshotGroup,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotTopic,
     is_snapshot_id,
     merged_topics,
     new_snapshot_id,
@@ -46,7 +46,7 @@ class LiveSnapshot(Snapshot):
     def __init__(
         self,
         store: ObjectStore,
-        manifest: Manifest,
+        manifest: SnapshotManifest,
         tail: dict[str, Zones],
         known: dict[str, Zones],
     ) -> None:
@@ -100,10 +100,10 @@ class LiveLog:
                 f"{self._store.where} has no view of the log yet: a broker writes one when it has "
                 "started"
             )
-        pieces: list[Piece] = []
+        pieces: list[SegmentPiece] = []
         zones: dict[str, Zones] = {}
-        topics: list[Topic] = []
-        groups: list[Group] = []
+        topics: list[SnapshotTopic] = []
+        groups: list[SnapshotGroup] = []
         for view, tail in parts:
             if view is not None:
                 pieces += view.manifest.pieces
@@ -184,9 +184,9 @@ class _Shard:
 # --- the chain as pieces ------------------------------------------------------------------------
 
 
-def _piece(tail: TailObject) -> Piece:
+def _piece(tail: TailObject) -> SegmentPiece:
     header, path = tail.header, tail.path
-    return Piece(
+    return SegmentPiece(
         header.segment, header.salt, header.position, header.length, path, HEADER_SIZE,
         path, header.rows_at, header.entries, path,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def _zones(tail: TailObject) -> Zones:
 # --- what the chain adds to partitions ------------------------------------------------------------
 
 
-def _with_tail(topics: Iterable[Topic], tail: Sequence[TailObject]) -> list[Topic]:
+def _with_tail(topics: Iterable[SnapshotTopic], tail: Sequence[TailObject]) -> list[SnapshotTopic]:
     """The topics with the high watermarks and last stable offsets at the end of the chain.
 
     The chain's rows show which batches are transactional, but not how their transactions end: from
@@ -220,7 +220,9 @@ def _with_tail(topics: Iterable[Topic], tail: Sequence[TailObject]) -> list[Topi
     ]
 
 
-def _grown(topic: Topic, partition: Partition, rows: Rows, keys: Keys) -> Partition:
+def _grown(
+    topic: SnapshotTopic, partition: SnapshotPartition, rows: Rows, keys: Keys
+) -> SnapshotPartition:
     numbers = (topic.org, partition.partition, topic.generation)
     key = bytes.fromhex(topic.topic_hash) + b"".join(n.to_bytes(4, "big") for n in numbers)
     mine = rows[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_quafka.damage import CorruptBatchError, Damage
+from pyspark_quafka.damage import BatchDamage, CorruptBatchError
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
 from pyspark_quafka.index_rows import PartitionRange
 from pyspark_quafka.offsets_by_time import offset_at
@@ -13,12 +13,12 @@ from pyspark_quafka.options import (
     NEWEST_OFFSET,
     OLDEST_OFFSET,
     READ_COMMITTED,
+    OptionPosition,
     Options,
     PerPartition,
-    Position,
 )
 from pyspark_quafka.snapshot import Snapshot
-from quafka_proto.snapshot_format import Partition, Topic
+from quafka_proto.snapshot_format import SnapshotPartition, SnapshotTopic
 
 
 def ranges_to_read(snapshot: Snapshot, options: Options) -> list[PartitionRange]:
@@ -37,7 +37,9 @@ def ranges_to_read(snapshot: Snapshot, options: Options) -> list[PartitionRange]
     return found
 
 
-def resolved(snapshot: Snapshot, options: Options) -> list[tuple[PartitionRange, Partition]]:
+def resolved(
+    snapshot: Snapshot, options: Options
+) -> list[tuple[PartitionRange, SnapshotPartition]]:
     """Each partition that the options name, with its first offset and its end.
 
     Raises:
@@ -56,7 +58,9 @@ def resolved(snapshot: Snapshot, options: Options) -> list[tuple[PartitionRange,
     return [(resolve.range_(topic, partition), partition) for topic, partition in named]
 
 
-def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partition]]:
+def subscribed(
+    snapshot: Snapshot, options: Options
+) -> list[tuple[SnapshotTopic, SnapshotPartition]]:
     """The partitions that the options name.
 
     Raises:
@@ -80,7 +84,7 @@ def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partit
     ]
 
 
-def _topic(topics: dict[str, Topic], name: str, snapshot_id: str) -> Topic:
+def _topic(topics: dict[str, SnapshotTopic], name: str, snapshot_id: str) -> SnapshotTopic:
     if name not in topics:
         having = ", ".join(sorted(topics)[:20]) or "none"
         raise QuafkaOptionError(
@@ -89,7 +93,7 @@ def _topic(topics: dict[str, Topic], name: str, snapshot_id: str) -> Topic:
     return topics[name]
 
 
-def _partitions(topic: Topic, options: Options) -> list[Partition]:
+def _partitions(topic: SnapshotTopic, options: Options) -> list[SnapshotPartition]:
     if options.assigned is None:
         return topic.partitions
     by_number = {partition.partition: partition for partition in topic.partitions}
@@ -102,14 +106,16 @@ def _partitions(topic: Topic, options: Options) -> list[Partition]:
     return [by_number[number] for number in options.assigned[topic.name]]
 
 
-def end_of(partition: Partition, options: Options) -> int:
+def end_of(partition: SnapshotPartition, options: Options) -> int:
     """The offset up to which a partition may be read."""
     if options.isolation == READ_COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark
 
 
-def partition_range(topic: Topic, partition: Partition, start: int, end: int) -> PartitionRange:
+def partition_range(
+    topic: SnapshotTopic, partition: SnapshotPartition, start: int, end: int
+) -> PartitionRange:
     """A partition, with the offsets to read."""
     return PartitionRange(
         topic.name, partition.partition, topic.org, bytes.fromhex(topic.topic_hash),
@@ -117,14 +123,14 @@ def partition_range(topic: Topic, partition: Partition, start: int, end: int) ->
     )  # fmt: skip
 
 
-def check_lost(range_: PartitionRange, partition: Partition, mode: str) -> None:
+def check_lost(range_: PartitionRange, partition: SnapshotPartition, mode: str) -> None:
     """Refuse to read over offsets that damage has cost, in FAILFAST.
 
     Raises:
         CorruptBatchError: some of the lost offsets are to be read.
     """
     damages = [
-        Damage(range_.topic, range_.partition, max(first, range_.start), f"lost up to {end}")
+        BatchDamage(range_.topic, range_.partition, max(first, range_.start), f"lost up to {end}")
         for first, end in partition.lost
         if first < range_.end and end > range_.start
     ]
@@ -139,7 +145,7 @@ class _Resolver:
         self._snapshot = snapshot
         self._options = options
 
-    def range_(self, topic: Topic, partition: Partition) -> PartitionRange:
+    def range_(self, topic: SnapshotTopic, partition: SnapshotPartition) -> PartitionRange:
         """A partition with its first offset and its end."""
         options = self._options
         log_start, end = partition.log_start, end_of(partition, options)
@@ -161,7 +167,7 @@ class _Resolver:
             )
         return partition_range(topic, partition, max(first, log_start), min(last, end))
 
-    def resolve(self, whole: PartitionRange, position: Position, which: str) -> int:
+    def resolve(self, whole: PartitionRange, position: OptionPosition, which: str) -> int:
         """The offset that a position means in a partition."""
         if position.bound is not None:
             return whole.start if position.bound == EARLIEST else whole.end

@@ -13,7 +13,7 @@ from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import PATCHED_SIZE, crc32c, read_header
-from quafka_proto.snapshot_format import Piece
+from quafka_proto.snapshot_format import SegmentPiece
 
 
 def offset_at(
@@ -43,7 +43,7 @@ def offset_at(
 
 
 def _offset_in(
-    snapshot: Snapshot, piece: Piece, row: np.void, start: int, timestamp: int
+    snapshot: Snapshot, piece: SegmentPiece, row: np.void, start: int, timestamp: int
 ) -> int | None:
     """The first such offset in one batch, from `start` on. Raises Malformed if it is damaged."""
     if int(row["flags"]) & ROW_DAMAGED:
@@ -60,9 +60,9 @@ def _offset_in(
 
 def _zones_from(
     snapshot: Snapshot, whole: PartitionRange, timestamp: int
-) -> Iterator[tuple[Piece, int, int]]:
+) -> Iterator[tuple[SegmentPiece, int, int]]:
     """The rows that may have such a record, in the order of their offsets."""
-    found: list[tuple[int, Piece, int, int]] = []
+    found: list[tuple[int, SegmentPiece, int, int]] = []
     for piece, zones in zip(snapshot.manifest.pieces, snapshot.zones, strict=True):
         for zone in zones[zones["key"] == np.bytes_(whole.key)]:
             if zone["max_timestamp"] >= timestamp and zone["end_offset"] > whole.start:

@@ -53,7 +53,7 @@ PerPartition = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
-class Position:
+class OptionPosition:
     """Where reading begins or ends, as the options give it: exactly one field is set.
 
     `bound` is earliest or latest; `timestamp` is for all partitions, in ms.
@@ -73,8 +73,8 @@ class Options:
     topics: tuple[str, ...] | None
     pattern: re.Pattern[str] | None
     assigned: Mapping[str, tuple[int, ...]] | None
-    starting: Position
-    ending: Position
+    starting: OptionPosition
+    ending: OptionPosition
     no_such_time: str
     min_partitions: int | None
     max_records: int | None
@@ -277,36 +277,36 @@ def _columns(got: _Given) -> tuple[str, ...]:
 # --- where to begin and to end --------------------------------------------------------------
 
 
-def _position(got: _Given, option: str, bounds: tuple[str, ...], default: str) -> Position:
+def _position(got: _Given, option: str, bounds: tuple[str, ...], default: str) -> OptionPosition:
     """The first of: one time, a time per partition, offsets. Kafka's source has the same order."""
     which = option.removesuffix("Offsets")
     timestamp = got.parsed(f"{which}Timestamp", _timestamp, "milliseconds since 1970")
     if timestamp is not None:
-        return Position(timestamp=timestamp)
+        return OptionPosition(timestamp=timestamp)
     timestamps = got.parsed(
         f"{option}ByTimestamp", _timestamps, 'JSON as in {"orders": {"0": 1700000000000}}'
     )
     if timestamps is not None:
-        return Position(timestamps=timestamps)
+        return OptionPosition(timestamps=timestamps)
     allowed = [_NUMBERS[bound] for bound in bounds]
     found = got.parsed(
         option,
         lambda text: _offsets(text, bounds),
         " or ".join((*bounds, f'JSON as in {{"orders": {{"0": 23, "1": {allowed[0]}}}}}')),
     )
-    return found or Position(bound=default)
+    return found or OptionPosition(bound=default)
 
 
-def _offsets(text: str, bounds: tuple[str, ...]) -> Position:
+def _offsets(text: str, bounds: tuple[str, ...]) -> OptionPosition:
     if text.strip().lower() in bounds:
-        return Position(bound=text.strip().lower())
+        return OptionPosition(bound=text.strip().lower())
     offsets = _by_partition(text)
     allowed = {_NUMBERS[bound] for bound in bounds}
     for topic, partitions in offsets.items():
         for partition, offset in partitions.items():
             if offset < 0 and offset not in allowed:
                 raise _DetailError(f"{offset} for {topic}-{partition} is not an offset here")
-    return Position(offsets=offsets)
+    return OptionPosition(offsets=offsets)
 
 
 def _timestamp(text: str) -> int:

@@ -20,7 +20,7 @@ from pyspark_quafka.index_rows import PartitionRange, keys_of, read_rows, which_
 from pyspark_quafka.options import READ_COMMITTED, Options
 from pyspark_quafka.scan import Scan, Slice
 from pyspark_quafka.snapshot import Snapshot
-from quafka_proto.snapshot_format import Piece
+from quafka_proto.snapshot_format import SegmentPiece
 from quafka_proto.varints import Longs
 
 TASK_BYTES = 32 << 20
@@ -148,7 +148,7 @@ def _by_range(of: Longs, first: Longs, end: Longs) -> dict[int, tuple[int, int]]
 
 
 def _narrowed(
-    snapshot: Snapshot, piece: Piece, sized: SizedSlice, ranges: Sequence[PartitionRange]
+    snapshot: Snapshot, piece: SegmentPiece, sized: SizedSlice, ranges: Sequence[PartitionRange]
 ) -> Iterator[SizedSlice]:
     """The slice from the first to the last wanted row."""
     first_row = sized.slice.first

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyspark_quafka.batches import Batches
 from pyspark_quafka.bodies import Arena
-from pyspark_quafka.damage import CorruptBatchError, Damage
+from pyspark_quafka.damage import BatchDamage, CorruptBatchError
 from pyspark_quafka.decode import Wanted, decode
 from pyspark_quafka.errors import QuafkaError
 from pyspark_quafka.index_rows import PartitionRange, Rows, keys_of, read_rows, which_range
@@ -21,7 +21,7 @@ from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED, check_entry_header
-from quafka_proto.snapshot_format import Piece
+from quafka_proto.snapshot_format import SegmentPiece
 from quafka_proto.varints import Flags, Longs
 
 _CHUNK_BYTES = 4 << 20
@@ -37,7 +37,7 @@ _GAP = 256 << 10
 class Slice:
     """Index rows of a piece: from `first` up to, not including, `end`."""
 
-    piece: Piece
+    piece: SegmentPiece
     first: int
     end: int
 
@@ -101,12 +101,14 @@ class _WantedRows:
         )
 
 
-def _wanted_rows(store: ObjectStore, scan: Scan, slice_: Slice) -> tuple[_WantedRows, list[Damage]]:
+def _wanted_rows(
+    store: ObjectStore, scan: Scan, slice_: Slice
+) -> tuple[_WantedRows, list[BatchDamage]]:
     """The rows with wanted offsets, in the order of their positions; damaged ones are left out."""
     piece = slice_.piece
     rows, wrong = read_rows(store, piece, slice_.first, slice_.end)
     damages = [
-        Damage("", -1, -1, f"row {slice_.first + row} of {piece.index} does not match its CRC")
+        BatchDamage("", -1, -1, f"row {slice_.first + row} of {piece.index} does not match its CRC")
         for row in wrong
     ]
     which = which_range(keys_of(rows), scan.ranges)
@@ -121,7 +123,7 @@ def _wanted_rows(store: ObjectStore, scan: Scan, slice_: Slice) -> tuple[_Wanted
     for row in np.flatnonzero(inside & damaged):
         found = scan.ranges[int(which[row])]
         reason = "the broker found it damaged"
-        damages.append(Damage(found.topic, found.partition, int(base[row]), reason))
+        damages.append(BatchDamage(found.topic, found.partition, int(base[row]), reason))
     wanted = _WantedRows(rows, which, starts, ends).only(inside & ~damaged)
     position = wanted.rows["position"].astype(np.int64)
     if (np.diff(position) < 0).any():  # a rewritten segment, which is read from front to back
@@ -160,8 +162,8 @@ def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
 
 
 def _load(
-    store: ObjectStore, piece: Piece, chunk: _WantedRows, names: list[tuple[str, int]]
-) -> tuple[Batches, list[Damage]]:
+    store: ObjectStore, piece: SegmentPiece, chunk: _WantedRows, names: list[tuple[str, int]]
+) -> tuple[Batches, list[BatchDamage]]:
     """The batches of a chunk, after checking that their entries are those of the rows."""
     rows = chunk.rows
     position = rows["position"].astype(np.int64)
@@ -169,7 +171,7 @@ def _load(
     start, end = int(position[0]), int((position + length).max()) + ENTRY_HEADER_SIZE
     view = store.view(piece.log, piece.offset_of(start), end - start)
     at = position - start
-    damages: list[Damage] = []
+    damages: list[BatchDamage] = []
     whole = np.ones(len(rows), np.bool_)
     for number, (where, global_id) in enumerate(
         zip(at.tolist(), rows["global_id"].tolist(), strict=True)
@@ -179,7 +181,7 @@ def _load(
         except Malformed as e:
             whole[number] = False
             topic, partition = names[int(chunk.which[number])]
-            damages.append(Damage(topic, partition, int(rows["base_offset"][number]), str(e)))
+            damages.append(BatchDamage(topic, partition, int(rows["base_offset"][number]), str(e)))
     data = np.frombuffer(view, np.uint8)
     batches = Batches(
         data, at + ENTRY_HEADER_SIZE, length, chunk.which, chunk.starts, chunk.ends, names
@@ -193,7 +195,7 @@ def _check_entry(data: memoryview, at: int, salt: int, global_id: int) -> None:
         raise Malformed("its entry is not the one that the index names")
 
 
-def _report(damages: list[Damage], mode: str) -> None:
+def _report(damages: list[BatchDamage], mode: str) -> None:
     if damages and mode == FAILFAST:
         raise CorruptBatchError(damages)
     for damage in damages:

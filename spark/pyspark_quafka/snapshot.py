@@ -21,7 +21,7 @@ from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SNAPSHOTS,
-    Manifest,
+    SnapshotManifest,
     decode_manifest,
     is_snapshot_id,
     manifest_path,
@@ -36,7 +36,7 @@ Zones = NDArray[np.void]
 class Snapshot:
     """One snapshot in a store."""
 
-    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
+    def __init__(self, store: ObjectStore, manifest: SnapshotManifest) -> None:
         self.store = store
         self.manifest = manifest
 

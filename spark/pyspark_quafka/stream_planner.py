@@ -23,7 +23,7 @@ from pyspark_quafka.scan import Scan
 from pyspark_quafka.series import series_in
 from pyspark_quafka.snapshot import Snapshot
 from pyspark_quafka.store import open_store
-from quafka_proto.snapshot_format import Partition, Topic
+from quafka_proto.snapshot_format import SnapshotPartition, SnapshotTopic
 
 _SERIES = 1_000
 """How many older snapshots are searched for records that retention has since removed."""
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Position:
+class StreamPosition:
     """The offsets up to which a stream has read, by topic and partition, and the snapshot read."""
 
     snapshot: str
@@ -49,7 +49,7 @@ class Position:
         return {"snapshot": self.snapshot, "offsets": offsets, "generations": generations}
 
     @classmethod
-    def from_json(cls, values: Json) -> Position:
+    def from_json(cls, values: Json) -> StreamPosition:
         """The position that Spark has kept."""
         offsets = cast("dict[str, dict[str, int]]", values["offsets"])
         numbered = {
@@ -66,7 +66,7 @@ class StreamPlanner:
         self._options = options
         self._series = series_in(open_store(options.path, options.storage))
 
-    def initial(self, until: str | None = None) -> Position:
+    def initial(self, until: str | None = None) -> StreamPosition:
         """Where a new stream begins: `startingOffsets` and the like, on the newest snapshot.
 
         `until` is the newest snapshot to use.
@@ -76,8 +76,8 @@ class StreamPlanner:
         return _position(snapshot, [(range_, range_.start) for range_, _ in found])
 
     def latest(
-        self, start: Position | None, limit: int | None = None, until: str | None = None
-    ) -> Position:
+        self, start: StreamPosition | None, limit: int | None = None, until: str | None = None
+    ) -> StreamPosition:
         """The end of the next batch: everything, or about `limit` offsets.
 
         `until` is the newest snapshot to use. A stream never goes back. If the newest snapshot
@@ -100,7 +100,7 @@ class StreamPlanner:
         nothing_new = (found.offsets, found.generations) == (start.offsets, start.generations)
         return start if nothing_new else found
 
-    def _with_all(self, start: Position | None, newest: str) -> Snapshot:
+    def _with_all(self, start: StreamPosition | None, newest: str) -> Snapshot:
         """The newest snapshot that still has everything from `start` on; the newest if none has."""
         snapshot = self._series.open(newest, self._options.org)
         if start is None or not self._lost(start, snapshot):
@@ -115,12 +115,12 @@ class StreamPlanner:
                 return older
         return snapshot
 
-    def _has_more(self, start: Position, snapshot: Snapshot) -> bool:
+    def _has_more(self, start: StreamPosition, snapshot: Snapshot) -> bool:
         return any(
             range_.start < range_.end for range_ in self._ranges(start, None, snapshot, check=False)
         )
 
-    def _lost(self, start: Position, snapshot: Snapshot) -> list[str]:
+    def _lost(self, start: StreamPosition, snapshot: Snapshot) -> list[str]:
         """The partitions that a snapshot cannot continue from `start`, each with the reason."""
         lost: list[str] = []
         there = {
@@ -142,13 +142,15 @@ class StreamPlanner:
                     )
         return lost
 
-    def _present(self, start: Position, snapshot: Snapshot) -> Iterator[tuple[Topic, Partition]]:
+    def _present(
+        self, start: StreamPosition, snapshot: Snapshot
+    ) -> Iterator[tuple[SnapshotTopic, SnapshotPartition]]:
         for topic in snapshot.manifest.topics:
             if topic.org == self._options.org and topic.name in start.offsets:
                 for partition in topic.partitions:
                     yield topic, partition
 
-    def plan(self, start: Position, end: Position) -> list[Scan]:
+    def plan(self, start: StreamPosition, end: StreamPosition) -> list[Scan]:
         """The scans that read from `start` up to `end`.
 
         Offsets that the snapshot of `end` has lost to retention are read from older ones.
@@ -172,7 +174,7 @@ class StreamPlanner:
         between = self._until(end, older)
         return [*self._tasks(start, between, older), *self.plan(between, end)]
 
-    def _of(self, end: Position) -> Snapshot:
+    def _of(self, end: StreamPosition) -> Snapshot:
         """The snapshot of a position or, if it was dropped, the next one that exists."""
         later = [name for name in self._series.ids() if name > end.snapshot]
         for snapshot_id in (end.snapshot, *later):
@@ -182,7 +184,7 @@ class StreamPlanner:
                     return found
         return self._series.open(org=self._options.org)
 
-    def _until(self, end: Position, snapshot: Snapshot) -> Position:
+    def _until(self, end: StreamPosition, snapshot: Snapshot) -> StreamPosition:
         """`end`, limited to the offsets that an older snapshot has."""
         ends: list[tuple[PartitionRange, int]] = []
         for topic, partition in subscribed(snapshot, self._options):
@@ -192,7 +194,7 @@ class StreamPlanner:
             ends.append((partition_range(topic, partition, partition.log_start, until), until))
         return _position(snapshot, ends)
 
-    def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> list[Scan]:
+    def _tasks(self, start: StreamPosition, end: StreamPosition, snapshot: Snapshot) -> list[Scan]:
         if self._options.fail_on_data_loss:
             lost = self._lost(start, snapshot) or self._lost(end, snapshot)
             lost = lost or _left_out(start, end)
@@ -205,7 +207,7 @@ class StreamPlanner:
         return plan(snapshot, ranges, self._options)
 
     def _ranges(
-        self, start: Position, end: Position | None, snapshot: Snapshot, *, check: bool
+        self, start: StreamPosition, end: StreamPosition | None, snapshot: Snapshot, *, check: bool
     ) -> Iterator[PartitionRange]:
         for topic, partition in subscribed(snapshot, self._options):
             number, log_start = partition.partition, partition.log_start
@@ -221,14 +223,16 @@ class StreamPlanner:
             yield range_
 
 
-def _begin(start: Position | None, topic: str, partition: int, generation: int, new: int) -> int:
+def _begin(
+    start: StreamPosition | None, topic: str, partition: int, generation: int, new: int
+) -> int:
     """The first offset to read. A partition that is new to the stream is read from `new` on."""
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
 
 
-def _gone_back(start: Position, end: Position) -> list[str]:
+def _gone_back(start: StreamPosition, end: StreamPosition) -> list[str]:
     """The partitions whose end is before their start, each in a sentence.
 
     PySpark 4.0 and 4.1 do not pass the query's position after a restart: it may be further on.
@@ -243,7 +247,7 @@ def _gone_back(start: Position, end: Position) -> list[str]:
     ]
 
 
-def _left_out(start: Position, end: Position) -> list[str]:
+def _left_out(start: StreamPosition, end: StreamPosition) -> list[str]:
     """The partitions that a stream no longer reads. It would read them again from the beginning."""
     return [
         f"{name}-{number} was read up to {offset} and is not subscribed to any more"
@@ -253,13 +257,13 @@ def _left_out(start: Position, end: Position) -> list[str]:
     ]
 
 
-def _position(snapshot: Snapshot, ends: Sequence[tuple[PartitionRange, int]]) -> Position:
+def _position(snapshot: Snapshot, ends: Sequence[tuple[PartitionRange, int]]) -> StreamPosition:
     offsets: dict[str, dict[int, int]] = {}
     generations: dict[str, int] = {}
     for range_, end in ends:
         offsets.setdefault(range_.topic, {})[range_.partition] = end
         generations[range_.topic] = range_.generation
-    return Position(snapshot.id, offsets, generations)
+    return StreamPosition(snapshot.id, offsets, generations)
 
 
 def _limited(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.options import Options
-from pyspark_quafka.stream_planner import Json, Position, StreamPlanner
+from pyspark_quafka.stream_planner import Json, StreamPlanner, StreamPosition
 from pyspark_quafka.task import Task, read_task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._planner: StreamPlanner | None = None
-        self._at: Position | None = None
+        self._at: StreamPosition | None = None
 
     @property
     def planner(self) -> StreamPlanner:
@@ -50,8 +50,8 @@ class StreamReader(DataSourceStreamReader):
         return self._at.to_json()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        self._at = Position.from_json(end)
-        return [Task(scan) for scan in self.planner.plan(Position.from_json(start), self._at)]
+        self._at = StreamPosition.from_json(end)
+        return [Task(scan) for scan in self.planner.plan(StreamPosition.from_json(start), self._at)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

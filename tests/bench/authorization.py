@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from quafka_gateway.security.authorizer import Authorizer, right
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.security import AclRecord
-from quafka_proto.acl_kinds import Operation, Pattern, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, ResourceKind
 from tests.support.acls import acl, change, directory_with
 
-_READ = right(Operation.READ, Resource.TOPIC)
+_READ = right(Operation.READ, ResourceKind.TOPIC)
 _TIMES = 20_000
 _NAME = "orders-7-eu"
 
@@ -28,7 +28,7 @@ def _row(text: str, rules: Sequence[AclRecord]) -> None:
     began = time.perf_counter()
     access = Authorizer(directory, 1).access(1, Principal("User", "alice"), "192.0.2.1")
     built = (time.perf_counter() - began) * 1e3
-    one_more = acl("User:alice", Operation.READ, Resource.TOPIC, "one-more")
+    one_more = acl("User:alice", Operation.READ, ResourceKind.TOPIC, "one-more")
 
     def alter() -> None:
         change(directory, one_more)
@@ -42,15 +42,15 @@ def _row(text: str, rules: Sequence[AclRecord]) -> None:
 
 def _sets() -> list[tuple[str, list[AclRecord]]]:
     def prefixed(name: str) -> AclRecord:
-        return acl("User:alice", Operation.READ, Resource.TOPIC, name, pattern=Pattern.PREFIXED)
+        return acl("User:alice", Operation.READ, ResourceKind.TOPIC, name, pattern=Pattern.PREFIXED)
 
     return [
-        ("1 literal", [acl("User:alice", Operation.READ, Resource.TOPIC, _NAME)]),
+        ("1 literal", [acl("User:alice", Operation.READ, ResourceKind.TOPIC, _NAME)]),
         ("10,000 prefixes", [prefixed(f"orders-{n}-") for n in range(10_000)]),
         ("1,024 nested prefixes", [prefixed("o" * n) for n in range(1, 1_025)]),
         (
             "of 10,000 other principals",
-            [acl(f"User:{n}", Operation.READ, Resource.TOPIC, _NAME) for n in range(10_000)],
+            [acl(f"User:{n}", Operation.READ, ResourceKind.TOPIC, _NAME) for n in range(10_000)],
         ),
     ]
 

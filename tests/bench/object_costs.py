@@ -28,7 +28,7 @@ from quafka_broker.shard.stored_log import LogStore, StoredLog
 from quafka_broker.wal.log import Log
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.costs import Prices, estimate
-from quafka_objects.meter import KindFigures, MeteredStore, StoreMeter
+from quafka_objects.meter import MeteredStore, RequestFigures, StoreMeter
 from quafka_proto.chain_format import Owner
 from tests.bench.log import Batch, batch_of, topic_id
 from tests.support.injected_store import InjectedStore, Latency
@@ -70,7 +70,7 @@ async def _log(median_ms: float, linger_ms: int) -> AsyncIterator[tuple[Log, Sto
         stored.log.settle({})
         stored.log.start()
         for kind in meter.kinds:  # the takeover's requests are no part of the figures
-            meter.kinds[kind] = KindFigures(buckets=[0])
+            meter.kinds[kind] = RequestFigures(buckets=[0])
         try:
             yield stored.log, meter
         finally:

@@ -16,10 +16,10 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.memory import RequestMemory, ResponseMemory
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.ops.security import (
-    OrgLimit,
+    OrgLimitValue,
     OrgRecord,
     QuotaEntity,
     QuotaRecord,
@@ -45,7 +45,10 @@ def _context() -> RequestContext:
 
 
 def _set(context: RequestContext, *, clients: int, limits: bool) -> None:
-    values = [QuotaValue(Kind.PRODUCE.value, _PLENTY), QuotaValue(Kind.REQUESTS.value, _PLENTY)]
+    values = [
+        QuotaValue(QuotaKind.PRODUCE.value, _PLENTY),
+        QuotaValue(QuotaKind.REQUESTS.value, _PLENTY),
+    ]
     changes = [
         SecurityChange(
             False, quota=QuotaRecord(1, [QuotaEntity("client-id", f"client-{number}")], values)
@@ -55,7 +58,7 @@ def _set(context: RequestContext, *, clients: int, limits: bool) -> None:
     if clients:
         default = [QuotaEntity("user", None)]
         changes.append(SecurityChange(False, quota=QuotaRecord(1, default, values)))
-    org_limits = [OrgLimit(Kind.PRODUCE.org_limit, _PLENTY)] if limits else []
+    org_limits = [OrgLimitValue(QuotaKind.PRODUCE.org_limit, _PLENTY)] if limits else []
     changes.append(SecurityChange(False, org=OrgRecord(1, "one", "active", org_limits)))
     context.services.directory.learn(WatchSecurityResp(b"i", 1, True, False, changes))
 

@@ -28,7 +28,7 @@ from typing import NamedTuple, cast
 
 from quafka_gateway.edge.tls.contexts import TlsContext
 from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
-from quafka_gateway.listeners import Listener, SecurityProtocol, TlsSettings
+from quafka_gateway.listeners import KafkaListener, SecurityProtocol, TlsSettings
 from quafka_gateway.security.sasl.limits import Unauthenticated
 from quafka_proto.headers import encode_request
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -197,7 +197,7 @@ class _Echo(asyncio.Protocol):
 async def _serve(kind: str, load: str, certificate: Path) -> None:
     loop = asyncio.get_running_loop()
     settings = TlsSettings(certificate, certificate, ciphers="ECDHE+AESGCM")
-    tls = TlsContext(Listener("SSL", SecurityProtocol.SSL, "127.0.0.1", 0), settings)
+    tls = TlsContext(KafkaListener("SSL", SecurityProtocol.SSL, "127.0.0.1", 0), settings)
     make: Callable[[], asyncio.BaseProtocol] = lambda: _Echo(load)  # noqa: E731
     if kind == "aiofastnet":
         try:

@@ -16,8 +16,8 @@ import pytest
 
 from quafka_gateway.api import APIS
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, READ_TOPIC
-from quafka_gateway.security.authorizer import Right
-from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Pattern, Permission, Resource
+from quafka_gateway.security.authorizer import NeededRight
+from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Pattern, Permission, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema import response_type
 from quafka_proto.schema.acls import (
@@ -59,7 +59,7 @@ _FROM = {0: 3}
 _SECONDS = 30.0
 
 
-def _subsets(rights: Sequence[Right]) -> set[frozenset[Right]]:
+def _subsets(rights: Sequence[NeededRight]) -> set[frozenset[NeededRight]]:
     """All rights, all but each one, each one alone, and none."""
     every = frozenset(rights)
     but_one = (every - {one} for one in rights)
@@ -68,7 +68,7 @@ def _subsets(rights: Sequence[Right]) -> set[frozenset[Right]]:
 
 RANDOM = ("r1", "r2", "r3", "r4")
 """Principals with random rules."""
-PRINCIPALS: dict[frozenset[Right], str] = {}
+PRINCIPALS: dict[frozenset[NeededRight], str] = {}
 for _api in APIS.values():
     for _subset in sorted(_subsets(_api.access), key=sorted):
         PRINCIPALS.setdefault(_subset, f"u{len(PRINCIPALS)}")
@@ -145,9 +145,9 @@ def _until_coordinated(client: RawClient) -> None:
             time.sleep(0.05)
 
 
-def _rules(rights: frozenset[Right], who: str) -> Iterator[AclCreation]:
+def _rules(rights: frozenset[NeededRight], who: str) -> Iterator[AclCreation]:
     for right in sorted(rights):
-        of_cluster = right.resource == Resource.CLUSTER
+        of_cluster = right.resource == ResourceKind.CLUSTER
         yield AclCreation(
             resource_type=right.resource,
             resource_name=CLUSTER_NAME if of_cluster else MINE,
@@ -224,7 +224,7 @@ def test_the_same_is_allowed_and_denied(servers: tuple[Server, Server]) -> None:
 
 @pytest.mark.parametrize("rights", [(), (DESCRIBE_TOPIC,), (READ_TOPIC,)], ids=str)
 def test_an_id_does_not_reveal_a_name(
-    servers: tuple[Server, Server], rights: tuple[Right, ...]
+    servers: tuple[Server, Server], rights: tuple[NeededRight, ...]
 ) -> None:
     """By id, each of a topic of the principal's, another one, and an unknown one."""
     who = PRINCIPALS[frozenset(rights)]
@@ -265,7 +265,7 @@ def test_rules_of_all_kinds_mean_the_same(servers: tuple[Server, Server]) -> Non
 def _random_rule(chance: random.Random) -> AclCreation:
     pattern = chance.choice((Pattern.LITERAL, Pattern.PREFIXED))
     return AclCreation(
-        resource_type=Resource.GROUP,
+        resource_type=ResourceKind.GROUP,
         resource_name=chance.choice(("*", "p", "pa", "pab", "q", "qa")),
         resource_pattern_type=pattern,
         principal=chance.choice(("User:*", *(f"User:{who}" for who in RANDOM))),

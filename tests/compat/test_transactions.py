@@ -22,7 +22,7 @@ from kafka.structs import TopicPartition as PythonPartition
 from quafka_proto.schema.transaction_admin import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-    TopicRequest,
+    ProducersTopicRequest,
 )
 from tests.support.cluster import Cluster
 from tests.support.go import go_program
@@ -52,7 +52,9 @@ def check(cluster: Cluster, topic: str, group: str, source: str = "") -> None:
 def epoch(cluster: Cluster, topic: str) -> int:
     """The epoch of the only producer in partition 0."""
     with RawClient(cluster.address) as client:
-        asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+        asked = DescribeProducersRequest(
+            topics=[ProducersTopicRequest(name=topic, partition_indexes=[0])]
+        )
         answer = client.call(asked, DescribeProducersResponse, 0)
     (producer,) = answer.topics[0].partitions[0].active_producers
     assert producer.current_txn_start_offset == -1

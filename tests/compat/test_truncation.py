@@ -38,7 +38,7 @@ from quafka_proto.schema.partitions import (
 from quafka_proto.schema.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    PartitionData,
+    QuorumPartitionData,
     TopicData,
 )
 from tests.support.cluster import Cluster
@@ -177,7 +177,7 @@ def test_everybody_is_told_the_new_epoch(raw: RawClient) -> None:
     asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
     found = raw.call(asked, DescribeTopicPartitionsResponse, 0).topics[0]
     assert [part.leader_epoch for part in found.partitions] == [1]
-    quorum = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
+    quorum = TopicData(topic_name="__cluster_metadata", partitions=[QuorumPartitionData()])
     answer = raw.call(DescribeQuorumRequest(topics=[quorum]), DescribeQuorumResponse, 2)
     assert answer.topics[0].partitions[0].leader_epoch == 1
 

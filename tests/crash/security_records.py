@@ -24,7 +24,7 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimit,
+    OrgLimitValue,
     QuotaChange,
     QuotaEntity,
     QuotaValue,
@@ -124,7 +124,7 @@ async def _put_quota(state: BrokerState, name: str, value: int) -> int:
 
 async def _put_org(state: BrokerState, name: str, value: int) -> int:
     create = _OTHER_ORG not in state.security.table.orgs
-    op = AlterOrg(_OTHER_ORG, name, "", [OrgLimit(_LIMIT, float(value))], create=create)
+    op = AlterOrg(_OTHER_ORG, name, "", [OrgLimitValue(_LIMIT, float(value))], create=create)
     return (await ops.alter_org(state, context(), op)).error_code
 
 

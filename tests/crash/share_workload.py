@@ -21,10 +21,10 @@ from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_mesh_ops.ops.shares import (
     EARLIEST,
     AcknowledgedBatch,
-    AcknowledgePartition,
     AcknowledgeRecords,
     AcquiredRange,
     AcquireRecords,
+    PartitionAcknowledgements,
     ReleaseRecords,
     ShareConfigs,
     SharePlace,
@@ -155,7 +155,7 @@ async def acknowledge(
 ) -> int:
     """The error of acknowledgements, by offset."""
     batches = [AcknowledgedBatch(at, at, bytes([kind])) for at, kind in kinds.items()]
-    parts = [AcknowledgePartition(topic, 0, batches)]
+    parts = [PartitionAcknowledgements(topic, 0, batches)]
     op = AcknowledgeRecords(GROUP, member, parts, CONFIGS)
     return (await shares.acknowledge(state, context(), op)).partitions[0]
 

@@ -24,7 +24,7 @@ from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_proto.snapshot_format import manifest_path
 from tests.crash.recorded_folders import FATES, Moment, Names, Operation, Recorder, Sync, SyncNames
@@ -190,7 +190,7 @@ def _check(dest: Path, records: dict[str, int]) -> set[str]:
     found = catalog.load_all(store)
     for manifest in found:
         assert values(in_folder(dest), manifest, ORG, "t") == numbered(range(records[manifest.id]))
-        verification = Verification(store, manifest)
+        verification = SnapshotVerification(store, manifest)
         assert [fault for report in verification.pieces() for fault in report.faults] == []
         assert verification.missing() == []
     return {manifest.id for manifest in found}

@@ -17,8 +17,8 @@ from quafka_proto.chain_format import (
     FENCE,
     HEADER_SIZE,
     ChainHeader,
-    Manifest,
     Owner,
+    ShardManifest,
     StoredFile,
     crc_of,
     decode_directory,
@@ -48,8 +48,7 @@ from quafka_proto.log_format import (
 )
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import PATCHED_SIZE, crc32c
-from quafka_proto.snapshot_format import Manifest as SnapshotManifest
-from quafka_proto.snapshot_format import Piece, new_snapshot_id
+from quafka_proto.snapshot_format import SegmentPiece, SnapshotManifest, new_snapshot_id
 from quafka_proto.view_format import View, decode_view, encode_view
 
 SHARD, SEQ = 3, 16
@@ -146,9 +145,11 @@ _DECODERS: dict[bytes, Callable[[bytes], object]] = {
 
 def chain_seeds() -> list[bytes]:
     """Valid objects of each kind."""
-    manifest = Manifest(SHARD, 5, Owner("node", "broker:9094"), 1_700_000_000_000, "d", 7, 9, "v")
+    manifest = ShardManifest(
+        SHARD, 5, Owner("node", "broker:9094"), 1_700_000_000_000, "d", 7, 9, "v"
+    )
     files = [StoredFile(f"{n:012d}.log", f"files/0003/{n}", 1 << 30) for n in range(3)]
-    piece = Piece(0, _SALT, 0, 1, "files/0003/a", 0, "files/0003/b", 0, 1, "zones/0003/a")
+    piece = SegmentPiece(0, _SALT, 0, 1, "files/0003/a", 0, "files/0003/b", 0, 1, "zones/0003/a")
     snapshot = SnapshotManifest(new_snapshot_id(1, 1), 1, "c", 3, None, None, [piece], [], [])
     broker = Registration("node", "broker:9094", 7, 1_700_000_000_000, draining=True)
     fence = encode_header(ChainHeader(FENCE, SHARD, SEQ, 1, bytes(16)))

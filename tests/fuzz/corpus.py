@@ -7,11 +7,11 @@ import struct
 from functools import cache
 
 from quafka_mesh_ops.envelopes import encode_body, encode_request, encode_response
-from quafka_mesh_ops.frames import Piece, Tag, encode_goaway, encode_number, encode_piece
+from quafka_mesh_ops.frames import PieceKind, Tag, encode_goaway, encode_number, encode_piece
 from quafka_mesh_ops.ops.base import AnyOp, OpCode, WireStruct
-from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp, LeaseChange
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
-from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp, Place
+from quafka_mesh_ops.ops.places import ObjectPlace, OpenPlaces, OpenPlacesResp
 from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,
@@ -24,13 +24,13 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_mesh_ops.ops.shares import (
     AcknowledgedBatch,
-    AcknowledgePartition,
     AcknowledgeRecords,
     AcquiredPartition,
     AcquiredRange,
     AcquireRecords,
     AcquireRecordsResp,
     BatchRange,
+    PartitionAcknowledgements,
     SharePlace,
 )
 from quafka_mesh_ops.ops.topics import (
@@ -67,7 +67,13 @@ from quafka_proto.kafka_metadata_records import (
 )
 from quafka_proto.message import Message, Request
 from quafka_proto.message_sets import encode_message
-from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from quafka_proto.record_codec import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    build_batch,
+    build_marker,
+)
 from tests.fuzz.chain import chain_seeds
 from tests.fuzz.group_facts import group_facts_seeds
 from tests.fuzz.sasl import sasl_seeds
@@ -128,7 +134,7 @@ def _kafka(target: str) -> list[bytes]:
 def _segments() -> list[bytes]:
     batches = [bytes(build_batch(RECORDS, 5 + 10 * codec, codec=codec)) for codec in Codec]
     transaction = build_batch(RECORDS, 60, transactional=True, producer_id=5, base_sequence=0)
-    end = build_marker(Marker(MarkerType.ABORT, 3), 63, NOW, 5, 0)
+    end = build_marker(TransactionMarker(MarkerType.ABORT, 3), 63, NOW, 5, 0)
     return [b"".join(batches), b"".join((transaction, end)), *_plain_sets(), *_wrapped_sets()]
 
 
@@ -159,7 +165,7 @@ def _batches() -> list[bytes]:
     made = [build_batch(RECORDS, 5, codec=codec) for codec in Codec]
     made.append(build_batch(RECORDS[:1], append_time=NOW))
     made.append(build_batch(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0))
-    made.append(build_marker(Marker(MarkerType.COMMIT, 3), 9, NOW, 5, 0))
+    made.append(build_marker(TransactionMarker(MarkerType.COMMIT, 3), 9, NOW, 5, 0))
     made.append(made[0] + made[4])
     return [bytes(batch) for batch in made]
 
@@ -214,13 +220,16 @@ OPS: list[AnyOp] = [
     AcknowledgeRecords(
         "workers",
         "m-1",
-        [AcknowledgePartition("", 0, [AcknowledgedBatch(5, 7, b"\1\2\0")], bytes(16))],
+        [PartitionAcknowledgements("", 0, [AcknowledgedBatch(5, 7, b"\1\2\0")], bytes(16))],
     ),
 ]
 ANSWERS: list[tuple[OpCode, WireStruct]] = [
     (OpCode.PRODUCE, ProduceOpsResp([ProduceOpResp(70_000, 3, error_message="no")])),
     (OpCode.FETCH, FetchOpsResp([FetchOpResp([bytes(250), b"yz"], 9), FetchOpResp([], -1, 3)])),
-    (OpCode.FETCH, FetchOpsResp([FetchOpResp([], 9, places=[Place("0-1", bytes(23) + b"\1")])])),
+    (
+        OpCode.FETCH,
+        FetchOpsResp([FetchOpResp([], 9, places=[ObjectPlace("0-1", bytes(23) + b"\1")])]),
+    ),
     (
         OpCode.ACQUIRE_RECORDS,
         AcquireRecordsResp(
@@ -229,7 +238,7 @@ ANSWERS: list[tuple[OpCode, WireStruct]] = [
     ),
     (OpCode.OPEN_PLACES, OpenPlacesResp("/tmp/places", bytes(32))),
     (OpCode.DESCRIBE_TOPICS, DescribeTopicsResp("id", [TopicDescription("t", bytes(16), 3)])),
-    (OpCode.HOLD_LEASE, HoldLeaseResp(bytes(8), 9, 2000, False, [Change("t", bytes(16), 1)])),
+    (OpCode.HOLD_LEASE, HoldLeaseResp(bytes(8), 9, 2000, False, [LeaseChange("t", bytes(16), 1)])),
 ]
 
 
@@ -249,8 +258,8 @@ def _mesh_streams() -> list[bytes]:
 
 
 def _in_pieces(frame: bytes) -> bytes:
-    parts = [(Piece.LAST, frame)]
-    parts += [(Piece.MORE, bytes(4096)), (Piece.ABANDONED, b"")]
+    parts = [(PieceKind.LAST, frame)]
+    parts += [(PieceKind.MORE, bytes(4096)), (PieceKind.ABANDONED, b"")]
     return b"".join(b"".join(encode_piece(9, piece, [data])) for piece, data in parts)
 
 

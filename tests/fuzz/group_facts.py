@@ -6,7 +6,7 @@ import struct
 
 from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.topics import TopicMetadata, packer
 from quafka_broker.groups.event_codec import EventAssembler, encode
@@ -57,9 +57,9 @@ def _restored(data: bytes) -> bool:
 
 def group_facts_seeds() -> list[bytes]:
     """One of each kind, as written now and at first."""
-    member = Member(
+    member = ConsumerGroupMember(
         "m", "i", "r", "c", "h", 60_000, frozenset(["a", "b"]), "t.*", "uniform", 5, 4,
-        Progress.UNREVOKED, {_T: {0: 3, 1: 5}}, {_U: {2: 3}}, {_T: frozenset([0, 1])},
+        MemberProgress.UNREVOKED, {_T: {0: 3, 1: 5}}, {_U: {2: 3}}, {_T: frozenset([0, 1])},
         ClassicSide(45.0, [("range", b"\x00\x01")]),
     )  # fmt: skip
     subscriptions = Subscriptions()

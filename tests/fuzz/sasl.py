@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.sasl import tokens
 from quafka_gateway.security.sasl.accounts import Accounts
-from quafka_gateway.security.sasl.authenticator import Authenticator, Offer
+from quafka_gateway.security.sasl.authenticator import Authenticator, LoginOffer
 from quafka_gateway.security.sasl.key_set import KeySetError, parse_keys
 from quafka_gateway.security.sasl.mechanism import (
     WRONG_PASSWORD,
@@ -73,7 +73,7 @@ async def _account_of(token: str) -> Account:
     return Account(1, claims.name)
 
 
-_OFFER = Offer(
+_OFFER = LoginOffer(
     {
         "PLAIN": partial(PlainServer, _ACCOUNTS, _right),
         "SCRAM-SHA-256": partial(ScramServer, "SCRAM-SHA-256", _ACCOUNTS),

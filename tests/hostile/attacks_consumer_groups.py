@@ -9,7 +9,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    ConsumerGroupTopicPartitions,
 )
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
@@ -60,7 +60,9 @@ def patterns(arena: Arena) -> None:
 
 @attack("a member reports sixty thousand partitions", "24", part_of_tests=True)
 def many_partitions(arena: Arena) -> None:
-    own = [TopicPartitions(topic_id=bytes(15) + b"x", partitions=list(range(_PARTITIONS)))]
+    own = [
+        ConsumerGroupTopicPartitions(topic_id=bytes(15) + b"x", partitions=list(range(_PARTITIONS)))
+    ]
     stay = _join(3, member_epoch=2, topic_partitions=own, subscribed_topic_names=None)
     joins = (_join(3), ErrorCode.NONE)
     run(_send(arena, joins, *[(stay, ErrorCode.NONE)] * 5))

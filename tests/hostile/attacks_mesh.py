@@ -16,7 +16,7 @@ from aioquic.quic.connection import QuicConnection
 from quafka_broker.config.settings import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.frames import Piece, encode_piece
+from quafka_mesh_ops.frames import PieceKind, encode_piece
 from quafka_mesh_ops.gateway_session import MAX_REQUEST_BYTES
 from quafka_mesh_ops.ops.cluster import ClusterMap, LookAtShards, OpenShard
 from quafka_mesh_ops.ops.snapshots import PinSnapshot, UnpinSnapshot
@@ -183,7 +183,7 @@ async def _pieces(arena: Arena) -> None:
         session = client._connector.session
         assert session is not None
         for number in range(MAX_REQUEST_BYTES // PIECE_BYTES + 1):
-            piece = encode_piece(number, Piece.MORE, [bytes(PIECE_BYTES)])
+            piece = encode_piece(number, PieceKind.MORE, [bytes(PIECE_BYTES)])
             session.connection.write(0, piece)
         async with asyncio.timeout(_ATTACK_SECONDS):
             reason = await asyncio.shield(session.over)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.acls import (
     AclCreation,
@@ -40,7 +40,7 @@ def _logged_in(arena: Arena) -> RawClient:
     return client
 
 
-def _rules(arena: Arena, names: list[str], permission: Permission, kind: Resource) -> set[int]:
+def _rules(arena: Arena, names: list[str], permission: Permission, kind: ResourceKind) -> set[int]:
     """Make prefixed rules; return the error codes."""
     codes: set[int] = set()
     with arena.connect() as client:
@@ -64,7 +64,7 @@ def _rules(arena: Arena, names: list[str], permission: Permission, kind: Resourc
 
 def _no_rules(arena: Arena) -> None:
     everything = DeleteAclsFilter(
-        resource_type_filter=Resource.ANY,
+        resource_type_filter=ResourceKind.ANY,
         resource_name_filter=None,
         pattern_type_filter=Pattern.ANY,
         principal_filter="User:mallory",
@@ -108,7 +108,7 @@ def hostile_patterns(arena: Arena) -> None:
     parting = ["b" * n + end for n in range(_LONGEST) for end in "cdefghijklm"]
     try:
         with _logged_in(arena) as client:
-            codes = _rules(arena, nested + parting, Permission.ALLOW, Resource.GROUP)
+            codes = _rules(arena, nested + parting, Permission.ALLOW, ResourceKind.GROUP)
             assert 0 in codes
             assert codes != {0}, "their number is bounded"
             groups = ["a" * 20_000 + str(n) for n in range(200)] + ["b" * 20_000] * 200
@@ -132,12 +132,12 @@ def covered_patterns(arena: Arena) -> None:
     allowed = [f"{n % 500:03}-{n}" for n in range(4_000)]
     try:
         with _logged_in(arena) as client:
-            codes = _rules(arena, denied, Permission.DENY, Resource.TOPIC)
+            codes = _rules(arena, denied, Permission.DENY, ResourceKind.TOPIC)
             assert codes == {0}
-            assert _rules(arena, allowed, Permission.ALLOW, Resource.TOPIC) == {0}
+            assert _rules(arena, allowed, Permission.ALLOW, ResourceKind.TOPIC) == {0}
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
             for n in range(100):
-                _rules(arena, [f"{n:03}-more"], Permission.ALLOW, Resource.TOPIC)
+                _rules(arena, [f"{n:03}-more"], Permission.ALLOW, ResourceKind.TOPIC)
                 answer = client.call(request, InitProducerIdResponse, 4)
                 assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     finally:

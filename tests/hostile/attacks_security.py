@@ -19,7 +19,7 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimit,
+    OrgLimitValue,
     QuotaChange,
     QuotaEntity,
     QuotaValue,
@@ -142,7 +142,7 @@ def impossible(arena: Arena) -> None:
 
 
 async def _impossible(arena: Arena) -> None:
-    limits = [OrgLimit("max.topics", float("nan"))]
+    limits = [OrgLimitValue("max.topics", float("nan"))]
     async with _Node(arena) as node:
         assert (await node.call(AlterOrg(node.org, "x" * 10_000, "", None, create=True))).error_code
         assert (await node.call(AlterOrg(node.org, "x", "", limits, create=True))).error_code

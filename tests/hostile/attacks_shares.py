@@ -5,11 +5,11 @@ from __future__ import annotations
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
-    FetchPartition,
-    FetchTopic,
-    PartitionData,
+    ShareFetchPartition,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from tests.hostile.arena import Arena
 from tests.hostile.catalogue import attack
@@ -58,7 +58,7 @@ def scattered(arena: Arena) -> None:
         assert member.acknowledge({0: [(held[0], held[0], [ACCEPT])]}) == [0]
 
 
-def _offsets(part: PartitionData) -> list[int]:
+def _offsets(part: ShareFetchPartitionData) -> list[int]:
     ranges = acquired(part)
     return [at for first, last, _ in ranges for at in range(first, last + 1)]
 
@@ -97,7 +97,7 @@ def sessions(arena: Arena) -> None:
                         member_id=f"member {each}",
                         max_records=1,
                         max_bytes=1,
-                        topics=[FetchTopic(_NOWHERE, [FetchPartition(0)])],
+                        topics=[ShareFetchTopic(_NOWHERE, [ShareFetchPartition(0)])],
                     ),
                     2,
                 )
@@ -109,9 +109,9 @@ def sessions(arena: Arena) -> None:
 @attack("an initial share fetch acknowledges what it never had", part_of_tests=True)
 def initial(arena: Arena) -> None:
     with arena.connect() as client:
-        parts = [FetchPartition(0, [AcknowledgementBatch(0, 0, [ACCEPT])])]
+        parts = [ShareFetchPartition(0, [AcknowledgementBatch(0, 0, [ACCEPT])])]
         request = ShareFetchRequest(
-            group_id="g", member_id="m", topics=[FetchTopic(_NOWHERE, parts)]
+            group_id="g", member_id="m", topics=[ShareFetchTopic(_NOWHERE, parts)]
         )
         answer = client.call(request, ShareFetchResponse, 1)
         assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.acls import (
     AclCreation,
@@ -66,7 +66,7 @@ def _client(cluster: Cluster, name: str = "alice") -> RawClient:
 
 def _rule(operation: Operation, name: str, **fields: object) -> AclCreation:
     rule = AclCreation(
-        resource_type=Resource.TOPIC,
+        resource_type=ResourceKind.TOPIC,
         resource_name=name,
         principal="User:alice",
         host="*",
@@ -86,7 +86,7 @@ def _create(admin: RawClient, *rules: AclCreation, version: int = 3) -> list[int
 def _delete(admin: RawClient, name: str, version: int = 3) -> int:
     """Remove the rules of one literal name; return how many."""
     wanted = DeleteAclsFilter(
-        resource_type_filter=Resource.TOPIC,
+        resource_type_filter=ResourceKind.TOPIC,
         resource_name_filter=name,
         pattern_type_filter=Pattern.LITERAL,
         principal_filter=None,
@@ -102,7 +102,7 @@ def _delete(admin: RawClient, name: str, version: int = 3) -> int:
 
 def _described(admin: RawClient, version: int, **fields: object) -> DescribeAclsResponse:
     request = DescribeAclsRequest(
-        resource_type_filter=Resource.TOPIC,
+        resource_type_filter=ResourceKind.TOPIC,
         resource_name_filter=None,
         pattern_type_filter=Pattern.ANY if version else Pattern.LITERAL,
         principal_filter=None,
@@ -137,7 +137,7 @@ def test_rules_come_and_go_in_every_version(admin: RawClient, version: int) -> N
     (found,) = _described(
         admin, version, resource_name_filter=name, pattern_type_filter=Pattern.LITERAL
     ).resources
-    assert (found.resource_type, found.resource_name) == (Resource.TOPIC, name)
+    assert (found.resource_type, found.resource_name) == (ResourceKind.TOPIC, name)
     assert sorted(each.operation for each in found.acls) == [Operation.READ, Operation.WRITE]
     if version:
         matching = _described(
@@ -153,8 +153,8 @@ def test_a_wrong_rule_is_refused_beside_good_ones(admin: RawClient) -> None:
     wrong = [
         _rule(Operation.READ, ""),
         _rule(Operation.READ, "x" * 1_025),
-        _rule(Operation.READ, "t", resource_type=Resource.CLUSTER),
-        _rule(Operation.READ, "t", resource_type=Resource.ANY),
+        _rule(Operation.READ, "t", resource_type=ResourceKind.CLUSTER),
+        _rule(Operation.READ, "t", resource_type=ResourceKind.ANY),
         _rule(Operation.READ, "t", resource_pattern_type=Pattern.MATCH),
         _rule(Operation.ANY, "t"),
         _rule(Operation.READ, "t", permission_type=Permission.ANY),

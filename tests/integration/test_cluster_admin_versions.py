@@ -44,7 +44,7 @@ from quafka_proto.schema.partitions import (
 from quafka_proto.schema.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    PartitionData,
+    QuorumPartitionData,
     TopicData,
 )
 from quafka_proto.schema.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
@@ -78,7 +78,7 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from quafka_proto.schema.transaction_admin import TopicRequest as ProducersTopic
+from quafka_proto.schema.transaction_admin import ProducersTopicRequest as ProducersTopic
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, metadata, produce, produce_batch
 from tests.support.raw_client import RawClient
@@ -292,7 +292,7 @@ def test_reassignments(client: RawClient, version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_describe_quorum(client: RawClient, shared_cluster: Cluster, version: int) -> None:
     topics = [
-        TopicData(topic_name=name, partitions=[PartitionData(partition_index=0)])
+        TopicData(topic_name=name, partitions=[QuorumPartitionData(partition_index=0)])
         for name in ("__cluster_metadata", "another")
     ]
     answer = client.call(DescribeQuorumRequest(topics=topics), DescribeQuorumResponse, version)

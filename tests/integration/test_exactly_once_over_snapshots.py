@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from quafka.cli import main
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.isolated_snapshot import snapshot_rows
@@ -85,7 +85,7 @@ class CopyJob:
         self._member.close()
 
 
-def copied_at(manifest: Manifest) -> int:
+def copied_at(manifest: SnapshotManifest) -> int:
     """The group's committed offset in a snapshot."""
     found = [at for group in manifest.groups if group.group == GROUP for at in group.offsets]
     return found[0].offset if found else 0

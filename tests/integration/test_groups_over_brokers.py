@@ -34,12 +34,12 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from quafka_proto.schema.share_groups import (
     ShareGroupHeartbeatRequest,
@@ -289,7 +289,7 @@ def test_a_share_group_reads_topics_of_both_brokers(client: RawClient, fleet: Fl
     ids = {topic: metadata(client, topic).topics[0].topic_id for topic in BOTH}
 
     def request(epoch: int, wait_ms: int = 0) -> ShareFetchRequest:
-        topics = [FetchTopic(topic_id, [FetchPartition(0)]) for topic_id in ids.values()]
+        topics = [ShareFetchTopic(topic_id, [ShareFetchPartition(0)]) for topic_id in ids.values()]
         return ShareFetchRequest(
             group_id="share",
             member_id="m",

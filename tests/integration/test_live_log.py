@@ -17,9 +17,9 @@ from pyspark_quafka.options import Options, read_options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import Scan, run
 from pyspark_quafka.series import open_as_of
-from pyspark_quafka.stream_planner import Position, StreamPlanner
+from pyspark_quafka.stream_planner import StreamPlanner, StreamPosition
 from quafka.cli import main
-from quafka_broker.snapshots.stored_log_snapshot import PinnedFiles
+from quafka_broker.snapshots.stored_log_snapshot import PinnedObjects
 from quafka_objects.address import open_store
 from quafka_proto.chain_format import decode_manifest, manifest_path
 from quafka_proto.view_format import decode_view
@@ -117,7 +117,7 @@ def test_a_stream(cluster: Cluster) -> None:
             read += found
             # After a restart the same batch has the same records.
             again = StreamPlanner(streaming(cluster))
-            kept = Position.from_json(end.to_json())
+            kept = StreamPosition.from_json(end.to_json())
             assert [v for scan in again.plan(start, kept) for v in raw(scan)] == found
             start = end
         assert read == [b"%d" % number for number in range(6)]
@@ -129,7 +129,7 @@ def test_a_stream(cluster: Cluster) -> None:
         assert stream.latest(start).offsets == {"streamed": {0: 7}}
 
 
-def start_of(position: Position) -> dict[str, dict[int, int]]:
+def start_of(position: StreamPosition) -> dict[str, dict[int, int]]:
     return {topic: dict.fromkeys(found, 0) for topic, found in position.offsets.items()}
 
 
@@ -194,7 +194,7 @@ def test_snapshots_name_the_log_s_objects(
     made = quafka("create", cluster.store)
     assert made["reused"] > 0, "sealed segments are not copied"
     assert made["written"] <= 2 * SEGMENT, "the last segment is"
-    assert PinnedFiles(store).read() <= {found.path for found in store.list_objects()}
+    assert PinnedObjects(store).read() <= {found.path for found in store.list_objects()}
     assert everything_of(cluster.store, made["id"]) == before
     assert main(["snapshot", "verify", cluster.store]) == 0
     capsys.readouterr()
@@ -218,7 +218,7 @@ def test_snapshots_name_the_log_s_objects(
     assert "has a log" in capsys.readouterr().err
 
     main(["snapshot", "drop", cluster.store, made["id"]])
-    assert PinnedFiles(store).read() == set()
+    assert PinnedObjects(store).read() == set()
     assert everything(cluster)["kept"][:-1] == before["kept"], "the log keeps its files"
 
 

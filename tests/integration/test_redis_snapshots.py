@@ -19,7 +19,7 @@ from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import open_store
 from quafka.cli import main
-from quafka_proto.snapshot_format import Manifest, Partition
+from quafka_proto.snapshot_format import SnapshotManifest, SnapshotPartition
 from tests.integration.test_redis_streams import cluster_over, create
 from tests.support.cluster import Cluster
 from tests.support.redis_server import RedisServer, load
@@ -63,7 +63,7 @@ def spark_rows(dest: Path, **options: str) -> list[bytes]:
     return [r["value"] for r in sorted(found, key=lambda row: (row["partition"], row["offset"]))]
 
 
-def partitions(manifest: Manifest) -> list[Partition]:
+def partitions(manifest: SnapshotManifest) -> list[SnapshotPartition]:
     topic = manifest.topic(1, "t")
     assert topic is not None
     return topic.partitions

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from quafka.cli import main
 from quafka_mesh_ops.identity import Identity
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.snapshot_reader import in_folder, manifests, read_topic, values
@@ -113,7 +113,7 @@ def at(cluster: Cluster) -> tuple[str, ...]:
     return "--broker", ready["mesh"], "--broker-id", ready["node_id"]
 
 
-def check(dest: Path, manifest: Manifest, bootstrap: str) -> None:
+def check(dest: Path, manifest: SnapshotManifest, bootstrap: str) -> None:
     """Every topic at the cut is what a consumer sees up to there."""
     for topic in manifest.topics:
         (partition,) = topic.partitions

@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from kafka import KafkaConsumer, KafkaProducer
 
 from quafka_gateway.edge.tls.contexts import TlsContext
-from quafka_gateway.listeners import Listener, SecurityProtocol, TlsSettings
+from quafka_gateway.listeners import KafkaListener, SecurityProtocol, TlsSettings
 from quafka_telemetry.startup import StartupError
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
@@ -426,7 +426,7 @@ async def test_an_expired_certificate_is_warned_about(
     used = tmp_path / "used.pem"
     used.write_bytes(good.read_bytes())
     settings = TlsSettings(used, used, ciphers="ECDHE+AESGCM")
-    tls = TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
+    tls = TlsContext(KafkaListener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
     assert not caplog.records
     replace(used, expired.read_bytes())
     await tls.check()
@@ -449,4 +449,4 @@ def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
         (TlsSettings(good, good, ciphers="ROT13"), "no such cipher"),
     ):
         with pytest.raises(StartupError, match=reason):
-            TlsContext(Listener("SSL", SecurityProtocol.SSL, HOST, 0), settings)
+            TlsContext(KafkaListener("SSL", SecurityProtocol.SSL, HOST, 0), settings)

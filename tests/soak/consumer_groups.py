@@ -21,7 +21,7 @@ from uuid import uuid4
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    ConsumerGroupTopicPartitions,
 )
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
@@ -309,11 +309,13 @@ def _names() -> list[str]:
     return [f"soak-{number}" for number in range(_MOST_TOPICS)]
 
 
-def _by_topic(places: dict[Place, int]) -> list[TopicPartitions]:
+def _by_topic(places: dict[Place, int]) -> list[ConsumerGroupTopicPartitions]:
     found: dict[bytes, list[int]] = {}
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
-    return [TopicPartitions(topic_id=topic, partitions=its) for topic, its in found.items()]
+    return [
+        ConsumerGroupTopicPartitions(topic_id=topic, partitions=its) for topic, its in found.items()
+    ]
 
 
 async def _turn(

@@ -33,13 +33,13 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
-    PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareFetchPartition,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -185,7 +185,7 @@ class Member:
 
     async def _fetch(self) -> None:
         most = self._chance.choice([1, 20, 200])
-        parts = [FetchPartition(partition) for partition in self._assigned]
+        parts = [ShareFetchPartition(partition) for partition in self._assigned]
         request = ShareFetchRequest(
             group_id=_GROUP,
             member_id=self.id,
@@ -195,7 +195,7 @@ class Member:
             max_bytes=1 << 20,
             max_records=most,
             batch_size=most,
-            topics=[FetchTopic(self._topic, parts)] if self._session == 0 else [],
+            topics=[ShareFetchTopic(self._topic, parts)] if self._session == 0 else [],
         )
         sent, turns = time.monotonic(), self._ledger.findings.turns
         answer = await self._calls.call(request, ShareFetchResponse, 2)
@@ -296,7 +296,7 @@ class Member:
         return True
 
 
-def _offsets(part: PartitionData) -> set[int]:
+def _offsets(part: ShareFetchPartitionData) -> set[int]:
     """The offsets that the batches of a response span."""
     data = part.records
     raw = b"".join(map(bytes, data)) if isinstance(data, list) else bytes(data or b"")

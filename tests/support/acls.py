@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from quafka_gateway.security.directory import Directory
 from quafka_mesh_ops.ops.security import AclRecord, OrgRecord, SecurityChange, WatchSecurityResp
-from quafka_proto.acl_kinds import WILDCARD, Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import WILDCARD, Operation, Pattern, Permission, ResourceKind
 
 
 def acl(
     principal: str,
     operation: Operation,
-    kind: Resource,
+    kind: ResourceKind,
     name: str,
     *,
     pattern: Pattern = Pattern.LITERAL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.message import Request, Struct
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema import request_type
@@ -210,19 +210,20 @@ CALLS: dict[int, Call] = {
         topics=_named(partitions=[{"partition_index": 0, "committed_offset": 1}]),
     ),
     29: lambda version, ids: {
-        "resource_type_filter": int(Resource.ANY), "resource_name_filter": None,
+        "resource_type_filter": int(ResourceKind.ANY), "resource_name_filter": None,
         "principal_filter": "User:nobody", "host_filter": None, **_ANY,
         **({"pattern_type_filter": int(Pattern.ANY)} if version else {}),
     },
     30: _fixed(
         creations=[{
-            "resource_type": int(Resource.TOPIC), "resource_name": "c", "principal": "User:nobody",
+            "resource_type": int(ResourceKind.TOPIC), "resource_name": "c",
+            "principal": "User:nobody",
             "host": "*", "operation": int(Operation.READ), "permission_type": int(Permission.ALLOW),
         }],
     ),
     31: _fixed(
         filters=[{
-            "resource_type_filter": int(Resource.ANY), "resource_name_filter": None,
+            "resource_type_filter": int(ResourceKind.ANY), "resource_name_filter": None,
             "principal_filter": "User:nobody", "host_filter": None, **_ANY,
         }],
     ),

@@ -106,7 +106,7 @@ def fetch(client: RawClient, topic: str, offset: int, **options: int) -> Partiti
     return response.responses[0].partitions[0]
 
 
-def values(data: PartitionData | share_fetch.PartitionData) -> list[bytes]:
+def values(data: PartitionData | share_fetch.ShareFetchPartitionData) -> list[bytes]:
     """The record values in a fetch answer."""
     found: list[bytes] = []
     assert not isinstance(data.records, list)  # decoded records are one buffer

@@ -9,7 +9,7 @@ from quafka_proto.schema import share_fetch, share_groups
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    ConsumerGroupTopicPartitions,
 )
 from tests.support.raw_group import LOADING, MOVED, NOT_THERE, Connection
 
@@ -63,11 +63,13 @@ class RawConsumer:
         await self.beat(says_owned=False)
 
 
-def _by_topic(places: set[Place]) -> list[TopicPartitions]:
+def _by_topic(places: set[Place]) -> list[ConsumerGroupTopicPartitions]:
     found: dict[bytes, list[int]] = {}
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
-    return [TopicPartitions(topic_id=topic, partitions=its) for topic, its in found.items()]
+    return [
+        ConsumerGroupTopicPartitions(topic_id=topic, partitions=its) for topic, its in found.items()
+    ]
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +125,7 @@ class RawShareConsumer:
     async def fetch(self, most: int = 500, wait_ms: int = 200) -> int:
         """Accept what was acquired before, and acquire more; the number of records accepted."""
         held, self._held = self._held, {}
-        topics: dict[bytes, list[share_fetch.FetchPartition]] = {}
+        topics: dict[bytes, list[share_fetch.ShareFetchPartition]] = {}
         for place in self.assigned if self.session == 0 else held:
             acks = [
                 share_fetch.AcknowledgementBatch(
@@ -132,7 +134,9 @@ class RawShareConsumer:
                 for first, last in held.get(place, ())
             ]
             topics.setdefault(place[0], []).append(
-                share_fetch.FetchPartition(partition_index=place[1], acknowledgement_batches=acks)
+                share_fetch.ShareFetchPartition(
+                    partition_index=place[1], acknowledgement_batches=acks
+                )
             )
         request = share_fetch.ShareFetchRequest(
             group_id=self.group,
@@ -144,7 +148,7 @@ class RawShareConsumer:
             max_records=0 if self.session < 0 else most,
             batch_size=most,
             topics=[
-                share_fetch.FetchTopic(topic_id=topic, partitions=its)
+                share_fetch.ShareFetchTopic(topic_id=topic, partitions=its)
                 for topic, its in topics.items()
             ],
         )

@@ -8,14 +8,14 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareFetchPartition,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
+    ShareForgottenTopic,
 )
 from tests.support.raw_client import RawClient
 
@@ -39,7 +39,7 @@ class ShareMember:
         self, *partitions: int, acks: Acks | None = None, wait_ms: int = 0, **options: int
     ) -> ShareFetchRequest:
         named = {**dict.fromkeys(partitions, ()), **(acks or {})}
-        parts = [FetchPartition(number, _batches(its)) for number, its in named.items()]
+        parts = [ShareFetchPartition(number, _batches(its)) for number, its in named.items()]
         forget = options.get("forget")
         return ShareFetchRequest(
             group_id=self.group,
@@ -52,20 +52,20 @@ class ShareMember:
             batch_size=options.get("batch_size", 0),
             share_acquire_mode=options.get("exact", 0),
             is_renew_ack=bool(options.get("renew", 0)),
-            topics=[FetchTopic(self.topic_id, parts)] if parts else [],
+            topics=[ShareFetchTopic(self.topic_id, parts)] if parts else [],
             forgotten_topics_data=[]
             if forget is None
-            else [ForgottenTopic(self.topic_id, [forget])],
+            else [ShareForgottenTopic(self.topic_id, [forget])],
         )
 
-    def answered(self, response: ShareFetchResponse) -> list[PartitionData]:
+    def answered(self, response: ShareFetchResponse) -> list[ShareFetchPartitionData]:
         assert response.error_code == 0, response
         self.epoch += 1
         return [part for topic in response.responses for part in topic.partitions]
 
     def fetch(
         self, *partitions: int, acks: Acks | None = None, wait_ms: int = 0, **options: int
-    ) -> list[PartitionData]:
+    ) -> list[ShareFetchPartitionData]:
         request = self.request(*partitions, acks=acks, wait_ms=wait_ms, **options)
         return self.answered(self.client.call(request, ShareFetchResponse, 2))
 
@@ -88,7 +88,7 @@ def _batches(its: Sequence[tuple[int, int, Sequence[int]]]) -> list[Acknowledgem
     return [AcknowledgementBatch(first, last, list(types)) for first, last, types in its]
 
 
-def acquired(part: PartitionData) -> list[tuple[int, int, int]]:
+def acquired(part: ShareFetchPartitionData) -> list[tuple[int, int, int]]:
     """The ranges of acquired records, with their delivery counts."""
     return [
         (each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records

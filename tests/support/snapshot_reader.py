@@ -15,9 +15,9 @@ from quafka_proto.log_format import (
 )
 from quafka_proto.record_codec import iter_records
 from quafka_proto.snapshot_format import (
-    Manifest,
-    Partition,
-    Topic,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotTopic,
     decode_manifest,
     manifest_path,
     snapshot_ids,
@@ -37,7 +37,7 @@ class Stored(NamedTuple):
     value: bytes | None
 
 
-def manifests(dest: Path) -> list[Manifest]:
+def manifests(dest: Path) -> list[SnapshotManifest]:
     """All snapshots in a folder, oldest first."""
     folder = dest / "snapshots"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -50,7 +50,9 @@ def in_folder(dest: Path) -> Read:
     return lambda path: (dest / path).read_bytes()
 
 
-def read_topic(read: Read, manifest: Manifest, topic: Topic) -> dict[int, list[Stored]]:
+def read_topic(
+    read: Read, manifest: SnapshotManifest, topic: SnapshotTopic
+) -> dict[int, list[Stored]]:
     """All records of a topic at the cut, by partition, in the order of their offsets."""
     return {
         partition.partition: _records(read, manifest, topic, partition)
@@ -58,14 +60,18 @@ def read_topic(read: Read, manifest: Manifest, topic: Topic) -> dict[int, list[S
     }
 
 
-def values(read: Read, manifest: Manifest, org: int, name: str, partition: int = 0) -> list[bytes]:
+def values(
+    read: Read, manifest: SnapshotManifest, org: int, name: str, partition: int = 0
+) -> list[bytes]:
     """The values of one partition."""
     topic = manifest.topic(org, name)
     assert topic is not None, f"{name} is not in snapshot {manifest.id}"
     return [record.value or b"" for record in read_topic(read, manifest, topic)[partition]]
 
 
-def _records(read: Read, manifest: Manifest, topic: Topic, partition: Partition) -> list[Stored]:
+def _records(
+    read: Read, manifest: SnapshotManifest, topic: SnapshotTopic, partition: SnapshotPartition
+) -> list[Stored]:
     batches: list[tuple[int, memoryview]] = []
     wanted = (bytes.fromhex(topic.topic_hash), topic.org, partition.partition, topic.generation)
     for piece in manifest.pieces:

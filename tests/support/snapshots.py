@@ -18,16 +18,22 @@ from quafka_proto.log_format import (
     encode_row,
     row_of,
 )
-from quafka_proto.log_format import Entry as LogEntry
-from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from quafka_proto.log_format import EntryHeader as LogEntry
+from quafka_proto.record_codec import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    build_batch,
+    build_marker,
+)
 from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, read_header, rebase
 from quafka_proto.snapshot_format import (
-    AbortedTransaction,
-    Manifest,
     OpenTransaction,
-    Partition,
-    Piece,
-    Topic,
+    SegmentPiece,
+    SnapshotAbortedTransaction,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotTopic,
     encode_manifest,
     manifest_path,
 )
@@ -66,7 +72,7 @@ class SnapshotMaker:
         (folder / "segments").mkdir(parents=True)
         self._rows_in_segment = rows_in_segment
         self._pending: list[tuple[Appended, int]] = []
-        self._pieces: list[Piece] = []
+        self._pieces: list[SegmentPiece] = []
         self._next_id = 0
         self._snapshots = 0
         self.cut_ms: int | None = None
@@ -78,7 +84,7 @@ class SnapshotMaker:
         self.open: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         """The first offsets of open transactions by producer id."""
         self.batches: list[bytearray] = []
-        self.aborted: dict[tuple[str, int], list[AbortedTransaction]] = defaultdict(list)
+        self.aborted: dict[tuple[str, int], list[SnapshotAbortedTransaction]] = defaultdict(list)
 
     def append(
         self,
@@ -114,11 +120,11 @@ class SnapshotMaker:
     ) -> None:
         """The control batch that ends a producer's transaction in a partition."""
         offset = self.ends[topic, partition]
-        marker = Marker(MarkerType.COMMIT if commit else MarkerType.ABORT, 0)
+        marker = TransactionMarker(MarkerType.COMMIT if commit else MarkerType.ABORT, 0)
         self.append_batch(topic, partition, build_marker(marker, 0, 1_000, producer_id, 0))
         first = self.open[topic, partition].pop(producer_id)
         if not commit and first < offset:  # not only the control batch
-            ended = AbortedTransaction(producer_id, first, offset)
+            ended = SnapshotAbortedTransaction(producer_id, first, offset)
             self.aborted[topic, partition].append(ended)
 
     def recreate(self, topic: str) -> None:
@@ -137,7 +143,7 @@ class SnapshotMaker:
         self._snapshots += 1
         snapshot_id = f"{self._snapshots:08}-20261121T{self._snapshots:06}Z"
         cut_ms = self.cut_ms or 1_000_000 * self._snapshots
-        manifest = Manifest(
+        manifest = SnapshotManifest(
             snapshot_id, cut_ms, "test", self._next_id, org, None,
             list(self._pieces), self._topics(), [],
         )  # fmt: skip
@@ -146,16 +152,16 @@ class SnapshotMaker:
         path.write_bytes(encode_manifest(manifest))
         return snapshot_id
 
-    def _topics(self) -> list[Topic]:
-        found: dict[str, list[Partition]] = defaultdict(list)
+    def _topics(self) -> list[SnapshotTopic]:
+        found: dict[str, list[SnapshotPartition]] = defaultdict(list)
         for (topic, number), end in sorted(self.ends.items()):
             open_ = [OpenTransaction(*item) for item in self.open[topic, number].items()]
             start, lost = self.starts[topic, number], self.lost[topic, number]
             stable = max(min((each.first_offset for each in open_), default=end), start)
             aborted = [at for at in self.aborted[topic, number] if at.last_offset >= start]
-            found[topic].append(Partition(number, start, end, stable, lost, open_, aborted))
+            found[topic].append(SnapshotPartition(number, start, end, stable, lost, open_, aborted))
         return [
-            Topic(1, name, "00", topic_hash(name).hex(), self.generations[name], partitions)
+            SnapshotTopic(1, name, "00", topic_hash(name).hex(), self.generations[name], partitions)
             for name, partitions in found.items()
         ]
 
@@ -193,7 +199,7 @@ class SnapshotMaker:
         ):
             (self.folder / (name + suffix)).write_bytes(data)
         self._pieces.append(
-            Piece(
+            SegmentPiece(
                 number, SALT, 0, len(log), name + ".log", 0, name + ".oidx", FILE_HEADER_SIZE,
                 len(rows), name + ".zones",
             )

@@ -21,7 +21,7 @@ from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.materialise import materialise
 from quafka_broker.chain.patience import Patience
 from quafka_broker.chain.store_disk import StoreDisk
-from quafka_broker.chain.store_file import Node, StoreFile
+from quafka_broker.chain.store_file import FileContent, StoreFile
 from quafka_broker.chain.takeover import first_read
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.wal.disk import Buffer, File
@@ -34,7 +34,7 @@ from quafka_proto.chain_format import (
     HEADER_SIZE,
     NONCE_SIZE,
     ChainHeader,
-    Manifest,
+    ShardManifest,
     chain_path,
     decode_header,
     decode_manifest,
@@ -180,7 +180,7 @@ class SimpleShard:
         self.shard = SHARD
         path = manifest_path(SHARD)
         if not store.exists(path):
-            store.create(path, encode_manifest(Manifest(SHARD)))
+            store.create(path, encode_manifest(ShardManifest(SHARD)))
         found = store.get(path)
         before = decode_manifest(found.data, SHARD)
         self.epoch = before.epoch + 1
@@ -192,8 +192,8 @@ class SimpleShard:
         self.durable = DurableEnd(self.next_seq, -1, 0)
 
     def update_blocking(
-        self, change: Callable[[Manifest], Manifest], seconds: float | None = None
-    ) -> Manifest:
+        self, change: Callable[[ShardManifest], ShardManifest], seconds: float | None = None
+    ) -> ShardManifest:
         """Change the manifest, unless another owner has taken over."""
         found = self.store.get(manifest_path(SHARD))
         manifest = decode_manifest(found.data, SHARD)
@@ -272,7 +272,7 @@ class CommittingFolder:
     def close(self) -> None:
         self.disk.close()
 
-    def commit(self, node: Node) -> None:
+    def commit(self, node: FileContent) -> None:
         """Commit what was appended to the active segment since the last commit."""
         name, log = node.name, node.local
         if name is None or log is None or not node.chained or not name.endswith(".log"):
@@ -316,6 +316,6 @@ class CommittingFile:
         self._folder.commit(self._file.node)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> FileContent:
         """Where the file is."""
         return self._file.node

@@ -5,14 +5,14 @@ from __future__ import annotations
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.routes import OrgRoutes, to_one
-from quafka_gateway.listeners import Listener, SecurityProtocol
+from quafka_gateway.listeners import KafkaListener, SecurityProtocol
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.security.directory import Directory
-from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits
+from quafka_gateway.tenant import OrgsMemory, Tenant, TenantLimits
 from quafka_gateway.tenants import Tenants
 from quafka_telemetry.tracing import Tracer
 
-LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 1, ("localhost", 1))
+LISTENER = KafkaListener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 1, ("localhost", 1))
 """The listener of clients that are made without a socket."""
 
 
@@ -33,7 +33,7 @@ def tenant_over(
         all_sessions_partitions=1_000,
     )
     cluster = Cluster([link], OrgRoutes(to_one("broker:1"), org_id))
-    return Tenant(org_id, cluster, limits, SharedMemory(limits, memory).open(), Tracer(), [None])
+    return Tenant(org_id, cluster, limits, OrgsMemory(limits, memory).open(), Tracer(), [None])
 
 
 def only(tenant: Tenant) -> Tenants:

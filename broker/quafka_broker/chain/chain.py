@@ -26,7 +26,7 @@ from quafka_proto.chain_format import (
     NONCE_SIZE,
     WINDOW,
     ChainHeader,
-    Manifest,
+    ShardManifest,
     encode_header,
 )
 from quafka_proto.errors import Malformed
@@ -101,7 +101,7 @@ class Chain:
         self._changed: list[asyncio.Future[None]] = []
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ShardManifest:
         """The manifest after the last `update`."""
         return self._stored.manifest
 
@@ -215,7 +215,7 @@ class Chain:
 
     # --- the manifest -------------------------------------------------------------------------
 
-    async def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
+    async def update(self, change: Callable[[ShardManifest], ShardManifest]) -> ShardManifest:
         """Change the manifest, durably; returns the resulting manifest.
 
         `change` gets the newest manifest, and may be called again. Updates run one after the other.
@@ -227,8 +227,8 @@ class Chain:
             return await self._update(change)
 
     def update_blocking(
-        self, change: Callable[[Manifest], Manifest], seconds: float | None = None
-    ) -> Manifest:
+        self, change: Callable[[ShardManifest], ShardManifest], seconds: float | None = None
+    ) -> ShardManifest:
         """`update` for a thread other than the event loop's, which blocks for at most `seconds`.
 
         Raises:
@@ -262,7 +262,7 @@ class Chain:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
+    async def _update(self, change: Callable[[ShardManifest], ShardManifest]) -> ShardManifest:
         while self.failure is None:
             before = self._stored
             after = change(before.manifest)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quafka_broker.chain.file_objects import FileObjects
 from quafka_broker.chain.owned_shard import OwnedShard
-from quafka_broker.chain.segment_parts import Part, SegmentParts, merged, rows_below
+from quafka_broker.chain.segment_parts import SegmentPart, SegmentParts, merged, rows_below
 from quafka_broker.chain.shard_files import ShardFiles
-from quafka_broker.chain.store_file import Node
+from quafka_broker.chain.store_file import FileContent
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.chain_format import StoredFile, part_name
@@ -20,10 +20,10 @@ class ChainedFiles:
         self._shard = shard
         self._objects = objects
 
-    def sealed(self) -> list[tuple[int, list[Node]]]:
+    def sealed(self) -> list[tuple[int, list[FileContent]]]:
         """The sealed segments that are not objects yet, with their files, oldest first."""
         with self._files.lock:
-            found: list[tuple[int, list[Node]]] = []
+            found: list[tuple[int, list[FileContent]]] = []
             for number in self._files.segments:
                 nodes = [
                     self._files.nodes.get(log_name(number)),
@@ -34,7 +34,7 @@ class ChainedFiles:
                     found.append((number, files))
             return found
 
-    def uploaded(self, number: int, files: list[tuple[Node, StoredFile]]) -> None:
+    def uploaded(self, number: int, files: list[tuple[FileContent, StoredFile]]) -> None:
         """Name the objects of a sealed segment's files in the manifest, and free the chain.
 
         Files that have meanwhile been replaced, removed or changed are skipped.
@@ -79,7 +79,7 @@ class ChainedFiles:
         assert index.local is not None, "it is appended to"
         kept, start, start_row = merged(parts.parts, end.position)
         end_row = rows_below(index.local, start_row, end.position)
-        part = Part(
+        part = SegmentPart(
             self._put_part(log_name(number), log.local, start, end.position),
             self._put_part(index_name(number), index.local, start_row, end_row),
         )

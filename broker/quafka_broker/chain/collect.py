@@ -19,7 +19,7 @@ from quafka_objects.folder import final_path
 from quafka_objects.store import ObjectInfo
 from quafka_proto.chain_format import (
     HEADER_SIZE,
-    Manifest,
+    ShardManifest,
     chain_folder,
     chain_path,
     decode_directory,
@@ -130,13 +130,13 @@ class Collector:
             lambda: self._store.list_objects(folder, after)
         )
 
-    async def _named(self, manifest: Manifest) -> set[str]:
+    async def _named(self, manifest: ShardManifest) -> set[str]:
         if not manifest.directory:
             return set()
         data = await self._read(manifest.directory)
         return {manifest.directory, *(file.path for file in decode_directory(data))}
 
-    async def _viewed(self, manifest: Manifest) -> tuple[set[str], int]:
+    async def _viewed(self, manifest: ShardManifest) -> tuple[set[str], int]:
         """The files that readers of the view need, and their first object of the chain."""
         if not manifest.view:
             return set(), manifest.chain_start

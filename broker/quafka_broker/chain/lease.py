@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from quafka_broker.chain.chain import Chain
 from quafka_broker.chain.errors import FencedError
-from quafka_proto.chain_format import Manifest
+from quafka_proto.chain_format import ShardManifest
 
 LEASE_MS = 4_000
 RENEWED_EACH_S = 1.5
@@ -35,7 +35,7 @@ async def keep_lease(
             return
 
 
-def should_take_over(manifest: Manifest | None, now_ms: int, node: str = "") -> bool:
+def should_take_over(manifest: ShardManifest | None, now_ms: int, node: str = "") -> bool:
     """Whether a takeover is due by the wall clock: no owner, a lease that is over, or owner `node`.
 
     A broker whose clock is ahead would take every shard again and again: where manifests are read
@@ -54,7 +54,7 @@ class LeaseWatch:
         self._nonce: str | None = None
         self._since = 0.0
 
-    def is_over(self, manifest: Manifest | None, now: float) -> bool:
+    def is_over(self, manifest: ShardManifest | None, now: float) -> bool:
         """Whether the manifest, just read, has no owner or was not renewed for a whole lease.
 
         Args:

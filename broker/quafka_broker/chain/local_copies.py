@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from quafka_broker.chain.block_cache import BlockCache
-from quafka_broker.chain.store_file import Node
+from quafka_broker.chain.store_file import FileContent
 from quafka_broker.wal.disk import RealDisk
 
 _SHARE = 0.75
@@ -24,7 +24,7 @@ class LocalCopies:
         self._local = local
         self._blocks = blocks
         self._capacity = capacity
-        self._sizes: dict[Node, int] = {}
+        self._sizes: dict[FileContent, int] = {}
         self.bytes = 0
 
     @property
@@ -32,14 +32,14 @@ class LocalCopies:
         """Bytes of copies, and of blocks."""
         return self.bytes, self._blocks.held
 
-    def add(self, node: Node) -> None:
+    def add(self, node: FileContent) -> None:
         """Add a named local file that has become an object."""
         if node not in self._sizes:
             self._sizes[node] = node.size
             self.bytes += node.size
             self._trim(int(self._capacity * _SHARE))
 
-    def forget(self, node: Node) -> None:
+    def forget(self, node: FileContent) -> None:
         """Forget a file that has lost its name, or whose object has lost its content."""
         self.bytes -= self._sizes.pop(node, 0)
 

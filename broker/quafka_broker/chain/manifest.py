@@ -12,7 +12,7 @@ from quafka_broker.chain.store import ChainStore
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ETag
 from quafka_proto.chain_format import (
-    Manifest,
+    ShardManifest,
     decode_manifest,
     encode_manifest,
     manifest_path,
@@ -22,7 +22,7 @@ from quafka_proto.chain_format import (
 class StoredManifest(NamedTuple):
     """A manifest, and the ETag to replace it by."""
 
-    manifest: Manifest
+    manifest: ShardManifest
     etag: ETag
 
 
@@ -46,7 +46,7 @@ async def read_manifest(
 async def swap_manifest(
     store: ChainStore,
     before: StoredManifest | None,
-    after: Manifest,
+    after: ShardManifest,
     random: Random,
     attempts: Attempts,
 ) -> tuple[bool, StoredManifest | None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quafka_broker.chain.owned_shard import OwnedShard
 from quafka_broker.chain.patience import Patience
-from quafka_broker.chain.segment_parts import Part, SegmentParts, parts_in
+from quafka_broker.chain.segment_parts import SegmentPart, SegmentParts, parts_in
 from quafka_broker.chain.store_disk import StoreDisk
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.errors import DamagedLogError
@@ -26,7 +26,7 @@ from quafka_proto.chain_format import (
     ENTRIES,
     HEADER_SIZE,
     ChainHeader,
-    Manifest,
+    ShardManifest,
     StoredFile,
     chain_path,
     decode_directory,
@@ -54,7 +54,7 @@ _NO_SEGMENT = 1 << 64
 def materialise(
     store: ObjectStore,
     shard: OwnedShard,
-    manifest: Manifest,
+    manifest: ShardManifest,
     objects: Sequence[ChainHeader],
     cache: Path,
     cache_bytes: int,
@@ -112,7 +112,7 @@ def _own_folder(folder: Path, epoch: int) -> Path:
     return own
 
 
-def _files_of(store: ObjectStore, manifest: Manifest, patience: Patience) -> list[StoredFile]:
+def _files_of(store: ObjectStore, manifest: ShardManifest, patience: Patience) -> list[StoredFile]:
     path = manifest.directory
     if not path:
         return []
@@ -123,14 +123,16 @@ def _files_of(store: ObjectStore, manifest: Manifest, patience: Patience) -> lis
         raise DamagedLogError(f"{path}: {e}") from e
 
 
-def _parts_of(files: Sequence[StoredFile]) -> dict[int, Sequence[Part]]:
+def _parts_of(files: Sequence[StoredFile]) -> dict[int, Sequence[SegmentPart]]:
     """The parts of segments that are not whole objects."""
     stored = {file.name for file in files}
     return {n: some for n, some in parts_in(files).items() if log_name(n) not in stored}
 
 
 def _wanted(
-    objects: Sequence[ChainHeader], files: Sequence[StoredFile], parts: Mapping[int, Sequence[Part]]
+    objects: Sequence[ChainHeader],
+    files: Sequence[StoredFile],
+    parts: Mapping[int, Sequence[SegmentPart]],
 ) -> list[ChainHeader]:
     """The objects with entries that are in no file and no part."""
     stored = {file.name for file in files}
@@ -151,7 +153,7 @@ class _Segments:
     """Writes the local files of the segments that are not objects, one after the other."""
 
     def __init__(
-        self, disk: StoreDisk, manifest: Manifest, parts: Mapping[int, Sequence[Part]]
+        self, disk: StoreDisk, manifest: ShardManifest, parts: Mapping[int, Sequence[SegmentPart]]
     ) -> None:
         self._disk = disk
         self._manifest = manifest

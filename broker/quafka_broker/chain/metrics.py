@@ -11,7 +11,7 @@ from quafka_broker.chain.store_disk import DiskFigures
 from quafka_mesh_ops.store_requests import request_families, request_table
 from quafka_objects.costs import Estimate, Prices, estimate
 from quafka_objects.meter import StoreMeter
-from quafka_telemetry.metrics import SECONDS, Family, Kind, gauge
+from quafka_telemetry.metrics import SECONDS, Family, FamilyKind, gauge
 from quafka_telemetry.status_page import Cell, Facts, Section, size, text
 
 
@@ -67,7 +67,7 @@ def store_families(figures: StoreFigures) -> Iterator[Family]:
     yield gauge("quafka_store_bytes", "Bytes in the store that the log needs", figures.stored())
     found = figures.estimate()
     yield Family(
-        "quafka_store_dollars_month", Kind.GAUGE,
+        "quafka_store_dollars_month", FamilyKind.GAUGE,
         "Estimated dollars for a month of the use since the start, by the prices in store.prices",
         [(("requests",), found.requests_month), (("storage",), found.storage_month)], ("part",),
     )  # fmt: skip
@@ -78,7 +78,7 @@ def store_families(figures: StoreFigures) -> Iterator[Family]:
     )  # fmt: skip
     yield gauge("quafka_store_uploads_waiting_bytes", "Their bytes", disk.waiting_bytes)
     yield Family(
-        "quafka_store_cache_bytes", Kind.GAUGE, "Bytes of the local cache in use",
+        "quafka_store_cache_bytes", FamilyKind.GAUGE, "Bytes of the local cache in use",
         [(("copies",), disk.copies), (("blocks",), disk.blocks)], ("part",),
     )  # fmt: skip
     yield gauge("quafka_store_cache_limit_bytes", "Bytes that the local cache may use", cache)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quafka_broker.chain.chain import DurableEnd
-from quafka_proto.chain_format import Manifest
+from quafka_proto.chain_format import ShardManifest
 
 
 class OwnedShard(Protocol):
@@ -29,7 +29,7 @@ class OwnedShard(Protocol):
         ...
 
     def update_blocking(
-        self, change: Callable[[Manifest], Manifest], seconds: float | None = None
-    ) -> Manifest:
+        self, change: Callable[[ShardManifest], ShardManifest], seconds: float | None = None
+    ) -> ShardManifest:
         """Change the manifest from a thread, within `seconds`. Raises FencedError, OSError."""
         ...

@@ -21,7 +21,7 @@ _POSITION = struct.Struct(">Q")
 _POSITION_AT = INDEX_ROW.offset("position")
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """A range of a segment's log file, with the range of its index file for the same entries."""
 
     log: StoredFile
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 class SegmentParts(NamedTuple):
     """The adjacent parts of one segment, and the first chain object that is not in them."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SegmentPart, ...] = ()
     next_seq: int = 0
 
     @property
@@ -55,7 +55,7 @@ class SegmentParts(NamedTuple):
         return [file for part in self.parts for file in part]
 
 
-def merged(parts: Sequence[Part], end: int) -> tuple[tuple[Part, ...], int, int]:
+def merged(parts: Sequence[SegmentPart], end: int) -> tuple[tuple[SegmentPart, ...], int, int]:
     """The parts to keep, and the start of a new one up to `end`: in the log, and in the index."""
     kept = list(parts)
     start = kept[-1].end if kept else 0
@@ -82,7 +82,7 @@ def rows_below(index: File, start: int, position: int) -> int:
     return at
 
 
-def parts_in(files: Iterable[StoredFile]) -> dict[int, tuple[Part, ...]]:
+def parts_in(files: Iterable[StoredFile]) -> dict[int, tuple[SegmentPart, ...]]:
     """The parts in a list of files, in order, by segment."""
     named = {part_of(file.name): file for file in files if part_of(file.name) is not None}
     logs: dict[int, list[StoredFile]] = {}
@@ -91,7 +91,7 @@ def parts_in(files: Iterable[StoredFile]) -> dict[int, tuple[Part, ...]]:
         stem, _, suffix = key[0].partition(".")
         found = logs if suffix == "log" else indexes
         found.setdefault(int(stem), []).append(named[key])
-    return {n: tuple(map(Part, logs[n], indexes[n])) for n in logs.keys() & indexes.keys()}
+    return {n: tuple(map(SegmentPart, logs[n], indexes[n])) for n in logs.keys() & indexes.keys()}
 
 
 def _start(file: StoredFile) -> int:
@@ -100,5 +100,5 @@ def _start(file: StoredFile) -> int:
     return found[1]
 
 
-def _end_row(parts: Sequence[Part]) -> int:
+def _end_row(parts: Sequence[SegmentPart]) -> int:
     return _start(parts[-1].rows) + parts[-1].rows.size if parts else 0

@@ -10,11 +10,11 @@ from quafka_broker.chain.file_objects import FileObjects, segment_number
 from quafka_broker.chain.local_copies import LocalCopies
 from quafka_broker.chain.owned_shard import OwnedShard
 from quafka_broker.chain.patience import Patience
-from quafka_broker.chain.store_file import Node
+from quafka_broker.chain.store_file import FileContent
 from quafka_broker.wal.disk import TEMPORARY, RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_loop import threads
-from quafka_proto.chain_format import Manifest, StoredFile, part_of
+from quafka_proto.chain_format import ShardManifest, StoredFile, part_of
 
 _SWAP_SECONDS = 2.0  # of an attempt; a stopping broker waits for the one under way
 
@@ -46,7 +46,9 @@ class ShardFiles:
         self._patience = patience
         self.lock = threads.RLock()
         self.nodes = {
-            file.name: Node(file.name, stored=file) for file in files if part_of(file.name) is None
+            file.name: FileContent(file.name, stored=file)
+            for file in files
+            if part_of(file.name) is None
         }
         self.segments = ChainedSegments()
         self.on_sealed: Callable[[], None] = lambda: None
@@ -77,7 +79,7 @@ class ShardFiles:
             start, tail = self.segments.starts(self.is_log_chained)
         path = self._objects.put_list(files)
 
-        def change(manifest: Manifest) -> Manifest:
+        def change(manifest: ShardManifest) -> ShardManifest:
             return replace(
                 manifest,
                 directory=path,
@@ -98,7 +100,7 @@ class ShardFiles:
                 lambda number: self.is_log_chained(number) or self._is_chained(index_name(number))
             )
 
-    def _unsaved(self) -> list[Node]:
+    def _unsaved(self) -> list[FileContent]:
         """The files with a name that are neither objects nor in the chain."""
         with self.lock:
             return [
@@ -108,14 +110,14 @@ class ShardFiles:
                 and not (node.chained or node.kept_local or name.endswith(TEMPORARY))
             ]
 
-    def _listed(self) -> list[Node]:
+    def _listed(self) -> list[FileContent]:
         return [
             node
             for name, node in self.nodes.items()
             if node.stored is not None and not node.chained and not name.endswith(TEMPORARY)
         ]
 
-    def upload(self, node: Node) -> StoredFile:
+    def upload(self, node: FileContent) -> StoredFile:
         """Write a file, which must not change meanwhile, as an object.
 
         Raises:
@@ -158,14 +160,14 @@ class ShardFiles:
         self._version += 1
         self._mine.version = self._version
 
-    def find(self, name: str) -> Node:
+    def find(self, name: str) -> FileContent:
         """A file. Raises FileNotFoundError."""
         try:
             return self.nodes[name]
         except KeyError:
             raise FileNotFoundError(name) from None
 
-    def unname(self, node: Node) -> None:
+    def unname(self, node: FileContent) -> None:
         """Remove a file's name; its readers keep the file."""
         assert node.name is not None, "it has a name"
         self._copies.forget(node)

@@ -29,7 +29,7 @@ from quafka_broker.chain.owned_shard import OwnedShard
 from quafka_broker.chain.patience import Patience
 from quafka_broker.chain.segment_parts import SegmentParts
 from quafka_broker.chain.shard_files import ShardFiles
-from quafka_broker.chain.store_file import NO_ROOM, Node, StoreFile
+from quafka_broker.chain.store_file import NO_ROOM, FileContent, StoreFile
 from quafka_broker.wal.disk import TEMPORARY, File, RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_objects.store import ObjectStore
@@ -111,7 +111,7 @@ class StoreDisk:
         with self.files.lock:
             if name in self.files.nodes:
                 raise FileExistsError(name)
-            node = Node(name, self.with_room(lambda: self._local.create(name)))
+            node = FileContent(name, self.with_room(lambda: self._local.create(name)))
             number = segment_number(name)
             if number is not None:
                 node.chained = True
@@ -128,7 +128,7 @@ class StoreDisk:
         with self.files.lock:
             self.with_room(lambda: self._local.allocate(name, size))
             if name not in self.files.nodes:
-                node = self.files.nodes[name] = Node(name, self._local.open(name))
+                node = self.files.nodes[name] = FileContent(name, self._local.open(name))
                 node.kept_local = True
 
     def names(self) -> list[str]:
@@ -174,7 +174,7 @@ class StoreDisk:
 
     # --- files --------------------------------------------------------------------------------
 
-    def change(self, node: Node) -> File:
+    def change(self, node: FileContent) -> File:
         local = node.local
         if node.stored is None and local is not None:
             return local
@@ -204,7 +204,7 @@ class StoreDisk:
             log.warning("the local disk is full: the cache has been reduced")
         return made
 
-    def save(self, node: Node) -> None:
+    def save(self, node: FileContent) -> None:
         name = node.name
         if node.chained or node.kept_local or name is None or self.files.is_of_active(name):
             return
@@ -233,7 +233,7 @@ class StoreDisk:
             data = self.reader.read_whole(StoredRange(stored.path, stored.size), at, size)
             self.with_room(partial(_put_at, to, begin + at, data))
 
-    def _localise(self, node: Node, stored: StoredFile) -> File:
+    def _localise(self, node: FileContent, stored: StoredFile) -> File:
         """Copy an object to a local file."""
         assert node.name is not None, "it has a name"
         name = node.name

@@ -16,7 +16,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 T = TypeVar("T")
 
 
-class Node:
+class FileContent:
     """A file, independent of its name; its content is local, in an object, or both.
 
     Attributes:
@@ -73,7 +73,7 @@ class Folder(Protocol):
 
     reader: ObjectReader
 
-    def change(self, node: Node) -> File:
+    def change(self, node: FileContent) -> File:
         """The local file, before a change, after which the object no longer has the content."""
         ...
 
@@ -81,7 +81,7 @@ class Folder(Protocol):
         """Run a write, and repeat it while the disk is full and the cache can free space."""
         ...
 
-    def save(self, node: Node) -> None:
+    def save(self, node: FileContent) -> None:
         """Make the content durable."""
         ...
 
@@ -93,7 +93,7 @@ class Folder(Protocol):
 class StoreFile:
     """A handle. The content stays readable while the object exists, whatever the file's name."""
 
-    def __init__(self, folder: Folder, node: Node) -> None:
+    def __init__(self, folder: Folder, node: FileContent) -> None:
         self._folder = folder
         self.node = node
 

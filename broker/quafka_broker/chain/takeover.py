@@ -26,8 +26,8 @@ from quafka_objects.errors import ObjectNotFoundError
 from quafka_proto.chain_format import (
     WINDOW,
     ChainHeader,
-    Manifest,
     Owner,
+    ShardManifest,
     chain_folder,
     encode_header,
 )
@@ -63,11 +63,11 @@ class Taken(NamedTuple):
     """
 
     chain: Chain
-    before: Manifest
+    before: ShardManifest
     objects: list[tuple[int, ChainHeader]]
 
 
-async def look(store: ChainStore, shard: int, known: Manifest | None = None) -> Seen:
+async def look(store: ChainStore, shard: int, known: ShardManifest | None = None) -> Seen:
     """Read the manifest and, if an earlier one is `known`, list the chain at the same time.
 
     Raises:
@@ -126,7 +126,7 @@ async def take_over(
     try:
         async with asyncio.timeout(deadline_s):
             before, listed = seen or await look(store, shard)
-            now = before.manifest if before else Manifest(shard)
+            now = before.manifest if before else ShardManifest(shard)
             after = replace(
                 now,
                 epoch=now.epoch + 1,
@@ -142,7 +142,7 @@ async def take_over(
 
 
 async def _listed(
-    store: ChainStore, before: StoredManifest | None, now: Manifest
+    store: ChainStore, before: StoredManifest | None, now: ShardManifest
 ) -> Sequence[ListedObject]:
     try:
         return await list_chain(store, now.shard, first_read(now))
@@ -156,7 +156,7 @@ async def _listed(
 async def _take(
     store: ChainStore,
     before: StoredManifest | None,
-    after: Manifest,
+    after: ShardManifest,
     listed: Sequence[ListedObject],
     read: ReadHeaders | None,
     random: Random,
@@ -195,7 +195,7 @@ async def _take(
         await asyncio.gather(reading, return_exceptions=True)
     objects = valid_objects([*headers, *late])
     chain = Chain(store, mine, first + WINDOW, random)
-    now = before.manifest if before else Manifest(shard)
+    now = before.manifest if before else ShardManifest(shard)
     return Taken(chain, now, [(header.seq, header) for header in objects])
 
 
@@ -230,7 +230,7 @@ async def _manifest(store: ChainStore, shard: int) -> StoredManifest | None:
 
 
 async def _raise_epoch(
-    store: ChainStore, before: StoredManifest | None, after: Manifest, random: Random
+    store: ChainStore, before: StoredManifest | None, after: ShardManifest, random: Random
 ) -> StoredManifest:
     attempts = Attempts(f"the manifest of shard {after.shard}")
     swapped, found = await swap_manifest(store, before, after, random, attempts)
@@ -239,7 +239,7 @@ async def _raise_epoch(
     return found
 
 
-def first_read(manifest: Manifest) -> int:
+def first_read(manifest: ShardManifest) -> int:
     """The first chain object that a new owner reads."""
     return max(manifest.chain_start, manifest.tail_start)
 
@@ -253,7 +253,7 @@ async def verify(store: ChainStore, mine: StoredManifest) -> StoredManifest:
 
 
 async def _fence(
-    store: ChainStore, mine: Manifest, seq: int, random: Random
+    store: ChainStore, mine: ShardManifest, seq: int, random: Random
 ) -> tuple[int, list[ChainHeader]]:
     """Fence the first hole from `seq` on, and the places behind it in which objects of an earlier
     writer may still be under way. All places before `seq` are taken.
@@ -275,7 +275,7 @@ async def _fence(
 
 
 async def _create_fences(
-    store: ChainStore, mine: Manifest, places: Sequence[int], random: Random
+    store: ChainStore, mine: ShardManifest, places: Sequence[int], random: Random
 ) -> list[ChainHeader | None]:
     """Create fences in parallel; returns for each place an earlier writer's object, or None.
 

@@ -28,7 +28,7 @@ _PREPARE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hosting:
+class HostResources:
     """The resources that all shards of a broker share."""
 
     store: LogStore
@@ -62,7 +62,7 @@ class Hosting:
 class HostedShard:
     """One shard, served by this broker."""
 
-    def __init__(self, hosting: Hosting, shard: Shard, stored: StoredLog) -> None:
+    def __init__(self, hosting: HostResources, shard: Shard, stored: StoredLog) -> None:
         """See `open`."""
         self._hosting = hosting
         self.shard = shard
@@ -71,7 +71,7 @@ class HostedShard:
 
     @classmethod
     async def open(
-        cls, hosting: Hosting, number: int, seen: Seen, peers: Peers, steps: Steps
+        cls, hosting: HostResources, number: int, seen: Seen, peers: Peers, steps: Steps
     ) -> HostedShard:
         """Take a shard over, recover its log, and serve it.
 

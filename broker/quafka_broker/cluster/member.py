@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from quafka_broker.cluster.hosted_shard import Hosting
+from quafka_broker.cluster.hosted_shard import HostResources
 from quafka_broker.cluster.members import ALIVE_SECONDS, BEAT_SECONDS
 from quafka_broker.cluster.notices import SECONDS
 from quafka_broker.cluster.peers import OtherBrokers
@@ -26,7 +26,7 @@ from quafka_mesh_ops.node_ids import is_node_id
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.cluster import ClusterBroker, LookAtShards, LookAtShardsResp, ShardOwner
 from quafka_objects.cluster import read_brokers
-from quafka_proto.chain_format import Manifest
+from quafka_proto.chain_format import ShardManifest
 from quafka_proto.cluster_format import broker_path
 from quafka_telemetry.startup import StartupError
 
@@ -40,7 +40,7 @@ _SAME_KEY = "the broker at {} has the same node key: give each broker a key of i
 class ClusterMember:
     """This broker in its cluster. For one event loop."""
 
-    def __init__(self, hosting: Hosting, shard_map: ShardMap, brokers: OtherBrokers) -> None:
+    def __init__(self, hosting: HostResources, shard_map: ShardMap, brokers: OtherBrokers) -> None:
         self._hosting = hosting
         self._map = shard_map
         self._brokers = brokers
@@ -200,7 +200,7 @@ class ClusterMember:
         return self.view.rival(self.moves.hosted.keys() | self.moves.moving.keys())
 
 
-def _owner_of(manifest: Manifest | None) -> ShardOwner:
+def _owner_of(manifest: ShardManifest | None) -> ShardOwner:
     if manifest is None:
         return ShardOwner(0, "", "")
     if manifest.owner is None:

@@ -29,7 +29,7 @@ class _Seen:
     suspect: bool = False
 
 
-class Members:
+class ClusterMembers:
     """The brokers of a cluster, as one of them sees the others."""
 
     def __init__(self) -> None:

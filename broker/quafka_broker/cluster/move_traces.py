@@ -7,7 +7,7 @@ brokers make a trace of their own; that of a takeover has a link to the offer.
 from __future__ import annotations
 
 from quafka_broker.chain.takeover import Seen
-from quafka_proto.chain_format import Manifest
+from quafka_proto.chain_format import ShardManifest
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import AttributeValue, Span, Steps, TraceContext, Tracer
 
@@ -39,7 +39,7 @@ class MoveTraces:
             offer: the trace of the offer by the last owner.
             begun: when the takeover began, in ns since the epoch; None: now.
         """
-        manifest = Manifest(shard) if seen.manifest is None else seen.manifest.manifest
+        manifest = ShardManifest(shard) if seen.manifest is None else seen.manifest.manifest
         about: dict[str, AttributeValue] = {
             semconv.SHARD: shard,
             semconv.NODE: self._node,

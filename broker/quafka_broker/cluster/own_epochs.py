@@ -7,7 +7,7 @@ and again.
 
 from __future__ import annotations
 
-from quafka_proto.chain_format import Manifest, Owner
+from quafka_proto.chain_format import Owner, ShardManifest
 
 
 class OwnEpochs:
@@ -17,7 +17,7 @@ class OwnEpochs:
         self._me = me
         self._own: dict[int, int] = {}
 
-    def see(self, shard: int, manifest: Manifest | None) -> None:
+    def see(self, shard: int, manifest: ShardManifest | None) -> None:
         """The manifest was read: what is there at first is of an earlier run."""
         self._own.setdefault(shard, 0 if manifest is None else manifest.epoch)
 
@@ -25,12 +25,12 @@ class OwnEpochs:
         """This process has begun this epoch, or may have."""
         self._own[shard] = epoch
 
-    def is_own(self, shard: int, manifest: Manifest) -> bool:
+    def is_own(self, shard: int, manifest: ShardManifest) -> bool:
         """Whether a manifest with this broker as the owner is of this process or an earlier run:
         then nobody serves the shard, unless this process does."""
         return self._is_named(manifest) and not self.rival(shard, manifest)
 
-    def rival(self, shard: int, manifest: Manifest) -> str:
+    def rival(self, shard: int, manifest: ShardManifest) -> str:
         """The address of another process that has the shard by the same node key; empty: none."""
         owner, epoch = manifest.owner, manifest.epoch
         if owner is None or owner.node != self._me.node or owner.address == self._me.address:
@@ -41,5 +41,5 @@ class OwnEpochs:
         """Whether this process has ever seen a manifest of the shard, or made one."""
         return self._own.get(shard, 0) > 0
 
-    def _is_named(self, manifest: Manifest) -> bool:
+    def _is_named(self, manifest: ShardManifest) -> bool:
         return manifest.owner is not None and manifest.owner.node == self._me.node

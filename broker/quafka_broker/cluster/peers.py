@@ -31,7 +31,7 @@ _MOVE_SECONDS = 3.0
 _NOWHERE = "", 0
 
 
-class Hosting(Protocol):
+class HostedShards(Protocol):
     """The shards at this broker."""
 
     def handlers_of(self, shard: int) -> Mapping[OpCode, Handler] | None:
@@ -117,7 +117,9 @@ class OtherBrokers:
 class ShardPeers:
     """The other shards of the cluster, as one shard sees them; see `Peers`."""
 
-    def __init__(self, shard: int, shards: int, hosting: Hosting, brokers: OtherBrokers) -> None:
+    def __init__(
+        self, shard: int, shards: int, hosting: HostedShards, brokers: OtherBrokers
+    ) -> None:
         self.node_id = shard_name(shard)
         self.others = tuple(shard_name(each) for each in range(shards) if each != shard)
         self._hosting = hosting

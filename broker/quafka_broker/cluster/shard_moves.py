@@ -11,7 +11,7 @@ from contextvars import Context
 from quafka_broker.chain.errors import FencedError
 from quafka_broker.chain.manifest import StoredManifest, read_manifest, taken_by
 from quafka_broker.chain.takeover import Seen, look
-from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
+from quafka_broker.cluster.hosted_shard import HostedShard, HostResources
 from quafka_broker.cluster.move_traces import DISK_LOST, PLACED_ELSEWHERE, STOPPING, MoveTraces
 from quafka_broker.cluster.notices import Notice, Notices
 from quafka_broker.cluster.peers import OtherBrokers, ShardPeers
@@ -48,7 +48,7 @@ class ShardMoves:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: HostResources,
         view: ClusterView,
         brokers: OtherBrokers,
         publish: Callable[[], None],

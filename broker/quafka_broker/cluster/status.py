@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from quafka_broker.cluster.member import ClusterMember
 from quafka_loop import clock
-from quafka_telemetry.metrics import Family, Kind, counter, gauge
-from quafka_telemetry.status_page import Cell, Section, Table, text
+from quafka_telemetry.metrics import Family, FamilyKind, counter, gauge
+from quafka_telemetry.status_page import Cell, PageTable, Section, text
 
 
 def cluster_section(member: ClusterMember) -> Section:
@@ -33,7 +33,7 @@ def cluster_section(member: ClusterMember) -> Section:
         for each in member.view.members.there()
     )
     columns = ("shard", "owner", "here", "epoch", "lease", "moves", "problem")
-    return Table(f"Shards of the cluster; brokers: {there or 'none'}", columns, rows)
+    return PageTable(f"Shards of the cluster; brokers: {there or 'none'}", columns, rows)
 
 
 def cluster_families(member: ClusterMember) -> Iterator[Family]:
@@ -44,11 +44,11 @@ def cluster_families(member: ClusterMember) -> Iterator[Family]:
         if manifest is not None and manifest.owner is not None
     ]
     yield Family(
-        "quafka_shard_owner", Kind.GAUGE, "1 for the broker that owns a shard", owners,
+        "quafka_shard_owner", FamilyKind.GAUGE, "1 for the broker that owns a shard", owners,
         ("shard", "node"),
     )  # fmt: skip
     yield Family(
-        "quafka_shard_epoch", Kind.COUNTER, "Owners that a shard has had",
+        "quafka_shard_epoch", FamilyKind.COUNTER, "Owners that a shard has had",
         [
             ((str(shard),), 0 if manifest is None else manifest.epoch)
             for shard, manifest in enumerate(member.view.manifests)

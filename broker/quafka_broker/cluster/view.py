@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from quafka_broker.chain.lease import LeaseWatch
 from quafka_broker.chain.manifest import StoredManifest
-from quafka_broker.cluster.members import Members
+from quafka_broker.cluster.members import ClusterMembers
 from quafka_broker.cluster.own_epochs import OwnEpochs
 from quafka_broker.cluster.placement import NOBODY, placement
-from quafka_proto.chain_format import Manifest, Owner
+from quafka_proto.chain_format import Owner, ShardManifest
 
 log = logging.getLogger("quafka.broker.cluster")
 
@@ -60,9 +60,9 @@ class ClusterView:
 
     def __init__(self, me: Owner, shards: int) -> None:
         self._me = me.node
-        self.members = Members()
+        self.members = ClusterMembers()
         self.stored: list[StoredManifest | None] = [None] * shards
-        self.manifests: list[Manifest | None] = [None] * shards
+        self.manifests: list[ShardManifest | None] = [None] * shards
         self.epochs = OwnEpochs(me)
         self.target: list[str] = [NOBODY] * shards
         self.free: set[int] = set()
@@ -84,7 +84,7 @@ class ClusterView:
         """Restart the observation of leases and beats after a pause."""
         self._watches = [LeaseWatch() for _ in self.manifests]
         self._free_since.clear()
-        self.members = Members()
+        self.members = ClusterMembers()
 
     def opened(self, shard: int, epoch: int) -> None:
         """Note that this broker has taken a shard over."""

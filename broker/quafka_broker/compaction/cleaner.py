@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 50e-6
 
 
 @dataclass(slots=True, eq=False)
-class Target:
+class PassTarget:
     """A partition of a pass.
 
     Attributes:
@@ -85,7 +85,7 @@ class Cleaner:
     """
 
     def __init__(self, offsets: OffsetMap, now_ms: int) -> None:
-        self._targets: dict[PartitionId, Target] = {}
+        self._targets: dict[PartitionId, PassTarget] = {}
         self._marks = _Marks()
         self._unpaused = 0  # records read since the last pause
         self._offsets = offsets
@@ -96,13 +96,13 @@ class Cleaner:
         """The partitions of the pass."""
         return self._targets.keys()
 
-    def add(self, target: Target) -> None:
+    def add(self, target: PassTarget) -> None:
         """Add a partition whose dirty keys are in the map."""
         self._targets[target.id] = target
 
     # --- the map ----------------------------------------------------------------------------
 
-    def map_keys(self, target: Target, row: IndexRow, batch: memoryview) -> bool:
+    def map_keys(self, target: PassTarget, row: IndexRow, batch: memoryview) -> bool:
         """Add the keys of a dirty batch to the map; False if they do not fit.
 
         Raises:
@@ -139,7 +139,7 @@ class Cleaner:
             target.after += row.length
         return verdict
 
-    def _decide(self, target: Target, row: IndexRow, batch: memoryview) -> Verdict:
+    def _decide(self, target: PassTarget, row: IndexRow, batch: memoryview) -> Verdict:
         header = read_header(batch)
         if header.attributes & CONTROL:
             return self._marker(target, row, header)
@@ -172,7 +172,7 @@ class Cleaner:
         target.after += len(edited) - row.length
         return edited
 
-    def _marker(self, target: Target, row: IndexRow, header: BatchHeader) -> Verdict:
+    def _marker(self, target: PassTarget, row: IndexRow, header: BatchHeader) -> Verdict:
         if not target.cleaned.is_without_data(row) or not header.record_count:
             return Verdict.KEEP
         horizon = delete_horizon(header)
@@ -185,13 +185,13 @@ class Cleaner:
             return Verdict.KEEP
         return Verdict.DROP
 
-    def _without_records(self, target: Target, row: IndexRow, header: BatchHeader) -> Verdict:
+    def _without_records(self, target: PassTarget, row: IndexRow, header: BatchHeader) -> Verdict:
         _, last = target.producers.get(row.producer_id, (0, None))
         if last != row.base_offset and not self._ends(target, row):
             return Verdict.DROP
         return Verdict.EMPTY if header.record_count else Verdict.KEEP
 
-    def _ends(self, target: Target, row: IndexRow) -> bool:
+    def _ends(self, target: PassTarget, row: IndexRow) -> bool:
         return row.base_offset + row.record_count == target.high_watermark
 
     def _records(self, header: BatchHeader, batch: memoryview) -> FoundRecords:
@@ -201,7 +201,7 @@ class Cleaner:
             _pause()
         return find_records(header, uncompressed(header, batch), _pause)
 
-    def _kept(self, target: Target, header: BatchHeader, found: FoundRecords) -> list[int]:
+    def _kept(self, target: PassTarget, header: BatchHeader, found: FoundRecords) -> list[int]:
         """The numbers of the records to keep."""
         keyed = [number for number, key in enumerate(found.keys) if key is not None]
         if not keyed:
@@ -216,7 +216,7 @@ class Cleaner:
             if base + deltas[number] >= last and (tombstones_stay or has_values[number])
         ]
 
-    def _new_horizon(self, target: Target, header: BatchHeader) -> int | None:
+    def _new_horizon(self, target: PassTarget, header: BatchHeader) -> int | None:
         """The delete horizon to set in a batch with tombstones, or a marker; None if it has one."""
         if delete_horizon(header) is not None:
             return None
@@ -262,7 +262,7 @@ def _pause() -> None:
     clock.sleep(_PAUSE_SECONDS)
 
 
-def _hashes(target: Target, found: FoundRecords, keyed: Iterable[int]) -> list[bytes]:
+def _hashes(target: PassTarget, found: FoundRecords, keyed: Iterable[int]) -> list[bytes]:
     """Hashes of keys; the salt distinguishes partitions, and defeats prepared collisions."""
     keys, salt = found.keys, target.salt
     return [

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequ
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quafka_broker.compaction.cleaner import Cleaner, Target
+from quafka_broker.compaction.cleaner import Cleaner, PassTarget
 from quafka_broker.compaction.status import CompactionStatus, LastPass
 from quafka_broker.compaction.targets import cleanable_end, map_keys, target_of
 from quafka_broker.leases import Leases
@@ -30,7 +30,7 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewriteTask, StoppedError
 from quafka_loop import clock
 from quafka_loop.slices import Slices
-from quafka_mesh_ops.ops.leases import Change
+from quafka_mesh_ops.ops.leases import LeaseChange
 from quafka_proto.errors import Malformed
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Compactor:
             _new_map, self._configs.broker.log_cleaner_dedupe_buffer_size
         )
         cleaner = Cleaner(offsets, now_ms)
-        targets: list[Target] = []
+        targets: list[PassTarget] = []
         names: dict[PartitionId, tuple[Topic, int]] = {}
         for each, share in _with_shares(chosen, offsets.capacity):
             try:
@@ -344,7 +344,7 @@ class Compactor:
 
     async def _map(
         self, each: _Candidate, cleaner: Cleaner, offsets: OffsetMap, share: int, now_ms: int
-    ) -> Target:
+    ) -> PassTarget:
         partition = each.partition
         if self._open_rewriter.is_damaged(partition):
             raise CorruptError("a segment with records of the partition is damaged")
@@ -355,7 +355,7 @@ class Compactor:
         await self._open_rewriter.paced(steps)
         return target
 
-    def _record(self, targets: Iterable[Target]) -> None:
+    def _record(self, targets: Iterable[PassTarget]) -> None:
         at_ms = self._now_ms()
         for target in targets:
             self._blocked.pop(target.id, None)
@@ -372,12 +372,12 @@ class Compactor:
         Raises:
             _PolicyChangedError: a topic is no longer compacted.
         """
-        changes: dict[int, list[Change]] = {}
+        changes: dict[int, list[LeaseChange]] = {}
         for topic, number in (names[id_] for id_ in ids):
             present = self._registry.by_id(topic.org, topic.uuid)
             if present is not None and self._policy(present) is None:
                 raise _PolicyChangedError(topic.name)
-            changes.setdefault(topic.org, []).append(Change(topic.name, topic.uuid, number))
+            changes.setdefault(topic.org, []).append(LeaseChange(topic.name, topic.uuid, number))
         async with self._leases.changing(changes):
             yield
 

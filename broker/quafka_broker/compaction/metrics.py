@@ -9,7 +9,7 @@ from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.compaction.figures import TopicCompaction, compacted_topics
 from quafka_broker.topics.registry import Registry
 from quafka_loop import clock
-from quafka_telemetry.metrics import Family, Kind, counter
+from quafka_telemetry.metrics import Family, FamilyKind, counter
 
 _TOPIC = ("org", "topic")
 _COLUMNS: tuple[tuple[str, str, Callable[[TopicCompaction], float]], ...] = (
@@ -66,7 +66,7 @@ class CompactionMetrics:
             ),
         ):
             yield Family(
-                f"quafka_compaction_{name}", Kind.GAUGE, words,
+                f"quafka_compaction_{name}", FamilyKind.GAUGE, words,
                 (((str(each.topic.org), each.topic.name), value(each)) for each in self.topics),
                 _TOPIC,
             )  # fmt: skip

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quafka_broker.partitions.transactions import Aborted
+from quafka_broker.partitions.transactions import AbortedRange
 from quafka_proto.log_format import ROW_ABORT, IndexRow
 
 
 class PassTransactions:
     """The transactions that have begun at or before the last batch that was met."""
 
-    def __init__(self, aborted: Iterable[Aborted]) -> None:
+    def __init__(self, aborted: Iterable[AbortedRange]) -> None:
         """`aborted`: the aborted transactions that may have records in the range of the pass."""
         self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, bool] = {}  # producers, and whether a batch was met

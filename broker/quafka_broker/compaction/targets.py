@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from quafka_broker.compaction.cleaner import Cleaner, Target
+from quafka_broker.compaction.cleaner import Cleaner, PassTarget
 from quafka_broker.compaction.pass_transactions import PassTransactions
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
@@ -46,13 +46,13 @@ async def cleanable_end(
 
 def target_of(
     partition: Partition, first: int, end: int, policy: CompactionPolicy, producers: Producers
-) -> Target:
+) -> PassTarget:
     """The target of a pass over [log start, end); `first` is the first dirty offset."""
     known = {
         state.producer_id: (state.epoch, state.batches[-1][3] if state.batches else None)
         for state in producers.dump(partition.id)
     }
-    return Target(
+    return PassTarget(
         partition.id, first, end, partition.high_watermark, policy.delete_retention_ms,
         PassTransactions(partition.aborted(first, end)),
         PassTransactions(partition.aborted(partition.log_start, end)),
@@ -63,7 +63,7 @@ def target_of(
 def map_keys(
     rewriter: RewriteTask,
     partition: Partition,
-    target: Target,
+    target: PassTarget,
     cleaner: Cleaner,
     offsets: OffsetMap,
     share: int,

@@ -12,8 +12,8 @@ from quafka_broker.groups.served_classic import CLASSIC_GROUPS
 from quafka_broker.groups.served_consumer import CONSUMER_GROUPS, ServedConsumerGroup
 from quafka_broker.groups.table import Key
 from quafka_mesh_ops.ops.groups import (
-    Beat,
     Heartbeat,
+    JoinedHeartbeat,
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
@@ -83,7 +83,7 @@ class ClassicRequests:
                 group.abandon_sync(op.member_id, reply, now())
                 self._host.changed(key, group)
 
-    def heartbeat(self, org: int, op: Heartbeat | Beat) -> ErrorCode:
+    def heartbeat(self, org: int, op: Heartbeat | JoinedHeartbeat) -> ErrorCode:
         """Extend a member's session."""
         entry = self._host.find(org, op.group)
         if entry is None:

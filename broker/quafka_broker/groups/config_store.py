@@ -13,7 +13,7 @@ from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.groups import configs as group_configs
 from quafka_broker.groups.configs import MOST_NAME, Configs, GroupConfigError
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.topics.events import group_configs_changed
 from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.registry import Registry
@@ -53,7 +53,7 @@ class GroupConfigStore:
         return group_configs.number(self._broker.broker, self.of(org, group), name)
 
     def settings(
-        self, usual: ConsumerGroupSettings, kind: Kind, org: int, group: str
+        self, usual: ConsumerGroupSettings, kind: GroupType, org: int, group: str
     ) -> ConsumerGroupSettings:
         """The settings of a group of kind CONSUMER or SHARE: `usual`, overridden by its own."""
         if not self.of(org, group):

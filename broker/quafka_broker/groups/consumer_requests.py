@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.group_topics import News
 from quafka_broker.groups.heartbeat_ops import response
 from quafka_broker.groups.host import GroupKind, Host, now
@@ -19,7 +19,7 @@ from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroup,
+    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
 )
@@ -74,7 +74,7 @@ class ConsumerRequests:
             return ConsumerHeartbeatResp(ErrorCode.NOT_COORDINATOR)
         if not op.group:
             return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-        lowest = LEAVE_FOR_NOW if self._kind is Kind.CONSUMER else LEAVE
+        lowest = LEAVE_FOR_NOW if self._kind is GroupType.CONSUMER else LEAVE
         if op.member_epoch < lowest:
             text = f"MemberEpoch is {op.member_epoch}, but must not be below {lowest}."
             return ConsumerHeartbeatResp(ErrorCode.INVALID_REQUEST, text)
@@ -109,12 +109,12 @@ class ConsumerRequests:
         if entry is None and joins and not self._host.may_make(key[0]):
             return ConsumerHeartbeatResp(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not joins:
-            what = "Group" if self._kind is Kind.CONSUMER else "Share group"
+            what = "Group" if self._kind is GroupType.CONSUMER else "Share group"
             text = f"{what} {op.group} not found."
             return ConsumerHeartbeatResp(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if entry is not None and not self._may_take_over(entry):
             classic = CLASSIC_GROUPS.of(entry)
-            if classic is not None and self._kind is Kind.CONSUMER:
+            if classic is not None and self._kind is GroupType.CONSUMER:
                 asks = self._asks_before_upgrade(key, classic, op)
                 if asks is not None:
                     return asks
@@ -148,30 +148,32 @@ class ConsumerRequests:
 
         The offsets of an empty consumer group carry over; share groups have none.
         """
-        if Kind.SHARE in (self._kind, entry.group.kind):
+        if GroupType.SHARE in (self._kind, entry.group.kind):
             return entry.is_empty
         return entry.group.is_empty and not entry.group.has_pending_members()
 
-    async def create(self, org: int, name: str) -> ConsumerGroup:
+    async def create(self, org: int, name: str) -> ConsumerGroupDescription:
         """A group without members: found, or created durably; else the error."""
         key = (org, name)
         found = self._group_of(key, ConsumerHeartbeat(name, "", JOIN))
         if isinstance(found, ConsumerHeartbeatResp):
-            return ConsumerGroup(name, found.error_code, found.error)
+            return ConsumerGroupDescription(name, found.error_code, found.error)
         if found.member_count:
             text = f"The group {name} is not empty."
-            return ConsumerGroup(name, ErrorCode.NON_EMPTY_GROUP, text)
+            return ConsumerGroupDescription(name, ErrorCode.NON_EMPTY_GROUP, text)
         found.changes.store_own()
         stored = await found.changes.all_stored()
         self._host.drop_if_empty(key)
-        return ConsumerGroup(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return ConsumerGroupDescription(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def describe(self, org: int, name: str) -> ConsumerGroup:
+    async def describe(self, org: int, name: str) -> ConsumerGroupDescription:
         """A group and its members; the error of a group of another kind is Kafka's."""
         entry = self._host.find(org, name)
         group = self._groups.of(entry)
         if group is None:
             what = "not found" if entry is None else f"is not a {self._kind} group"
-            return ConsumerGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
+            return ConsumerGroupDescription(
+                name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}."
+            )
         await group.changes.all_stored()
         return await in_slices(group.described())

@@ -18,9 +18,9 @@ from quafka_broker.groups.answer_queue import AnswerQueue
 from quafka_broker.groups.classic_requests import ClassicRequests
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer_requests import ConsumerRequests
-from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.deadlines import NEVER, DeadlineHeap
 from quafka_broker.groups.figures import GroupFigures
-from quafka_broker.groups.group import AnyCommit, Group, GroupChange, Kind, Then, Waking
+from quafka_broker.groups.group import AnyCommit, Group, GroupChange, GroupType, Then, Waking
 from quafka_broker.groups.host import G, GroupKind, now
 from quafka_broker.groups.journal import GroupJournal
 from quafka_broker.groups.kinds import KINDS
@@ -31,7 +31,7 @@ from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.groups.served_consumer import CONSUMER_GROUPS
 from quafka_broker.groups.served_share import SHARE_GROUPS
-from quafka_broker.groups.table import Event, GroupEntry, Key, Table
+from quafka_broker.groups.table import Event, GroupEntry, GroupTable, Key
 from quafka_broker.groups.topic_news import TopicNews
 from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
@@ -62,7 +62,7 @@ class Coordinator:
         sources: Sources,
         begin_at: Callable[[int], Awaitable[None]],
         most_groups: Callable[[int], int],
-        settings: Callable[[ConsumerGroupSettings, Kind, int, str], ConsumerGroupSettings],
+        settings: Callable[[ConsumerGroupSettings, GroupType, int, str], ConsumerGroupSettings],
         *,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
@@ -75,7 +75,7 @@ class Coordinator:
         self._settings = settings
         self.registry = registry
         self._news = TopicNews(self.every_group, self._tell_topics)
-        self._table = Table(self._new_group, registry.is_live, now)
+        self._table = GroupTable(self._new_group, registry.is_live, now)
         self.journal = GroupJournal(wal, self._table, begin_at)
         self.lags = Lags(sources, registry.by_name)
         self.offsets = GroupOffsets(
@@ -85,7 +85,7 @@ class Coordinator:
         self.consumer = ConsumerRequests(self, CONSUMER_GROUPS)
         self.share = ConsumerRequests(self, SHARE_GROUPS)
         self.topics = KnownTopics(registry)
-        self._due: Deadlines[Key] = Deadlines()
+        self._due: DeadlineHeap[Key] = DeadlineHeap()
         self._only_pending: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
         self.answers = AnswerQueue()
@@ -143,11 +143,11 @@ class Coordinator:
 
     def consumer_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
         """The settings of a group of the consumer group protocol."""
-        return self._settings(self.limits.consumer, Kind.CONSUMER, org, group)
+        return self._settings(self.limits.consumer, GroupType.CONSUMER, org, group)
 
     def share_settings(self, org: int, group: str, /) -> ConsumerGroupSettings:
         """The settings of a share group."""
-        return self._settings(self.limits.share, Kind.SHARE, org, group)
+        return self._settings(self.limits.share, GroupType.SHARE, org, group)
 
     def find_or_make(self, key: Key) -> GroupEntry:
         """A group, created as an empty classic one if it is unknown."""
@@ -175,7 +175,7 @@ class Coordinator:
         """Let a group make room for others of its org while it has only pending member ids."""
         self._only_pending[key[0]][key[1]] = None
 
-    def _new_group(self, key: Key, kind: Kind) -> Group:
+    def _new_group(self, key: Key, kind: GroupType) -> Group:
         group: Group = KINDS[kind].make(self, key)
         return group
 
@@ -278,7 +278,7 @@ class Coordinator:
             if len(places) < len(entry.offsets) or not entry.group.is_empty:
                 if places:
                     await self.offsets.delete(*key, places)
-            elif entry.group.kind is Kind.SHARE:
+            elif entry.group.kind is GroupType.SHARE:
                 continue  # its state in partitions does not expire
             elif entry.stored is not None or places:
                 await self.delete_group(*key)

@@ -13,7 +13,7 @@ Name = TypeVar("Name", str, tuple[int, str])
 
 
 @dataclass(slots=True, eq=False)
-class Deadlines(Generic[Name]):
+class DeadlineHeap(Generic[Name]):
     """At most one deadline per name: the earliest scheduled one."""
 
     _heap: list[tuple[float, Name]] = field(default_factory=list[tuple[float, Name]])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.table import Event, GroupEntry
 
 
@@ -20,8 +20,8 @@ class GroupFigures:
     """
 
     def __init__(self) -> None:
-        self.heartbeats: Counter[Kind] = Counter()
-        self.epochs: Counter[Kind] = Counter()
+        self.heartbeats: Counter[GroupType] = Counter()
+        self.epochs: Counter[GroupType] = Counter()
 
     def stored(self, entry: GroupEntry, event: Event) -> None:
         """Count an event of a group that is on its way to the log."""

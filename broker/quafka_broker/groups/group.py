@@ -16,7 +16,7 @@ from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.errors import ErrorCode
 
 
-class Kind(StrEnum):
+class GroupType(StrEnum):
     """The protocols of groups, by Kafka's names for their types."""
 
     CLASSIC = "classic"
@@ -79,7 +79,7 @@ class Group(Waking, Protocol):
     born_ms: int
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> GroupType:
         """The group's protocol."""
         ...
 

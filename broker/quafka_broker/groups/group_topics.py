@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from quafka_broker.groups.consumer.beat import JOIN
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import Member
+from quafka_broker.groups.consumer.member import ConsumerGroupMember
 from quafka_broker.groups.consumer.topics import Known, TopicMetadata
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.known_topics import KnownTopics
@@ -120,7 +120,7 @@ class GroupTopics:
         """Have the next heartbeat look up topics, since the subscriptions may have changed."""
         self._sure_until = -NEVER
 
-    def may_have_news(self, member: Member, now: float) -> bool:
+    def may_have_news(self, member: ConsumerGroupMember, now: float) -> bool:
         """Whether the member must send a full heartbeat, for the sake of topics."""
         return (
             not self._knows_topics

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from quafka_broker.groups.consumer.beat import Beat, BeatAnswer
+from quafka_broker.groups.consumer.beat import BeatAnswer, MemberHeartbeat
 from quafka_broker.groups.consumer.topics import Held, Partitions, TopicMetadata
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, ConsumerHeartbeatResp
 
 
-def beat_of(op: ConsumerHeartbeat) -> Beat:
+def beat_of(op: ConsumerHeartbeat) -> MemberHeartbeat:
     """The heartbeat of an op."""
     owned = None if op.owned is None else {each.topic_id: each.partitions for each in op.owned}
-    return Beat(
+    return MemberHeartbeat(
         op.member_id,
         op.member_epoch,
         op.instance_id,
@@ -31,11 +31,11 @@ def beat_of(op: ConsumerHeartbeat) -> Beat:
 
 def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]:
     """The answer as an op's response; one step for each topic."""
-    assignment: list[ops.TopicPartitions] | None = None
+    assignment: list[ops.PartitionsById] | None = None
     if answer.assignment is not None:
         assignment = []
         for topic_id, partitions in answer.assignment.items():
-            assignment.append(ops.TopicPartitions(topic_id, sorted(partitions)))
+            assignment.append(ops.PartitionsById(topic_id, sorted(partitions)))
             yield
     return ConsumerHeartbeatResp(
         answer.error,

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from quafka_broker.groups.answer_queue import AnswerQueue
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.figures import GroupFigures
-from quafka_broker.groups.group import Group, GroupChange, Kind, Then, Waking
+from quafka_broker.groups.group import Group, GroupChange, GroupType, Then, Waking
 from quafka_broker.groups.known_topics import KnownTopics
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
@@ -102,7 +102,7 @@ class Host(Protocol):
 class GroupKind(Generic[G]):
     """One kind of groups. `make`, the only maker of its groups, makes an empty one."""
 
-    kind: Kind
+    kind: GroupType
     make: Callable[[Host, Key], G]
 
     def of(self, entry: GroupEntry | None) -> G | None:

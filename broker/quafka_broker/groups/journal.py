@@ -29,12 +29,12 @@ from typing import Any, cast
 from quafka_broker.groups.deferred_work import DeferredWork
 from quafka_broker.groups.event_codec import EventAssembler
 from quafka_broker.groups.event_writer import EventWriter, QueuedEvents
-from quafka_broker.groups.table import Commit, Event, Fact, Key, Part, Table, stated_by
+from quafka_broker.groups.table import Commit, Event, Fact, GroupTable, Key, Part, stated_by
 from quafka_broker.journals.event_reader import Gap, read_values, verify
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_broker.wal.log import Log
 from quafka_loop.slices import Slices, in_slices
 
@@ -63,7 +63,7 @@ class GroupJournal:
     def __init__(
         self,
         wal: Log,
-        table: Table,
+        table: GroupTable,
         begin_at: Callable[[int], Awaitable[None]],
         facts_kept: int = 10_000,
     ) -> None:
@@ -187,7 +187,7 @@ class GroupJournal:
 
     async def as_members(
         self, event: Event, then: Callable[[bool], None]
-    ) -> tuple[list[Member], Callable[[int | None], None]]:
+    ) -> tuple[list[GroupedBatch], Callable[[int | None], None]]:
         """Encode an event as batches for a group of log entries; returns them and a callback.
 
         The callback gets the offset of the first batch, or None if the group is not in the log.
@@ -204,7 +204,7 @@ class GroupJournal:
             then(offset is not None)
 
         partition = self._wal.partitions.get(GROUPS)
-        return [Member(partition, *batch) for batch in batches], settle
+        return [GroupedBatch(partition, *batch) for batch in batches], settle
 
     def is_queued(self, key: Key) -> bool:
         """Whether events of a group are on their way to the log."""

@@ -35,7 +35,7 @@ _ASK_SECONDS = 1.0  # for the bounds of a source outside the log
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLag:
+class GroupPartitionLag:
     """The lag of a group in one partition.
 
     Attributes:
@@ -96,14 +96,14 @@ class Lags:
 
     async def of_group(
         self, key: Key, entry: GroupEntry, now_ms: int, *, exact: bool, elsewhere: bool = False
-    ) -> list[PartitionLag]:
+    ) -> list[GroupPartitionLag]:
         """The lag in every partition that the group reads or has committed in, by topic.
 
         Seconds are `exact` to the record, or else to its batch, which is much cheaper. With
         `elsewhere`, partitions of other brokers are included.
         """
         owners = entry.group.owners()
-        found: list[PartitionLag] = []
+        found: list[GroupPartitionLag] = []
         slices = Slices(_PER_SLICE)
         for place in sorted({*entry.offsets, *owners}):
             await slices.done()
@@ -116,7 +116,9 @@ class Lags:
                     found.append(_elsewhere(place, committed, owner))
             elif committed is None:
                 found.append(
-                    PartitionLag(*place, partition.log_start, partition.high_watermark, owner=owner)
+                    GroupPartitionLag(
+                        *place, partition.log_start, partition.high_watermark, owner=owner
+                    )
                 )
             else:
                 lag = await self._lag(key, place, partition, committed, now_ms, exact=exact)
@@ -127,28 +129,30 @@ class Lags:
 
     async def of_offsets(
         self, key: Key, offsets: dict[Place, Committed], now_ms: int
-    ) -> list[PartitionLag]:
+    ) -> list[GroupPartitionLag]:
         """The lag of a group that another broker coordinates, from its committed offsets.
 
         The read rate is known only after repeated requests.
         """
         await in_slices(self.observe_commit(key, None, offsets))
-        found: list[PartitionLag] = []
+        found: list[GroupPartitionLag] = []
         slices = Slices(_PER_SLICE)
         for place, committed in offsets.items():
             await slices.done()
             partition = self._partition(key, place)
             if partition is None:
-                found.append(PartitionLag(*place))
+                found.append(GroupPartitionLag(*place))
             elif committed.offset < 0:
-                found.append(PartitionLag(*place, partition.log_start, partition.high_watermark))
+                found.append(
+                    GroupPartitionLag(*place, partition.log_start, partition.high_watermark)
+                )
             else:
                 found.append(await self._lag(key, place, partition, committed, now_ms, exact=True))
         return found
 
     async def of_every_group(
         self, groups: Iterable[tuple[Key, GroupEntry]], now_ms: Callable[[], int]
-    ) -> AsyncIterator[tuple[int, Group, list[PartitionLag]]]:
+    ) -> AsyncIterator[tuple[int, Group, list[GroupPartitionLag]]]:
         """The lag of each of these groups, with its org; seconds are exact to the batch.
 
         Cheap, and in slices, for metrics.
@@ -166,7 +170,7 @@ class Lags:
         now_ms: int,
         *,
         exact: bool,
-    ) -> PartitionLag:
+    ) -> GroupPartitionLag:
         if exact:
             await ask_all((partition,), _ASK_SECONDS)
         error = error_of(partition.unready())
@@ -174,7 +178,7 @@ class Lags:
         position = max(committed.offset, log_start)
         records = None if error else await _records(partition, position)
         if records is None:
-            return PartitionLag(*place, log_start, end, committed.offset)
+            return GroupPartitionLag(*place, log_start, end, committed.offset)
         seconds: float | None = 0.0
         catch_up: float | None = 0.0
         if records:
@@ -183,7 +187,7 @@ class Lags:
             timestamp = await self._timestamp(partition, position, exact=exact)
             known = timestamp is not None and timestamp >= 0
             seconds = max(0, now_ms - timestamp) / 1000 if timestamp is not None and known else None
-        return PartitionLag(
+        return GroupPartitionLag(
             *place, log_start, end, committed.offset, records, seconds, catch_up,
         )  # fmt: skip
 
@@ -218,10 +222,10 @@ async def _records(partition: PartitionSource, offset: int) -> int | None:
         return None
 
 
-def _elsewhere(place: Place, committed: Committed | None, owner: str) -> PartitionLag:
+def _elsewhere(place: Place, committed: Committed | None, owner: str) -> GroupPartitionLag:
     if committed is None or not isinstance(committed.incarnation, str):
-        return PartitionLag(*place, owner=owner)
-    return PartitionLag(
+        return GroupPartitionLag(*place, owner=owner)
+    return GroupPartitionLag(
         *place,
         committed=committed.offset,
         owner=owner,

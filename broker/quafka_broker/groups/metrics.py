@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.group import Kind as GroupKind
-from quafka_telemetry.metrics import Family, Kind
+from quafka_broker.groups.group import GroupType as GroupKind
+from quafka_telemetry.metrics import Family, FamilyKind
 
 _TYPE = ("type",)
 
@@ -43,19 +43,19 @@ def group_families(groups: Coordinator) -> Iterator[Family]:
     """The families of all groups, by type."""
     found = by_kind(groups)
     yield Family(
-        "quafka_groups", Kind.GAUGE, "Groups by type",
+        "quafka_groups", FamilyKind.GAUGE, "Groups by type",
         [((each.kind,), each.groups) for each in found], _TYPE,
     )  # fmt: skip
     yield Family(
-        "quafka_group_members", Kind.GAUGE, "Members of groups by the group's type",
+        "quafka_group_members", FamilyKind.GAUGE, "Members of groups by the group's type",
         [((each.kind,), each.members) for each in found], _TYPE,
     )  # fmt: skip
     yield Family(
-        "quafka_group_epochs", Kind.COUNTER,
+        "quafka_group_epochs", FamilyKind.COUNTER,
         "Rebalances: generations of classic groups, epochs of the others",
         [((each.kind,), each.epochs) for each in found], _TYPE,
     )  # fmt: skip
     yield Family(
-        "quafka_group_heartbeats", Kind.COUNTER, "Heartbeats of members by the group's type",
+        "quafka_group_heartbeats", FamilyKind.COUNTER, "Heartbeats of members by the group's type",
         [((each.kind,), each.heartbeats) for each in found], _TYPE,
     )  # fmt: skip

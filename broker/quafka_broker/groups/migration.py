@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.classic.members import Member as OldMember
+from quafka_broker.groups.classic.members import ClassicMember as OldMember
 from quafka_broker.groups.classic.members import new_member_id
-from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.groups.classic.subscription import owned_by
 from quafka_broker.groups.consumer import facts
-from quafka_broker.groups.consumer.beat import JOIN, Beat
-from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
+from quafka_broker.groups.consumer.beat import JOIN, MemberHeartbeat
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.topics import Held, Known
 from quafka_broker.groups.host import Host, now
 from quafka_broker.groups.served_classic import CLASSIC_GROUPS
@@ -108,7 +108,7 @@ def _beat(
     member_id: str,
     subscription: Subscription,
     known: Known,
-) -> Beat:
+) -> MemberHeartbeat:
     member = group.core.members.get(member_id)
     epoch, owned = JOIN, {}
     if member is not None:
@@ -120,7 +120,7 @@ def _beat(
             for name, partitions in subscription.owned.items()
             if (topic := topics.get(name)) is not None
         }
-    return Beat(
+    return MemberHeartbeat(
         member_id,
         epoch,
         op.instance_id or None,
@@ -142,7 +142,7 @@ async def sync(group: ServedConsumerGroup, op: SyncGroup) -> SyncGroupResp:
     member = core.members.get(op.member_id)
     if error or member is None or member.classic is None:
         return SyncGroupResp(error or ErrorCode.UNKNOWN_MEMBER_ID)
-    if core.epoch > member.epoch and member.progress is not Progress.UNREVOKED:
+    if core.epoch > member.epoch and member.progress is not MemberProgress.UNREVOKED:
         return SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS)
     name, metadata = member.classic.protocols[0]
     assignment = _assignment(group, member, version_of(metadata))
@@ -151,7 +151,7 @@ async def sync(group: ServedConsumerGroup, op: SyncGroup) -> SyncGroupResp:
     return SyncGroupResp(0, assignment, CONSUMER, name)
 
 
-def _assignment(group: ServedConsumerGroup, member: Member, version: int) -> bytes:
+def _assignment(group: ServedConsumerGroup, member: ConsumerGroupMember, version: int) -> bytes:
     topics = group.core.subscriptions.topics_by_id
     return assignment_of(
         version,
@@ -214,7 +214,7 @@ def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | No
     return made
 
 
-def _upgraded(host: Host, key: Key, member: OldMember, epoch: int) -> Member:
+def _upgraded(host: Host, key: Key, member: OldMember, epoch: int) -> ConsumerGroupMember:
     """Convert a member with its partitions. Raises Malformed: its metadata is not a consumer's."""
     subscription = subscription_of(next(iter(member.protocols.values())))
     assigned = assigned_partitions(member.assignment)
@@ -224,7 +224,7 @@ def _upgraded(host: Host, key: Key, member: OldMember, epoch: int) -> Member:
         for name, numbers in assigned.items()
         if numbers and (topic := known.get(name)) is not None
     }
-    return Member(
+    return ConsumerGroupMember(
         member.id,
         member.instance_id,
         subscription.rack,
@@ -246,7 +246,7 @@ def downgrade(host: Host, key: Key, old: ServedConsumerGroup) -> None:
     stored = [_downgraded(old, member) for member in members if member.classic is not None]
     made = host.become(key, CLASSIC_GROUPS)
     state = {
-        "state": str(State.STABLE),
+        "state": str(ClassicState.STABLE),
         "generation": old.core.epoch,
         "protocol_type": CONSUMER,
         "protocol": _common_protocol(members),
@@ -261,7 +261,7 @@ def downgrade(host: Host, key: Key, old: ServedConsumerGroup) -> None:
     host.changed(key, made)
 
 
-def _downgraded(group: ServedConsumerGroup, member: Member) -> Mapping[str, object]:
+def _downgraded(group: ServedConsumerGroup, member: ConsumerGroupMember) -> Mapping[str, object]:
     assert member.classic is not None
     protocols = dict(member.classic.protocols)
     version = version_of(member.classic.protocols[0][1])
@@ -277,7 +277,7 @@ def _downgraded(group: ServedConsumerGroup, member: Member) -> Mapping[str, obje
     }
 
 
-def _common_protocol(members: Iterable[Member]) -> str:
+def _common_protocol(members: Iterable[ConsumerGroupMember]) -> str:
     """A protocol that all members support, in the order of the first member."""
     every = [[name for name, _ in m.classic.protocols] for m in members if m.classic is not None]
     common = set(every[0]).intersection(*every)

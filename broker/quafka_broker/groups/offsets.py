@@ -13,9 +13,9 @@ from quafka_broker.groups.journal import GroupJournal
 from quafka_broker.groups.lag import Lags
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import offset_cost
-from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Table
+from quafka_broker.groups.table import Commit, Committed, GroupEntry, GroupTable, Key
 from quafka_broker.topics.topic import Topic
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 
@@ -27,7 +27,7 @@ class GroupOffsets:
 
     def __init__(
         self,
-        table: Table,
+        table: GroupTable,
         journal: GroupJournal,
         lags: Lags,
         limits: GroupLimits,
@@ -94,7 +94,7 @@ class GroupOffsets:
 
     async def commit_as_members(
         self, org: int, group: str, commit: Commit
-    ) -> tuple[list[Member], Callable[[int | None], None]]:
+    ) -> tuple[list[GroupedBatch], Callable[[int | None], None]]:
         """Encode a commit as part of a group of entries; see `GroupJournal.as_members`."""
         event = {"event": "offsets", "org": org, "group": group, "offsets": commit}
         then = partial(self._committed, (org, group), commit)

@@ -7,7 +7,7 @@ from typing import Any
 
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.classic.rebalance import RebalancingGroup, Saved
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.host import GroupKind, Host, now
 from quafka_broker.groups.table import Key
 
@@ -28,4 +28,4 @@ def _save(
     host.append(key, group, event, lambda stored: saved(stored, now()))
 
 
-CLASSIC_GROUPS = GroupKind(Kind.CLASSIC, _new_group)
+CLASSIC_GROUPS = GroupKind(GroupType.CLASSIC, _new_group)

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
-from quafka_broker.groups.consumer.beat import JOIN, Beat, BeatAnswer
+from quafka_broker.groups.consumer.beat import JOIN, BeatAnswer, MemberHeartbeat
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import ClassicSide, Member, names_cost
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, names_cost
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.target import Computation
 from quafka_broker.groups.consumer.topics import Partitions, TopicMetadata
-from quafka_broker.groups.group import DEAD, AnyCommit, GroupChange, Kind, Place
+from quafka_broker.groups.group import DEAD, AnyCommit, GroupChange, GroupType, Place
 from quafka_broker.groups.group_costs import NAME_COST
 from quafka_broker.groups.group_topics import GroupTopics, News
 from quafka_broker.groups.heartbeat_ops import beat_of, named
@@ -60,8 +60,8 @@ class ServedConsumerGroup:
     # --- what is shown ----------------------------------------------------------------------
 
     @property
-    def kind(self) -> Kind:
-        return Kind.CONSUMER
+    def kind(self) -> GroupType:
+        return GroupType.CONSUMER
 
     @property
     def state(self) -> str:
@@ -100,7 +100,7 @@ class ServedConsumerGroup:
         """Member ids are not issued before a member joins."""
         return False
 
-    def every_member(self) -> Sequence[Member]:
+    def every_member(self) -> Sequence[ConsumerGroupMember]:
         return list(self.core.members.values())
 
     def subscribed(self) -> set[str]:
@@ -109,7 +109,7 @@ class ServedConsumerGroup:
     def owners(self) -> Mapping[Place, str]:
         return self.core.owners()
 
-    def described(self) -> Generator[None, None, ops.ConsumerGroup]:
+    def described(self) -> Generator[None, None, ops.ConsumerGroupDescription]:
         """The group with its members; one step for each."""
         core = self.core
         topics = core.subscriptions.topics_by_id
@@ -124,7 +124,7 @@ class ServedConsumerGroup:
                 )
             )  # fmt: skip
             yield
-        return ops.ConsumerGroup(
+        return ops.ConsumerGroupDescription(
             self.name, 0, "", self.state, core.epoch, core.assignment_epoch, core.assignor, members
         )
 
@@ -169,11 +169,13 @@ class ServedConsumerGroup:
         ):
             return ErrorCode.REBALANCE_IN_PROGRESS
         names = (member.client_id, member.client_host)
-        same = Beat(member_id, epoch, instance_id or None, client_id=names[0], client_host=names[1])
+        same = MemberHeartbeat(
+            member_id, epoch, instance_id or None, client_id=names[0], client_host=names[1]
+        )
         return core.heartbeat(same, now).error
 
     def join_classic(
-        self, beat: Beat, side: ClassicSide, known: Mapping[str, TopicMetadata | None]
+        self, beat: MemberHeartbeat, side: ClassicSide, known: Mapping[str, TopicMetadata | None]
     ) -> BeatAnswer:
         """Serve a JoinGroup (migration.py); the answer may be sent after `all_stored`."""
         cost = sum(len(data) for _, data in side.protocols) + len(beat.topic_names or ())
@@ -319,4 +321,4 @@ def _new_group(host: Host, key: Key) -> ServedConsumerGroup:
     return ServedConsumerGroup(host, key, ConsumerGroup(key[1], settings(*key)), settings)
 
 
-CONSUMER_GROUPS = GroupKind(Kind.CONSUMER, _new_group)
+CONSUMER_GROUPS = GroupKind(GroupType.CONSUMER, _new_group)

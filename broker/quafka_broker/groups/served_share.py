@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
-from quafka_broker.groups.group import AnyCommit, Kind, Place
+from quafka_broker.groups.group import AnyCommit, GroupType, Place
 from quafka_broker.groups.host import GroupKind, Host
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.share.group import ShareGroup
@@ -26,8 +26,8 @@ class ServedShareGroup(ServedConsumerGroup):
     core: ShareGroup
 
     @property
-    def kind(self) -> Kind:
-        return Kind.SHARE
+    def kind(self) -> GroupType:
+        return GroupType.SHARE
 
     @property
     def protocol_type(self) -> str:
@@ -79,4 +79,4 @@ def _new_group(host: Host, key: Key) -> ServedShareGroup:
     return ServedShareGroup(host, key, ShareGroup(key[1], settings(*key)), settings)
 
 
-SHARE_GROUPS = GroupKind(Kind.SHARE, _new_group)
+SHARE_GROUPS = GroupKind(GroupType.SHARE, _new_group)

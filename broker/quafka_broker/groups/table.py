@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from quafka_broker.groups.group import Group, Kind, Place
+from quafka_broker.groups.group import Group, GroupType, Place
 from quafka_broker.groups.org_usage import OrgUsage, offset_cost
 from quafka_broker.topics.topic import Topic
 
@@ -194,12 +194,12 @@ class GroupEntry:
         ]
 
 
-class Table:
+class GroupTable:
     """Groups by org and name."""
 
     def __init__(
         self,
-        new_group: Callable[[Key, Kind], Group],
+        new_group: Callable[[Key, GroupType], Group],
         is_live: Callable[[int, str, int], bool],
         now: Callable[[], float],
     ) -> None:
@@ -220,7 +220,7 @@ class Table:
         if entry is None:
             usage = self.usage(key[0])
             usage.groups += 1
-            entry = self.entries[key] = GroupEntry(self._new_group(key, Kind.CLASSIC), usage)
+            entry = self.entries[key] = GroupEntry(self._new_group(key, GroupType.CLASSIC), usage)
         return entry
 
     def drop(self, key: Key) -> None:
@@ -259,7 +259,7 @@ class Table:
                 entry.members = {}
             else:
                 own = entry.stored.get("own", entry.stored)
-                kind = Kind(entry.stored.get("kind", Kind.CLASSIC))
+                kind = GroupType(entry.stored.get("kind", GroupType.CLASSIC))
                 born_ms = entry.stored.get("born_ms", -1)
                 group = self.replace_group(key, partial(self._new_group, key, kind), born_ms)
                 group.restore(own, entry.members, now)

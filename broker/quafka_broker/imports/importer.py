@@ -17,7 +17,7 @@ from pathlib import Path
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.group_offsets import committed_here, put_back
-from quafka_broker.imports.marker import Marker
+from quafka_broker.imports.marker import ImportMarker
 from quafka_broker.imports.partition_copy import PartitionCopy
 from quafka_broker.kafka_logs.folder_names import INTERNAL_TOPICS
 from quafka_broker.kafka_logs.log_folders import NO_ID, KafkaFolders, KafkaTopic
@@ -115,7 +115,7 @@ async def import_topics(
     decided = {} if running else await asyncio.to_thread(folders.decided)
     async with _open(data) as (state, folder):
         importer = _Importer(state, folders, org, running, decided)
-        marker = Marker(folder.importing)
+        marker = ImportMarker(folder.importing)
         # An interrupted import may have begun with more topics.
         names = {*marker.names(org)} - {topic.name for topic in topics}
         topics += [folders.topics[name] for name in sorted(names) if name in folders.topics]
@@ -169,7 +169,7 @@ class _Importer:
         self._running = running
         self._decided = decided
 
-    def plan(self, source: KafkaTopic, marker: Marker) -> tuple[Topic, ImportedTopic]:
+    def plan(self, source: KafkaTopic, marker: ImportMarker) -> tuple[Topic, ImportedTopic]:
         """The topic here, new or imported before, for one of Kafka. Raises ImportRefusedError."""
         known = self._state.registry.by_name(self._org, source.name)
         report = ImportedTopic(source.name, source.partition_count, known is None)

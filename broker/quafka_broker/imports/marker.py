@@ -21,7 +21,7 @@ from quafka_loop import file_modes
 _VERSION = 1
 
 
-class Marker:
+class ImportMarker:
     """The topics of an import, with which a repeated import continues.
 
     Attributes:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from quafka_broker.imports.errors import ImportRefusedError
-from quafka_broker.imports.pieces import Chunk, Piece, chunks, first_offset
+from quafka_broker.imports.pieces import Piece, PieceChunk, chunks, first_offset
 from quafka_broker.kafka_logs.partition_log import PartitionLog
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.partitions.partition import Partition
@@ -140,7 +140,7 @@ class PartitionCopy:
 
     # --- pieces -----------------------------------------------------------------------------
 
-    def _append(self, chunk: Chunk) -> asyncio.Future[list[int]]:
+    def _append(self, chunk: PieceChunk) -> asyncio.Future[list[int]]:
         target = self._target
         remember = partial(_remember, self._state.producers, target, chunk.pieces)
         return self._state.log.queue.append(target, chunk.pieces, settle=remember)

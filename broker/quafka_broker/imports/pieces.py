@@ -34,7 +34,7 @@ _MOST_OFFSETS = (1 << 31) - 1  # of one batch
 
 
 @dataclass(slots=True)
-class Chunk:
+class PieceChunk:
     """Adjacent pieces.
 
     Attributes:
@@ -73,7 +73,7 @@ def first_offset(log: PartitionLog) -> int:
 
 def chunks(
     log: PartitionLog, start: int, end: int, committed: Collection[int] = ()
-) -> Iterator[Chunk]:
+) -> Iterator[PieceChunk]:
     """Read the partition from `start` to `end`, some 4 MiB at a time. Blocks.
 
     `committed`: the producers whose open transaction counts as committed.
@@ -86,7 +86,7 @@ def chunks(
     while at < end:
         # The first batch may begin before the log start.
         batches = log.read(max(at, log.log_start), _READ_BYTES, end)
-        chunk = Chunk(done)
+        chunk = PieceChunk(done)
         first, at = at, batches[-1].next_offset if batches else end
         dropped = _dropped(log, first, at, committed)
         for batch in batches:

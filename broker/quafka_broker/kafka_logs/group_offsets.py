@@ -25,7 +25,7 @@ from quafka_proto.records import CONTROL, TRANSACTIONAL, BatchHeader, read_heade
 _CONSUMER = "consumer"
 
 
-class CommittedOffset(NamedTuple):
+class KafkaCommittedOffset(NamedTuple):
     """A group's offset in a partition; `at` is the offset of its record."""
 
     offset: int
@@ -43,8 +43,8 @@ class KafkaGroup:
     name: str
     protocol_type: str = ""
     generation: int = -1
-    offsets: dict[tuple[str, int], CommittedOffset] = field(
-        default_factory=dict[tuple[str, int], CommittedOffset]
+    offsets: dict[tuple[str, int], KafkaCommittedOffset] = field(
+        default_factory=dict[tuple[str, int], KafkaCommittedOffset]
     )
 
 
@@ -85,7 +85,7 @@ class _Replay:
 
     def __init__(self, groups: dict[str, KafkaGroup]) -> None:
         self._groups = groups
-        self._pending: dict[int, list[tuple[OffsetCommitKey, CommittedOffset | None]]] = {}
+        self._pending: dict[int, list[tuple[OffsetCommitKey, KafkaCommittedOffset | None]]] = {}
 
     def take(self, header: BatchHeader, record: Record) -> None:
         """Apply a record of a batch with this header. Raises Malformed."""
@@ -115,7 +115,7 @@ class _Replay:
             for key, offset in self._pending.pop(producer, ()):
                 self._commit(key, offset)
 
-    def _commit(self, key: OffsetCommitKey, offset: CommittedOffset | None) -> None:
+    def _commit(self, key: OffsetCommitKey, offset: KafkaCommittedOffset | None) -> None:
         offsets = self._group(key.group).offsets
         place = key.topic, key.partition
         if offset is None:
@@ -140,8 +140,8 @@ class _Replay:
         return self._groups.setdefault(name, KafkaGroup(name))
 
 
-def _committed(record: Record) -> CommittedOffset:
+def _committed(record: Record) -> KafkaCommittedOffset:
     value = decode_offset(record.value or b"")
-    return CommittedOffset(
+    return KafkaCommittedOffset(
         value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, record.offset
     )

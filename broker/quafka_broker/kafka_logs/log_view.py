@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.kafka_logs.segments import Segment
+from quafka_broker.kafka_logs.segments import KafkaSegment
 from quafka_broker.kafka_logs.text_files import EpochStart
-from quafka_proto.kafka_log_format import AbortedTransaction
+from quafka_proto.kafka_log_format import KafkaAbortedTransaction
 
 
 class PlacedBatch(NamedTuple):
@@ -54,12 +54,12 @@ class LogView:
         truncations: how often the log was found truncated, even if it has grown since.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[KafkaSegment, ...]
     log_start: int
     log_end: int
     last_stable_offset: int
     epochs: tuple[EpochStart, ...]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[KafkaAbortedTransaction, ...]
     scanned_from: int
     open_transactions: Mapping[int, int]
     truncations: int = 0
@@ -69,7 +69,7 @@ class LogView:
         """The bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
-    def segments_from(self, offset: int) -> tuple[Segment, ...]:
+    def segments_from(self, offset: int) -> tuple[KafkaSegment, ...]:
         """The segments that may contain an offset, and later ones."""
         low, high = 0, len(self.segments)
         while low < high:

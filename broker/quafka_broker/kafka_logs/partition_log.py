@@ -17,7 +17,7 @@ from quafka_broker.kafka_logs.batch_file import BatchFile, Placed, open_batches
 from quafka_broker.kafka_logs.errors import KafkaLogError, OffsetOutOfRangeError
 from quafka_broker.kafka_logs.files import changed, size_of
 from quafka_broker.kafka_logs.log_view import LogView, PlacedBatch, TimeAndOffset
-from quafka_broker.kafka_logs.segments import Segment, list_files
+from quafka_broker.kafka_logs.segments import KafkaSegment, list_files
 from quafka_broker.kafka_logs.tail import recover
 from quafka_broker.kafka_logs.text_files import read_leader_epochs
 from quafka_broker.kafka_logs.transactions import (
@@ -29,7 +29,7 @@ from quafka_broker.kafka_logs.transactions import (
 from quafka_loop import clock, threads
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import BatchError, Malformed
-from quafka_proto.kafka_log_format import AbortedTransaction
+from quafka_proto.kafka_log_format import KafkaAbortedTransaction
 from quafka_proto.message_sets import stored_batch
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import MAGIC, base_offset, end_offset
@@ -126,7 +126,7 @@ class PartitionLog:
             offset = batches[-1].next_offset
 
     def _read_segment(
-        self, segment: Segment, offset: int, room: int, end: int, found: list[PlacedBatch]
+        self, segment: KafkaSegment, offset: int, room: int, end: int, found: list[PlacedBatch]
     ) -> int:
         """Append batches of a segment; returns their bytes, or all of `room` when it is full."""
         with open_batches(segment.path, segment.size) as file:
@@ -215,14 +215,14 @@ class PartitionLog:
 
     # --- transactions -----------------------------------------------------------------------
 
-    def aborted(self, first: int, end: int) -> list[AbortedTransaction]:
+    def aborted(self, first: int, end: int) -> list[KafkaAbortedTransaction]:
         """The aborted transactions with records from `first` on and before `end`, by marker.
 
         Raises:
             KafkaLogError: an index of aborted transactions is damaged.
         """
         view = self.view
-        found: list[AbortedTransaction] = []
+        found: list[KafkaAbortedTransaction] = []
         for segment in view.segments_from(first):
             if segment.base_offset >= view.scanned_from:
                 break
@@ -337,7 +337,7 @@ class PartitionLog:
                     self._transactions.advance(file, batches)
         return self._viewed(tuple(segments), end)
 
-    def _tail(self, path: Path, base: int, start: int, end: int) -> tuple[Segment, int]:
+    def _tail(self, path: Path, base: int, start: int, end: int) -> tuple[KafkaSegment, int]:
         """Scan a segment that has grown, from `start` on; returns the segment and the log end."""
         valid = start
         with open_batches(path) as file:
@@ -348,9 +348,9 @@ class PartitionLog:
                     self._last = placed
             except KafkaLogError:
                 pass  # not complete yet
-        return Segment(path, base, end, valid), end
+        return KafkaSegment(path, base, end, valid), end
 
-    def _viewed(self, segments: tuple[Segment, ...], end: int) -> LogView:
+    def _viewed(self, segments: tuple[KafkaSegment, ...], end: int) -> LogView:
         first = segments[0].base_offset if segments else self._start
         start = max(self._start, first)
         end = max(end, start)
@@ -378,10 +378,11 @@ def _repeated(look: Callable[[], LogView]) -> LogView:
     return look()
 
 
-def _sealed(logs: list[tuple[int, Path]]) -> list[Segment]:
+def _sealed(logs: list[tuple[int, Path]]) -> list[KafkaSegment]:
     """All segments but the last, each ending at the next one."""
     return [
-        Segment(path, base, after, size_of(path)) for (base, path), (after, _) in pairwise(logs)
+        KafkaSegment(path, base, after, size_of(path))
+        for (base, path), (after, _) in pairwise(logs)
     ]
 
 

@@ -27,7 +27,7 @@ _END_OF_TIME = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class KafkaSegment:
     """One `.log` file with its indexes. Methods block and may run in any thread.
 
     Attributes:

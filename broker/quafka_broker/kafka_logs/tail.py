@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from quafka_broker.kafka_logs.batch_file import Placed, open_batches
 from quafka_broker.kafka_logs.errors import KafkaLogError
-from quafka_broker.kafka_logs.segments import Segment
+from quafka_broker.kafka_logs.segments import KafkaSegment
 
 
 def recover(
-    segments: list[Segment], recovery_point: int | None, clean: bool
-) -> tuple[list[Segment], int, Placed | None]:
+    segments: list[KafkaSegment], recovery_point: int | None, clean: bool
+) -> tuple[list[KafkaSegment], int, Placed | None]:
     """The segments up to the first torn batch, the log end, and the last segment's last batch."""
     last = len(segments) - 1
     for number, segment in enumerate(segments):
@@ -25,7 +25,7 @@ def recover(
     raise AssertionError("a partition without segments")
 
 
-def _valid(segment: Segment, *, verify: bool) -> tuple[int, int, Placed | None]:
+def _valid(segment: KafkaSegment, *, verify: bool) -> tuple[int, int, Placed | None]:
     """The bytes of a segment that are whole batches, the next offset, and the last batch."""
     position, end, final = 0, segment.base_offset, None
     with open_batches(segment.path, segment.size) as file:

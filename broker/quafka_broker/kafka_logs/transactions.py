@@ -18,12 +18,12 @@ from quafka_broker.kafka_logs.files import content_of, open_file
 from quafka_proto.errors import Malformed
 from quafka_proto.kafka_log_format import (
     ABORTED_ROW_SIZE,
-    AbortedTransaction,
+    KafkaAbortedTransaction,
     ProducerEntry,
     aborted_transactions,
     producer_entries,
 )
-from quafka_proto.record_codec import Marker, MarkerType, iter_records, read_marker
+from quafka_proto.record_codec import MarkerType, TransactionMarker, iter_records, read_marker
 from quafka_proto.records import CONTROL, TRANSACTIONAL
 
 _MARKER_LIMIT = 64 << 10
@@ -44,7 +44,7 @@ class OpenTransactions:
     def __init__(self, offset: int, producers: Iterable[ProducerEntry] = ()) -> None:
         self.offset = self.since = offset
         self.first_offsets = {p.producer_id: p.open_from for p in producers if p.open_from >= 0}
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[KafkaAbortedTransaction] = []
 
     def last_stable(self, end: int) -> int:
         """The last stable offset of a log that ends here."""
@@ -73,11 +73,11 @@ class OpenTransactions:
                 continue
             stable = self.last_stable(self.offset)
             self.aborted.append(
-                AbortedTransaction(header.producer_id, first, header.last_offset, stable)
+                KafkaAbortedTransaction(header.producer_id, first, header.last_offset, stable)
             )
 
 
-def marker_of(file: BatchFile, placed: Placed) -> Marker | None:
+def marker_of(file: BatchFile, placed: Placed) -> TransactionMarker | None:
     """The marker in a control batch; None if it has another record, or was emptied by compaction.
 
     Raises:
@@ -117,7 +117,7 @@ def read_snapshot(path: Path) -> list[ProducerEntry]:
         raise KafkaLogError(path, str(e)) from e
 
 
-def indexed(path: Path, first: int) -> Iterator[AbortedTransaction]:
+def indexed(path: Path, first: int) -> Iterator[KafkaAbortedTransaction]:
     """The rows of a `.txnindex` with markers from `first` on, by marker; none without a file.
 
     Raises:
@@ -130,7 +130,7 @@ def indexed(path: Path, first: int) -> Iterator[AbortedTransaction]:
     try:
         rows = os.fstat(descriptor).st_size // ABORTED_ROW_SIZE
 
-        def read(number: int, count: int) -> list[AbortedTransaction]:
+        def read(number: int, count: int) -> list[KafkaAbortedTransaction]:
             data = os.pread(descriptor, count * ABORTED_ROW_SIZE, number * ABORTED_ROW_SIZE)
             return aborted_transactions(data)
 
@@ -151,8 +151,8 @@ def indexed(path: Path, first: int) -> Iterator[AbortedTransaction]:
 
 
 def overlapping(
-    rows: Sequence[AbortedTransaction], first: int, end: int
-) -> Iterator[AbortedTransaction]:
+    rows: Sequence[KafkaAbortedTransaction], first: int, end: int
+) -> Iterator[KafkaAbortedTransaction]:
     """The transactions with records or markers in [first, end), from rows by marker."""
     for row in rows[bisect_left(rows, first, key=attrgetter("last_offset")) :]:
         if row.first_offset < end:

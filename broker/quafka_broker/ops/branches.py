@@ -10,15 +10,15 @@ from quafka_broker.transactions.transaction import OF_GROUP, Transaction
 from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.branches import (
-    Branch,
     FinishTransactions,
     FinishTransactionsResp,
     JoinTransaction,
     JoinTransactionResp,
-    Outcome,
+    OpenBranch,
     Resolved,
     ResolveTransactions,
     ResolveTransactionsResp,
+    TransactionOutcome,
 )
 from quafka_mesh_ops.shards import shard_number
 from quafka_proto.errors import ErrorCode
@@ -81,13 +81,15 @@ def _sender(context: OpContext, by: str) -> str:
     return context.peer if shard_number(by) is None else by
 
 
-def _resolved(found: Transaction | None, asked: Branch, broker: str) -> Resolved:
+def _resolved(found: Transaction | None, asked: OpenBranch, broker: str) -> Resolved:
     """The outcome for one branch. If the transaction is finished, that broker has lost its end."""
     if found is None or found.number != asked.number:
-        return Resolved(Outcome.ABORTED)
+        return Resolved(TransactionOutcome.ABORTED)
     if found.start_ms >= 0 and found.producer_id == asked.producer_id:
-        return Resolved(Outcome.OPEN)
+        return Resolved(TransactionOutcome.OPEN)
     left = found.unfinished
     if left is None or broker not in left.branches:
-        return Resolved(Outcome.ABORTED)
-    return Resolved(Outcome.COMMITTED if left.commit else Outcome.ABORTED, left.epoch)
+        return Resolved(TransactionOutcome.ABORTED)
+    return Resolved(
+        TransactionOutcome.COMMITTED if left.commit else TransactionOutcome.ABORTED, left.epoch
+    )

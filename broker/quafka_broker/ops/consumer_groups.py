@@ -6,7 +6,7 @@ from quafka_broker.state import BrokerState
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroup,
+    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
     DescribeConsumerGroups,
@@ -32,7 +32,7 @@ async def describe(
     state: BrokerState, context: OpContext, op: DescribeConsumerGroups
 ) -> DescribeConsumerGroupsResp:
     """Describe groups and their members."""
-    found: list[ConsumerGroup] = []
+    found: list[ConsumerGroupDescription] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
         found.append(await state.groups.consumer.describe(context.org_id, name))

@@ -8,11 +8,11 @@ from quafka_broker.state import BrokerState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
-    EpochEnd,
     EpochEndOp,
     EpochEndOpResp,
     EpochEndOps,
     EpochEndOpsResp,
+    EpochEndResp,
 )
 from quafka_proto.errors import ErrorCode
 
@@ -40,8 +40,8 @@ def _partition(state: BrokerState, org: int, op: EpochEndOp) -> PartitionSource 
 
 def _end(op: EpochEndOp, partition: PartitionSource | None) -> EpochEndOpResp:
     if partition is None:
-        return EpochEndOpResp(EpochEnd(*UNDEFINED), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return EpochEndOpResp(EpochEndResp(*UNDEFINED), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = error_of(partition.unready()) or partition.check_epoch(op.current_leader_epoch)
     if error:
-        return EpochEndOpResp(EpochEnd(*UNDEFINED), error)
-    return EpochEndOpResp(EpochEnd(*partition.end_of_epoch(op.leader_epoch)))
+        return EpochEndOpResp(EpochEndResp(*UNDEFINED), error)
+    return EpochEndOpResp(EpochEndResp(*partition.end_of_epoch(op.leader_epoch)))

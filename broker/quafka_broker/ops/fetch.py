@@ -21,7 +21,7 @@ from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.sources.source import Found, PartitionSource, Reading
+from quafka_broker.sources.source import FoundBatches, PartitionSource, Reading
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes
@@ -29,7 +29,7 @@ from quafka_broker.wal.runs import Room
 from quafka_loop import clock
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.offsets import EpochEnd
+from quafka_mesh_ops.ops.offsets import EpochEndResp
 from quafka_mesh_ops.ops.places import extents_of
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
@@ -101,7 +101,7 @@ class _Target:
     op: FetchOp
     partition: PartitionSource | None
     error: ErrorCode = ErrorCode.NONE
-    diverging: EpochEnd | None = None
+    diverging: EpochEndResp | None = None
     asking: asyncio.Future[None] | None = None
     counted: int = 0
     counted_to: int = 0
@@ -259,7 +259,7 @@ def _bounded(op: FetchOp, partition: PartitionSource, uuid: bytes) -> _Target:
         if end == UNDEFINED:
             return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if op.last_fetched_epoch > end.leader_epoch or op.fetch_offset > end.end_offset:
-            return _Target(op, partition, diverging=EpochEnd(*end))
+            return _Target(op, partition, diverging=EpochEndResp(*end))
     if not partition.log_start <= op.fetch_offset <= partition.high_watermark:
         return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
     return _Target(op, partition, uuid=uuid)
@@ -321,7 +321,7 @@ def _error_if_asking(partition: PartitionSource) -> ErrorCode:
 
 
 def _produced_by(
-    state: BrokerState, partition: PartitionSource, batches: Found
+    state: BrokerState, partition: PartitionSource, batches: FoundBatches
 ) -> list[BatchTrace] | None:
     """The traces that wrote the first of these batches, as far as they are remembered."""
     if not len(state.produced_by):
@@ -336,7 +336,7 @@ def _produced_by(
 
 async def _read_one(
     partition: PartitionSource, offset: int, room: Room, reading: Reading
-) -> tuple[Found, ErrorCode]:
+) -> tuple[FoundBatches, ErrorCode]:
     try:
         return await partition.read(offset, room, reading), ErrorCode.NONE
     except CorruptError:
@@ -347,7 +347,7 @@ async def _read_one(
         return _NOTHING, ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-_NOTHING = Found([])
+_NOTHING = FoundBatches([])
 
 
 def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.classic.states import State
-from quafka_broker.groups.group import DEAD, Kind, Place
+from quafka_broker.groups.classic.states import ClassicState
+from quafka_broker.groups.group import DEAD, GroupType, Place
 from quafka_broker.groups.served_classic import CLASSIC_GROUPS
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
@@ -14,18 +14,18 @@ from quafka_mesh_ops.ops.group_offsets import DeleteOffsets, DeleteOffsetsResp
 from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
     DeleteGroupsResp,
-    DescribedGroup,
     DescribedMember,
     DescribeGroups,
     DescribeGroupsResp,
-    ListedGroup,
+    GroupDescription,
+    GroupListing,
     ListGroups,
     ListGroupsResp,
 )
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
 
-_BETWEEN = (State.COMPLETING, State.STABLE)
+_BETWEEN = (ClassicState.COMPLETING, ClassicState.STABLE)
 _PER_SLICE = 500
 
 
@@ -36,7 +36,7 @@ async def list_groups(state: BrokerState, context: OpContext, op: ListGroups) ->
     groups = [entry.group for entry in state.groups.groups(context.org_id)]
     return ListGroupsResp(
         await listed(
-            ListedGroup(group.name, group.protocol_type, group.state, group.kind)
+            GroupListing(group.name, group.protocol_type, group.state, group.kind)
             for group in groups
             if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
         )
@@ -47,7 +47,7 @@ async def describe(
     state: BrokerState, context: OpContext, op: DescribeGroups
 ) -> DescribeGroupsResp:
     """Describe groups and their members."""
-    found: list[DescribedGroup] = []
+    found: list[GroupDescription] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
         await slices.done()
@@ -57,18 +57,18 @@ async def describe(
             found.append(await _description(group))
         else:
             kind = "" if entry is None else entry.group.kind
-            found.append(DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD, kind))
+            found.append(GroupDescription(name, ErrorCode.GROUP_ID_NOT_FOUND, DEAD, kind))
     return DescribeGroupsResp(found)
 
 
-async def _description(group: ClassicGroup) -> DescribedGroup:
+async def _description(group: ClassicGroup) -> GroupDescription:
     """Describe a group; like Kafka, with metadata of the selected protocol only.
 
     Assignments are shown in all states: until members have new ones, they have the last.
     """
     protocol = (group.protocol or "") if group.state in _BETWEEN else ""
     state = group.state
-    return DescribedGroup(
+    return GroupDescription(
         group.name,
         0,
         state,
@@ -109,7 +109,7 @@ async def delete_offsets(
 ) -> DeleteOffsetsResp:
     """Delete offsets, except in topics that members are subscribed to."""
     entry = state.groups.find(context.org_id, op.group)
-    if entry is None or entry.group.state == DEAD or entry.group.kind is Kind.SHARE:
+    if entry is None or entry.group.state == DEAD or entry.group.kind is GroupType.SHARE:
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
         return DeleteOffsetsResp(unknown, [])
     group = entry.group

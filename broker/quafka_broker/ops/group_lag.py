@@ -69,7 +69,7 @@ async def _of_group(state: BrokerState, org: int, name: str, elsewhere: bool) ->
     )
 
 
-def _partition(each: lag.PartitionLag) -> PartitionLag:
+def _partition(each: lag.GroupPartitionLag) -> PartitionLag:
     return PartitionLag(
         each.topic,
         each.partition,

@@ -23,7 +23,7 @@ from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import InDoubtError, MovedError, StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch, SequenceError
-from quafka_broker.sources.source import PartitionSource, ProduceRequest, RefusedError
+from quafka_broker.sources.source import PartitionSource, ProduceFacts, RecordsRefusedError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.append_queue import Share
@@ -121,9 +121,9 @@ class _Request:
         self._verdicts: list[Verdict | ProduceOpResp | None] = []
         self._now_ms = clock.time_ns() // 1_000_000
         self._spent: Spent | None = None
-        self._producer: ProduceRequest | None = None
+        self._producer: ProduceFacts | None = None
         if op.transactional_id:
-            self._producer = ProduceRequest(
+            self._producer = ProduceFacts(
                 org, op.transactional_id, op.implicit, op.connection, op.home
             )
 
@@ -171,7 +171,7 @@ class _Request:
             refused = await admission.prepare(producer, self._batches())
             return await self._begin_in_order(refused)
 
-    async def _begin_in_order(self, refused: RefusedError | None) -> list[_Begun]:
+    async def _begin_in_order(self, refused: RecordsRefusedError | None) -> list[_Begun]:
         """`refused`: the error of all transactional batches."""
         parts = self._op.partitions
         verdicts = self._verdicts or [None] * len(parts)
@@ -210,7 +210,7 @@ class _Request:
                 batches.append((verdict.header, topic.partition_id(part.partition), topic.name))
         self._state.transactions.admission.join_all(producer, batches)
 
-    def _is_prepared(self, producer: ProduceRequest) -> bool:
+    def _is_prepared(self, producer: ProduceFacts) -> bool:
         """Whether the batches need not wait for the transaction or for others that do."""
         state = self._state
         return state.admissions.is_clear([producer[:2]]) and (
@@ -229,7 +229,9 @@ class _Request:
         return batches
 
     @staticmethod
-    def _refuse(refused: RefusedError, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
+    def _refuse(
+        refused: RecordsRefusedError, verdicts: list[Verdict | ProduceOpResp | None]
+    ) -> None:
         """Refuse all transactional batches."""
         for at, verdict in enumerate(verdicts):
             if isinstance(verdict, Admitted) and verdict.header.attributes & TRANSACTIONAL:
@@ -257,8 +259,8 @@ class _Request:
     def _unknown(self, part: ProduceOp) -> ProduceOpResp:
         topic = self._state.registry.find(self._org, part.topic, part.topic_id)
         if topic is None:
-            return _refusal(RefusedError(unknown_topic(part.topic, part.topic_id)))
-        return _refusal(RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return _refusal(RecordsRefusedError(unknown_topic(part.topic, part.topic_id)))
+        return _refusal(RecordsRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _check(self, part: ProduceOp, topic: Topic | None) -> Verdict | ProduceOpResp | None:
         """The result of a batch's check; None if the check takes long."""
@@ -305,17 +307,17 @@ class _Request:
             return self._unknown(part)
         state = self._state
         if not topic.source and state.stored_bytes.limit_reached(self._org, len(part.records)):
-            return _refusal(RefusedError(ErrorCode.POLICY_VIOLATION, _FULL))
+            return _refusal(RecordsRefusedError(ErrorCode.POLICY_VIOLATION, _FULL))
         partition = state.sources.partition(topic, part.partition)
         if topic.source and verdict.header.attributes & TRANSACTIONAL:
             return _refusal(
-                RefusedError(ErrorCode.INVALID_TXN_STATE, "the topic takes no transactions")
+                RecordsRefusedError(ErrorCode.INVALID_TXN_STATE, "the topic takes no transactions")
             )
         try:
             appended = partition.append(verdict, self._writes, self._producer)
         except SequenceError as e:
             return _out_of_order(e, partition)
-        except RefusedError as e:
+        except RecordsRefusedError as e:
             return _refusal(e)
         write = _Write(partition, verdict.header.record_count, uuid=topic.uuid)
         if isinstance(appended, Batch):
@@ -342,7 +344,7 @@ async def _finish(begun: list[_Begun]) -> list[ProduceOpResp]:
                 else:
                     assert write.repeated is not None
                     answers.append(_stored(write, await write.repeated.stored()))
-            except (StorageError, RefusedError) as e:
+            except (StorageError, RecordsRefusedError) as e:
                 answers.append(_refusal(e))
             except SequenceError as e:
                 answers.append(_out_of_order(e, write.partition))
@@ -356,7 +358,9 @@ async def _wait_for_last(begun: list[_Begun]) -> None:
     for write in reversed(begun):
         if isinstance(write, _Write) and write.pending is not None:
             if len(begun) > 1:
-                with suppress(StorageError, RefusedError, SequenceError):  # `_finish` handles it
+                with suppress(
+                    StorageError, RecordsRefusedError, SequenceError
+                ):  # `_finish` handles it
                     await write.pending
             return
 
@@ -375,8 +379,10 @@ def _stored(write: _Write, offset: int) -> ProduceOpResp:
     )
 
 
-def _refusal(error: BatchError | SequenceError | RefusedError | StorageError) -> ProduceOpResp:
-    message = error.message if isinstance(error, RefusedError) else str(error)
+def _refusal(
+    error: BatchError | SequenceError | RecordsRefusedError | StorageError,
+) -> ProduceOpResp:
+    message = error.message if isinstance(error, RecordsRefusedError) else str(error)
     named = error.records if isinstance(error, BatchError) else ()
     return ProduceOpResp(
         -1,
@@ -392,7 +398,7 @@ def _out_of_order(error: SequenceError, partition: PartitionSource) -> ProduceOp
     return replace(_refusal(error), log_start_offset=partition.log_start)
 
 
-def _code_of(error: BatchError | SequenceError | RefusedError | StorageError) -> ErrorCode:
+def _code_of(error: BatchError | SequenceError | RecordsRefusedError | StorageError) -> ErrorCode:
     if isinstance(error, InDoubtError):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     if isinstance(error, MovedError):

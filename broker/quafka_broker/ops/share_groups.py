@@ -8,7 +8,7 @@ from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroup,
+    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
     DescribeConsumerGroupsResp,
@@ -48,7 +48,7 @@ async def describe(
     state: BrokerState, context: OpContext, op: DescribeShareGroups
 ) -> DescribeConsumerGroupsResp:
     """Describe share groups and their members."""
-    found: list[ConsumerGroup] = []
+    found: list[ConsumerGroupDescription] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
         found.append(await state.groups.share.describe(context.org_id, name))

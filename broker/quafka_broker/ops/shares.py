@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from quafka_broker.ops.destinations import destinations
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.shares.acquiring import Acquiring, Target
+from quafka_broker.shares.acquiring import Acquiring, AcquiringTarget
 from quafka_broker.shares.lag import lag_of, start_of
 from quafka_broker.shares.limits import Terms
 from quafka_broker.shares.shares import Beginning
@@ -17,7 +17,7 @@ from quafka_broker.shares.states import (
     Holder,
     RecordStateError,
 )
-from quafka_broker.shares.table import GroupKey, Place
+from quafka_broker.shares.table import GroupKey, PartitionPlace
 from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
@@ -28,7 +28,6 @@ from quafka_mesh_ops.ops.shares import (
     EARLIEST,
     EVERY_PARTITION,
     MOST_ACQUIRED,
-    AcknowledgePartition,
     AcknowledgeRecords,
     AcknowledgeRecordsResp,
     AcquiredPartition,
@@ -41,6 +40,7 @@ from quafka_mesh_ops.ops.shares import (
     DescribeShareOffsets,
     DescribeShareOffsetsResp,
     NewShareOffset,
+    PartitionAcknowledgements,
     ReleasePartition,
     ReleaseRecords,
     ReleaseRecordsResp,
@@ -57,7 +57,7 @@ _PARTITIONS_PER_SLICE = 50
 _AT_ONCE = 200
 """Partitions that one write changes."""
 
-_Named = SharePlace | AcknowledgePartition | ReleasePartition | NewShareOffset
+_Named = SharePlace | PartitionAcknowledgements | ReleasePartition | NewShareOffset
 
 
 # --- records --------------------------------------------------------------------------------
@@ -95,23 +95,23 @@ async def acquire(state: BrokerState, context: OpContext, op: AcquireRecords) ->
 
 async def _targets(
     state: BrokerState, context: OpContext, group: GroupKey, op: AcquireRecords
-) -> list[Target]:
+) -> list[AcquiringTarget]:
     found: list[tuple[Topic, PartitionSource] | ErrorCode] = []
     slices = Slices(_PARTITIONS_PER_SLICE)
     for part in op.partitions:
         found.append(_find(state, context.org_id, part))
         await slices.done()
     await ask_all(each[1] for each in found if not isinstance(each, ErrorCode))
-    targets: list[Target] = []
+    targets: list[AcquiringTarget] = []
     new: list[Beginning] = []
     for each, part in zip(found, op.partitions, strict=True):
         if isinstance(each, ErrorCode):
-            targets.append(Target(None, error=each))
+            targets.append(AcquiringTarget(None, error=each))
         else:
-            place = Place(each[0].uuid, part.partition)
+            place = PartitionPlace(each[0].uuid, part.partition)
             share = state.shares.table.find(group, place)
             error = ErrorCode.NONE if share is not None else error_of(each[1].unready())
-            targets.append(Target(each[1], share, error, place))
+            targets.append(AcquiringTarget(each[1], share, error, place))
             if share is None and not error:
                 new.append(Beginning(place, each[1], EARLIEST if part.is_new else op.configs.reset))
         await slices.done()
@@ -125,7 +125,7 @@ async def _targets(
     return targets
 
 
-def _acquired(target: Target) -> AcquiredPartition:
+def _acquired(target: AcquiringTarget) -> AcquiredPartition:
     return AcquiredPartition(
         [AcquiredRange(part.first, part.end - 1, part.deliveries) for part in target.acquired],
         [BatchRange(span.first, span.end - 1, span.size) for span in target.batches],
@@ -165,12 +165,16 @@ async def _acknowledge(
 
 
 async def _acknowledge_one(
-    state: BrokerState, group: GroupKey, holder: Holder, part: AcknowledgePartition, terms: Terms
+    state: BrokerState,
+    group: GroupKey,
+    holder: Holder,
+    part: PartitionAcknowledgements,
+    terms: Terms,
 ) -> int:
     found = _find(state, group[0], part)
     if isinstance(found, ErrorCode):
         return found
-    share = state.shares.table.find(group, Place(found[0].uuid, part.partition))
+    share = state.shares.table.find(group, PartitionPlace(found[0].uuid, part.partition))
     if share is None:
         return ErrorCode.INVALID_RECORD_STATE
     batches = await listed(
@@ -202,7 +206,7 @@ async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) ->
         found = _find(state, context.org_id, part)
         share = None
         if not isinstance(found, ErrorCode):
-            share = shares.table.find(group, Place(found[0].uuid, part.partition))
+            share = shares.table.find(group, PartitionPlace(found[0].uuid, part.partition))
         if share is not None:
             released += shares.give_back(share, holder, part.first, part.last + 1)
         await slices.done()
@@ -238,7 +242,7 @@ def _described(state: BrokerState, group: GroupKey, part: SharePlace) -> ShareOf
     if isinstance(found, ErrorCode):
         return ShareOffset(part.topic, part.topic_id, part.partition, error_code=found)
     topic, source = found
-    share = state.shares.table.find(group, Place(topic.uuid, part.partition))
+    share = state.shares.table.find(group, PartitionPlace(topic.uuid, part.partition))
     if share is None:
         return ShareOffset(topic.name, topic.uuid, part.partition)
     return ShareOffset(
@@ -253,14 +257,14 @@ async def alter(
     """Make a group without members continue at other offsets."""
     group = (context.org_id, op.group)
     codes: list[int] = []
-    starts: dict[Place, int] = {}
+    starts: dict[PartitionPlace, int] = {}
     slices = Slices(_PARTITIONS_PER_SLICE)
     new = 0
     for part in op.partitions:
         found = _find(state, context.org_id, part)
         code = found if isinstance(found, ErrorCode) else ErrorCode.NONE
         if not isinstance(found, ErrorCode):
-            place = Place(found[0].uuid, part.partition)
+            place = PartitionPlace(found[0].uuid, part.partition)
             new += state.shares.table.find(group, place) is None
             if not state.shares.has_room(context.org_id, new):
                 code = ErrorCode.POLICY_VIOLATION
@@ -285,7 +289,7 @@ async def delete(
     """Delete the state of a group in partitions."""
     group = (context.org_id, op.group)
     codes: list[int] = []
-    places: list[Place] = []
+    places: list[PartitionPlace] = []
     known = set(await listed(share.place.topic_id for share in state.shares.table.of(group)))
     slices = Slices(_PARTITIONS_PER_SLICE)
     for part in op.partitions:
@@ -293,7 +297,7 @@ async def delete(
         if topic is None or (part.partition == EVERY_PARTITION and topic.uuid not in known):
             codes.append(unknown_topic(part.topic, part.topic_id))
         else:
-            places.append(Place(topic.uuid, max(part.partition, EVERY_PARTITION)))
+            places.append(PartitionPlace(topic.uuid, max(part.partition, EVERY_PARTITION)))
             codes.append(ErrorCode.NONE)
         await slices.done()
     if places or not op.partitions:

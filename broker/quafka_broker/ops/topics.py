@@ -16,9 +16,9 @@ from quafka_mesh_ops.ops.topics import (
     CreateTopicResp,
     DeleteTopic,
     DeleteTopicResp,
+    DescribedConfig,
     DescribeTopics,
     DescribeTopicsResp,
-    EffectiveConfig,
     TopicDescription,
 )
 from quafka_proto.errors import ErrorCode
@@ -108,7 +108,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
             return _exists(op.topic)
         uuid = topic.uuid
     shown = topic_configs.effective(state.configs.broker, configs, state.configs.dynamic)
-    return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
+    return CreateTopicResp(uuid, partitions, configs=[DescribedConfig(*c) for c in shown])
 
 
 def _configs(entries: list[ConfigEntry]) -> dict[str, str]:

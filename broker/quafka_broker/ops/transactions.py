@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.table import Commit
 from quafka_broker.ops.offsets import checked_offsets
 from quafka_broker.partitions.errors import StorageError
@@ -19,7 +19,7 @@ from quafka_broker.transactions.events import AddedPartition
 from quafka_broker.transactions.transaction import OF_GROUP, Transaction
 from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.transactions import (
     AddOffsets,
     AddOffsetsResp,
@@ -114,7 +114,7 @@ def _unknown_brokers(state: BrokerState, op: AddPartitions) -> set[str]:
 
 
 def _partitions(
-    state: BrokerState, org: int, topics: Iterable[TopicPartitions]
+    state: BrokerState, org: int, topics: Iterable[PartitionsByTopic]
 ) -> Iterator[AddedPartition | ErrorCode]:
     """The partitions by their ids, or the reason why they cannot be in a transaction.
 
@@ -169,7 +169,7 @@ def _member_error(state: BrokerState, org: int, op: CommitTxnOffsets) -> ErrorCo
         return ErrorCode.INVALID_GROUP_ID
     found = state.groups.find(org, op.group)
     is_checked = op.generation >= 0 or bool(op.member_id or op.instance_id)
-    if found is None or is_checked or found.group.kind is Kind.SHARE:
+    if found is None or is_checked or found.group.kind is GroupType.SHARE:
         return state.groups.may_commit(org, op)
     return ErrorCode.NONE
 
@@ -274,7 +274,7 @@ def _described(found: Transaction) -> DescribedTransaction:
         start_ms=found.shown_start_ms if found.shown_start_ms >= 0 else found.ended_start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
-        topics=[TopicPartitions(name, sorted(numbers)) for name, numbers in topics.items()],
+        topics=[PartitionsByTopic(name, sorted(numbers)) for name, numbers in topics.items()],
         groups=sorted(groups),
     )
 

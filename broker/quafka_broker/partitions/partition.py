@@ -18,7 +18,7 @@ from quafka_broker.partitions.gaps import NO_GAPS, Gaps, Range
 from quafka_broker.partitions.ids import GlobalIds
 from quafka_broker.partitions.sparse_index import SparseIndex
 from quafka_broker.partitions.transactions import (
-    Aborted,
+    AbortedRange,
     PartitionTransactions,
     TransactionsState,
 )
@@ -100,7 +100,7 @@ class Partition:
         first = transactions.first_open if transactions is not None else None
         return self.high_watermark if first is None else max(first, self.log_start)
 
-    def aborted(self, start: int, end: int) -> list[Aborted]:
+    def aborted(self, start: int, end: int) -> list[AbortedRange]:
         """The aborted transactions that may have records in [start, end)."""
         return [] if self.transactions is None else self.transactions.aborted(start, end)
 

@@ -68,7 +68,7 @@ class Producer:
     """The state in the older epoch; valid again if no batch of this epoch is stored."""
 
 
-class ProducerState(NamedTuple):
+class ProducerPartitionState(NamedTuple):
     """A producer's state in one partition, as a checkpoint keeps it.
 
     `batches`: first and last sequence, highest timestamp, and offset of each, oldest first.

@@ -52,7 +52,7 @@ from quafka_broker.partitions.producer_state import (
     OrgProducers,
     Producer,
     ProducerKey,
-    ProducerState,
+    ProducerPartitionState,
     SequenceError,
 )
 from quafka_loop import clock
@@ -386,9 +386,9 @@ class Producers:
 
     # --- checkpoint -------------------------------------------------------------------------
 
-    def dump(self, partition: PartitionId) -> list[ProducerState]:
+    def dump(self, partition: PartitionId) -> list[ProducerPartitionState]:
         """The state of a partition's producers for a checkpoint; stored batches only."""
-        states: list[ProducerState] = []
+        states: list[ProducerPartitionState] = []
         for producer_id in self._ids.get(partition, ()):
             producer = self._find((partition, producer_id))
             while producer is not None:
@@ -398,13 +398,15 @@ class Producers:
                     if batch.offset is not None
                 )
                 if stored or (not producer.batches and producer.before is None):
-                    state = ProducerState(producer_id, producer.epoch, producer.used_ms, stored)
+                    state = ProducerPartitionState(
+                        producer_id, producer.epoch, producer.used_ms, stored
+                    )
                     states.append(state)
                     break
                 producer = producer.before
         return states
 
-    def load(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
+    def load(self, partition: PartitionId, states: Iterable[ProducerPartitionState]) -> None:
         """Load the result of `dump`."""
         for producer_id, epoch, used_ms, batches in states:
             remembered = [Batch(*batch) for batch in batches]
@@ -426,7 +428,9 @@ class Producers:
             org = self._orgs.setdefault(number, OrgProducers())
             org.evicted_below = max(org.evicted_below, below)
 
-    def load_unknown(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
+    def load_unknown(
+        self, partition: PartitionId, states: Iterable[ProducerPartitionState]
+    ) -> None:
         """Load the producers of a `dump` that the log's index lacks."""
         known = self._ids.get(partition, set())
         self.load(partition, [state for state in states if state.producer_id not in known])

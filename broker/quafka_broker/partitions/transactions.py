@@ -21,7 +21,7 @@ from quafka_broker.partitions.gaps import Gaps
 from quafka_proto.log_format import ROW_ABORT, ROW_CONTROL, IndexRow
 
 
-class Aborted(NamedTuple):
+class AbortedRange(NamedTuple):
     """An aborted transaction of a partition; `last_offset` is that of its marker."""
 
     producer_id: int
@@ -33,7 +33,7 @@ class Aborted(NamedTuple):
 class TransactionsState(NamedTuple):
     """The transactions of a partition, as a checkpoint keeps them.
 
-    `open`: producer id and first offset of each, by offset. `aborted`: the fields of `Aborted`.
+    `open`: producer id and first offset of each, by offset. `aborted`: fields of `AbortedRange`.
     """
 
     open: Sequence[tuple[int, int]]
@@ -103,9 +103,9 @@ class PartitionTransactions:
 
     # --- aborted transactions ---------------------------------------------------------------
 
-    def aborted(self, start: int, end: int) -> list[Aborted]:
+    def aborted(self, start: int, end: int) -> list[AbortedRange]:
         """The aborted transactions that may have records in [start, end)."""
-        found: list[Aborted] = []
+        found: list[AbortedRange] = []
         for at in range(bisect_left(self._lasts, start), len(self._lasts)):
             if self._firsts[at] < end:
                 found.append(self._aborted_at(at))
@@ -113,8 +113,8 @@ class PartitionTransactions:
                 break
         return found
 
-    def _aborted_at(self, at: int) -> Aborted:
-        return Aborted(
+    def _aborted_at(self, at: int) -> AbortedRange:
+        return AbortedRange(
             self._producers[at], self._firsts[at], self._lasts[at], self._stable[at]
         )  # fmt: skip
 

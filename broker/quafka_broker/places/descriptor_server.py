@@ -23,7 +23,12 @@ from quafka_broker.wal.disk import read_only_descriptor
 from quafka_broker.wal.segment import Segment
 from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
-from quafka_mesh_ops.descriptors import TOKEN_SIZE, Kind, encode_message, socket_path
+from quafka_mesh_ops.descriptors import (
+    TOKEN_SIZE,
+    DescriptorMessageKind,
+    encode_message,
+    socket_path,
+)
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.places import file_key
@@ -76,7 +81,7 @@ class DescriptorConnection:
         try:
             if len(self.handed) >= self._most:
                 self.withdraw(next(iter(self.handed)))
-            sent = self._send(encode_message(Kind.HANDED, key), fd)
+            sent = self._send(encode_message(DescriptorMessageKind.HANDED, key), fd)
         finally:
             os.close(fd)
         if sent:
@@ -86,12 +91,12 @@ class DescriptorConnection:
     def withdraw(self, key: str) -> None:
         """Make the gateway close a descriptor, if it has it."""
         if self.handed.pop(key, None) is not None:
-            self._send(encode_message(Kind.WITHDRAWN, key))
+            self._send(encode_message(DescriptorMessageKind.WITHDRAWN, key))
 
     def revoke(self) -> None:
         """Make the gateway close all descriptors at once, and end the connection."""
         with suppress(OSError):
-            descriptors.send(self._socket, encode_message(Kind.REVOKED))
+            descriptors.send(self._socket, encode_message(DescriptorMessageKind.REVOKED))
         self.end()
 
     def end(self) -> None:
@@ -104,7 +109,7 @@ class DescriptorConnection:
 
     def welcome(self) -> None:
         """Answer the hello."""
-        self._send(encode_message(Kind.WELCOME, number=self.number))
+        self._send(encode_message(DescriptorMessageKind.WELCOME, number=self.number))
 
     def _send(self, message: bytes, fd: int = -1) -> bool:
         """Send a message; False if the connection has ended, perhaps because of this message."""

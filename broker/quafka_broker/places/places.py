@@ -20,12 +20,12 @@ from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.places.descriptor_server import DescriptorConnection, DescriptorServer
 from quafka_broker.wal.disk import object_path
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.runs import Run
+from quafka_broker.wal.runs import EntryRun
 from quafka_broker.wal.segment import Segment
 from quafka_mesh_ops.grants import EVERY_ORG, Grant, permits
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import OpCode
-from quafka_mesh_ops.ops.places import OpenPlacesResp, Place, file_key, pack_extents
+from quafka_mesh_ops.ops.places import ObjectPlace, OpenPlacesResp, file_key, pack_extents
 from quafka_mesh_ops.rights import NEEDS
 from quafka_proto.log_format import ENTRY_HEADER_SIZE
 
@@ -99,7 +99,7 @@ class Places:
 
     def of_reader(
         self, peer: NodeId, number: int, *, objects: bool
-    ) -> Callable[[Sequence[Run]], list[Place] | None] | None:
+    ) -> Callable[[Sequence[EntryRun]], list[ObjectPlace] | None] | None:
         """The function that makes places for a fetch; None: the whole answer is by value.
 
         `number`: that of its connection for descriptors; `objects`: whether it reads the store's
@@ -114,7 +114,7 @@ class Places:
         """The connection that a fetch names; None: answer it by value."""
         return None if self._server is None else self._server.connection(peer, number)
 
-    def _in_objects(self, runs: Sequence[Run]) -> list[Place] | None:
+    def _in_objects(self, runs: Sequence[EntryRun]) -> list[ObjectPlace] | None:
         """The places of these runs' batches in the store; None: answer by value."""
         size = _size(runs)
         paths = [object_path(run.segment.log) for run in runs]
@@ -123,7 +123,9 @@ class Places:
         self.bytes += size
         return [_place(run, path) for run, path in zip(runs, paths, strict=True) if path]
 
-    def places(self, connection: DescriptorConnection, runs: Sequence[Run]) -> list[Place] | None:
+    def places(
+        self, connection: DescriptorConnection, runs: Sequence[EntryRun]
+    ) -> list[ObjectPlace] | None:
         """The places of these runs' batches; None: answer by value."""
         size = _size(runs)
         if size < LEAST_BYTES:
@@ -159,12 +161,12 @@ def _file_key(segment: Segment) -> str:
     return file_key(segment.number, segment.salt)
 
 
-def _size(runs: Sequence[Run]) -> int:
+def _size(runs: Sequence[EntryRun]) -> int:
     return sum(row.length for run in runs for row in run.rows)
 
 
-def _place(run: Run, key: str) -> Place:
-    return Place(
+def _place(run: EntryRun, key: str) -> ObjectPlace:
+    return ObjectPlace(
         key,
         pack_extents(
             (row.position + ENTRY_HEADER_SIZE, row.length, row.base_offset, row.record_count)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.security.security import Security
+from quafka_broker.security.security import BrokerSecurity
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.ops.security import ScramCredential, UserChange
 
@@ -46,7 +46,7 @@ def alter_users_request(org: int | str, changes: Sequence[UserChange], *, new: b
     }
 
 
-async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, str]:
+async def alter_users(security: BrokerSecurity, request: dict[str, Any]) -> dict[str, str]:
     """Serve a request; the answer has an "error" if the change was not made."""
     try:
         changes = [_change(each) for each in request["users"]]
@@ -74,7 +74,7 @@ async def alter_users(security: Security, request: dict[str, Any]) -> dict[str, 
     return {"changed": str(len(changes))}
 
 
-def _org(security: Security, given: object) -> int | None:
+def _org(security: BrokerSecurity, given: object) -> int | None:
     """An org's id, from its id or its name; None if there is no org of that name."""
     if isinstance(given, str):
         named = security.table.org_named(given)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from quafka_broker.journals.event_values import EventValues
 from quafka_mesh_ops.ops.security import (
     AclRecord,
-    OrgLimit,
+    OrgLimitValue,
     OrgRecord,
     QuotaEntity,
     QuotaRecord,
@@ -125,7 +125,7 @@ def org_set(record: OrgRecord) -> OrgSet:
 
 def org_record(event: OrgSet) -> OrgRecord:
     """The record that an event makes."""
-    limits = [OrgLimit(name, value) for name, value in event.limits]
+    limits = [OrgLimitValue(name, value) for name, value in event.limits]
     return OrgRecord(event.org, event.name, event.state, limits)
 
 

@@ -26,8 +26,8 @@ from quafka_broker.journals.internal_topics import SECURITY
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.security import events
 from quafka_broker.security.events import Event, RulesAdded, RulesRemoved
-from quafka_broker.security.table import Table
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.security.table import SecurityTable
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
 from quafka_loop.slices import Slices
@@ -64,7 +64,7 @@ class SecurityJournal:
     def __init__(
         self,
         wal: Log,
-        table: Table,
+        table: SecurityTable,
         begin_at: Callable[[int], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
         events_kept: int = 1_000,
@@ -181,7 +181,7 @@ class SecurityJournal:
             values.append(events.encode(event))
             await slices.done(_weight(event))
         head, *others = _parts(values)
-        members = [Member(partition, *_batch(part, 0)) for part in others]
+        members = [GroupedBatch(partition, *_batch(part, 0)) for part in others]
         await self._wal.queue.wait_for_room()
         # Urgent, so that rights can be revoked on a full disk.
         first, *_ = await self._wal.queue.append(

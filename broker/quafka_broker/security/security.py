@@ -15,7 +15,7 @@ from quafka_broker.security.checks import Refusal
 from quafka_broker.security.events import Event, OrgGone, SecretMade, UserSet
 from quafka_broker.security.journal import SecurityJournal
 from quafka_broker.security.limits import SecurityLimits
-from quafka_broker.security.table import EntityKey, OrgSecurity, Table, entity_key
+from quafka_broker.security.table import EntityKey, OrgSecurity, SecurityTable, entity_key
 from quafka_broker.security.watchers import Watchers
 from quafka_broker.wal.log import Log
 from quafka_loop.slices import listed
@@ -43,7 +43,7 @@ _AT_ONCE = 500
 """Users, rules and quotas of a deleted org that one write removes."""
 
 
-class Security:
+class BrokerSecurity:
     """All orgs of one broker. For one event loop.
 
     Only the log refuses a change as a whole; otherwise each part of it has its own code.
@@ -64,7 +64,7 @@ class Security:
         whose record has changed.
         """
         self.limits = limits
-        self.table = Table()
+        self.table = SecurityTable()
         self.watchers = Watchers(self.table)
         self.journal = SecurityJournal(wal, self.table, begin_at, self.watchers.wake)
         self._ids_in_use = ids_in_use

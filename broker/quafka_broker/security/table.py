@@ -45,7 +45,7 @@ _Key = tuple[int, str | EntityKey | AclRecord | None]
 """A record's org, and its user's name, its entity, or the rule; None for the org itself."""
 
 
-class Change(NamedTuple):
+class RecordChange(NamedTuple):
     """The last change of a record."""
 
     version: int
@@ -65,7 +65,7 @@ class OrgSecurity:
 _NOTHING = OrgSecurity()
 
 
-class Table:
+class SecurityTable:
     """The state built from the events."""
 
     def __init__(self, removals_kept: int = REMOVALS_KEPT) -> None:
@@ -79,7 +79,7 @@ class Table:
         self.floor = -1
         """A reader that began earlier and has seen no later version must begin anew."""
         self._of: dict[int, OrgSecurity] = {}
-        self._changes: dict[_Key, Change] = {}
+        self._changes: dict[_Key, RecordChange] = {}
         self._rows: list[tuple[int, _Key]] = []  # versions in order; some are outdated
         self._removals: deque[tuple[int, _Key]] = deque()
         self._removals_kept = removals_kept
@@ -179,7 +179,7 @@ class Table:
     def _put(self, key: _Key, change: SecurityChange) -> None:
         self.version += 1
         self._changes.pop(key, None)
-        self._changes[key] = Change(self.version, key[0], change)
+        self._changes[key] = RecordChange(self.version, key[0], change)
         self._rows.append((self.version, key))
         if len(self._rows) > 2 * len(self._changes) + _LEAST_ROWS:
             self._rows = [(change.version, key) for key, change in self._changes.items()]
@@ -194,10 +194,10 @@ class Table:
                 del self._changes[oldest]
                 self.floor = version
 
-    def after(self, version: int, most: int) -> tuple[Sequence[Change], int]:
+    def after(self, version: int, most: int) -> tuple[Sequence[RecordChange], int]:
         """The changes in the next `most` rows after a version, and the version that they reach."""
         start = bisect_right(self._rows, version, key=itemgetter(0))
-        found: list[Change] = []
+        found: list[RecordChange] = []
         for row, key in self._rows[start : start + most]:
             version = row
             change = self._changes.get(key)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 
-from quafka_broker.security.table import Table
+from quafka_broker.security.table import SecurityTable
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.grants import Grant, everything, permits, show_orgs
 from quafka_mesh_ops.node_ids import NodeId
@@ -30,7 +30,7 @@ _COST = 200
 class Watchers:
     """The parked requests. `grants` gives the orgs that a node may serve."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: SecurityTable) -> None:
         self._table = table
         self.grants: Callable[[NodeId], Grant] = everything
         self._run = os.urandom(8)

@@ -25,7 +25,7 @@ from quafka_broker.chain.takeover import Seen, take_over
 from quafka_broker.chain.uploads import Uploads
 from quafka_broker.config.settings import LogSettings
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.snapshots.stored_log_snapshot import PinnedFiles
+from quafka_broker.snapshots.stored_log_snapshot import PinnedObjects
 from quafka_broker.snapshots.views import Views
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.chain_durability import ChainLink, ChainPolicy
@@ -221,7 +221,7 @@ class StoredLog:
         self._prefetched.forget()
         self.disk.reader.serve()
         self._uploads.start()
-        pins = PinnedFiles(self._store.blocking)
+        pins = PinnedObjects(self._store.blocking)
         views = self._views = Views(
             state,
             self.chain,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.shares.limits import Terms
-from quafka_broker.shares.shares import Shares
-from quafka_broker.shares.states import Acquired, Holder, Span, alone_from
-from quafka_broker.shares.table import Place, SharePartition
+from quafka_broker.shares.shares import BrokerShares
+from quafka_broker.shares.states import Holder, JustAcquired, OffsetSpan, alone_from
+from quafka_broker.shares.table import PartitionPlace, SharePartition
 from quafka_broker.shares.turns import WaitingMember
 from quafka_broker.shares.window import joined
-from quafka_broker.sources.source import Found, PartitionSource, Reading
-from quafka_broker.wal.runs import Room, Run
+from quafka_broker.sources.source import FoundBatches, PartitionSource, Reading
+from quafka_broker.wal.runs import EntryRun, Room
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops import places
 from quafka_mesh_ops.ops.records import MOST_BATCHES
@@ -35,15 +35,15 @@ _FIRST_BATCHES, _FEW_BATCHES = 4, 256
 
 
 @dataclass(slots=True, eq=False)
-class Target:
+class AcquiringTarget:
     """One partition of an op, or its error, and the records acquired from it."""
 
     source: PartitionSource | None
     share: SharePartition | None = None
     error: ErrorCode = ErrorCode.NONE
-    place: Place | None = None
-    acquired: list[Acquired] = field(default_factory=list[Acquired])
-    batches: list[Span] = field(default_factory=list[Span])
+    place: PartitionPlace | None = None
+    acquired: list[JustAcquired] = field(default_factory=list[JustAcquired])
+    batches: list[OffsetSpan] = field(default_factory=list[OffsetSpan])
 
 
 class Acquiring:
@@ -51,10 +51,10 @@ class Acquiring:
 
     def __init__(
         self,
-        shares: Shares,
+        shares: BrokerShares,
         parked: ParkedFetches,
         op: AcquireRecords,
-        targets: Sequence[Target],
+        targets: Sequence[AcquiringTarget],
         terms: Terms,
     ) -> None:
         self.holder = Holder(op.member_id, op.session)
@@ -140,7 +140,7 @@ class Acquiring:
             await slices.done()
         return size
 
-    def _size_of(self, target: Target, wanted: int) -> int:
+    def _size_of(self, target: AcquiringTarget, wanted: int) -> int:
         offset = self._next_offset(target)
         if offset is None or target.source is None:
             return 0
@@ -157,7 +157,7 @@ class Acquiring:
             return min(size, wanted)
         return 0
 
-    def _next_offset(self, target: Target) -> int | None:
+    def _next_offset(self, target: AcquiringTarget) -> int | None:
         source, share = target.source, target.share
         if source is None or share is None or target.error:
             return None
@@ -216,7 +216,7 @@ class Acquiring:
         found = any(target.acquired or target.error for target in self.targets)
         return found or not progress
 
-    async def _spans(self, target: Target, offset: int, room: Room) -> list[Span]:
+    async def _spans(self, target: AcquiringTarget, offset: int, room: Room) -> list[OffsetSpan]:
         assert target.source is not None
         reading = Reading(self._terms.committed, None, _rows_only)
         try:
@@ -232,12 +232,12 @@ class Acquiring:
         return []
 
 
-def _rows_only(_runs: Sequence[Run]) -> list[places.Place]:
+def _rows_only(_runs: Sequence[EntryRun]) -> list[places.ObjectPlace]:
     """Batches by place: only their rows are read here."""
     return []
 
 
-def spans_of(found: Found) -> list[Span]:
+def spans_of(found: FoundBatches) -> list[OffsetSpan]:
     """The batches of a read: their offsets, and whether consumers may have their records."""
     aborted: dict[int, list[tuple[int, int]]] = {}
     for each in found.aborted:
@@ -249,31 +249,31 @@ def spans_of(found: Found) -> list[Span]:
         its = aborted.get(producer_id, ()) if transactional else ()
         return any(first <= offset <= last for first, last in its)
 
-    def of_row(row: IndexRow) -> Span:
+    def of_row(row: IndexRow) -> OffsetSpan:
         hidden = is_hidden(
             bool(row.flags & ROW_CONTROL), bool(row.flags & ROW_TRANSACTIONAL), row.producer_id,
             row.base_offset,
         )  # fmt: skip
-        return Span(row.base_offset, row.base_offset + row.record_count, row.length, hidden)
+        return OffsetSpan(row.base_offset, row.base_offset + row.record_count, row.length, hidden)
 
-    def of_batch(header: BatchHeader) -> Span:
+    def of_batch(header: BatchHeader) -> OffsetSpan:
         hidden = is_hidden(
             bool(header.attributes & CONTROL), bool(header.attributes & TRANSACTIONAL),
             header.producer_id, header.base_offset,
         )  # fmt: skip
-        return Span(header.base_offset, header.last_offset + 1, header.length, hidden)
+        return OffsetSpan(header.base_offset, header.last_offset + 1, header.length, hidden)
 
     if found.rows:
         return list(map(of_row, found.rows))
     return [of_batch(read_header(batch)) for batch in found.records]
 
 
-def _held(spans: Sequence[Span], acquired: Sequence[Acquired]) -> list[Span]:
+def _held(spans: Sequence[OffsetSpan], acquired: Sequence[JustAcquired]) -> list[OffsetSpan]:
     """The batches that hold acquired records, each from the first of them on.
 
     The log may start within a batch, and cannot be read from below its start.
     """
-    found: list[Span] = []
+    found: list[OffsetSpan] = []
     parts = iter(acquired)
     part = next(parts, None)
     for span in spans:
@@ -286,13 +286,13 @@ def _held(spans: Sequence[Span], acquired: Sequence[Acquired]) -> list[Span]:
     return found
 
 
-def _adjacent(spans: Sequence[Span]) -> list[Span]:
+def _adjacent(spans: Sequence[OffsetSpan]) -> list[OffsetSpan]:
     """Merge adjacent batches."""
-    found: list[Span] = []
+    found: list[OffsetSpan] = []
     for span in spans:
         last = found[-1] if found else None
         if last is not None and last.end == span.first:
-            found[-1] = Span(last.first, span.end, last.size + span.size)
+            found[-1] = OffsetSpan(last.first, span.end, last.size + span.size)
         else:
             found.append(span)
     return found

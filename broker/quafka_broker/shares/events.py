@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from quafka_broker.journals.event_values import EventValues
-from quafka_broker.shares.states import Change, RecordState
+from quafka_broker.shares.states import RangeChange, RecordState
 
 Row = tuple[int, int, int, int]
 EVERY = -1
@@ -64,11 +64,13 @@ decode = _VALUES.decode
 encode = _VALUES.encode
 
 
-def rows(changes: Iterable[Change]) -> list[Row]:
+def rows(changes: Iterable[RangeChange]) -> list[Row]:
     """Changes in the form of an event."""
     return [(first, end, int(state), count) for first, end, state, count in changes]
 
 
-def changes_of(event: Began | Changed) -> list[Change]:
+def changes_of(event: Began | Changed) -> list[RangeChange]:
     """The changes of an event. Raises ValueError: unknown state."""
-    return [Change(first, end, RecordState(state), n) for first, end, state, n in event.changes]
+    return [
+        RangeChange(first, end, RecordState(state), n) for first, end, state, n in event.changes
+    ]

@@ -26,7 +26,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.shares import events
 from quafka_broker.shares.events import Dropped, Event
-from quafka_broker.shares.table import SharePartition, Table
+from quafka_broker.shares.table import SharePartition, SharePartitionTable
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
 from quafka_loop.eager_task import DirectFuture
@@ -58,7 +58,7 @@ class ShareJournal:
     def __init__(
         self,
         wal: Log,
-        table: Table,
+        table: SharePartitionTable,
         begin_at: Callable[[int], Awaitable[None]],
         events_kept: int = 10_000,
     ) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quafka_broker.shares.shares import Shares
+from quafka_broker.shares.shares import BrokerShares
 from quafka_broker.shares.states import Acknowledge
-from quafka_telemetry.metrics import Family, Kind, counter, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, counter, gauge
 
 
-def full_partitions(shares: Shares) -> int:
+def full_partitions(shares: BrokerShares) -> int:
     """The share partitions whose window is full while a member waits for more."""
     return sum([found.is_full for found in shares.table])
 
 
-def share_families(shares: Shares) -> Iterator[Family]:
+def share_families(shares: BrokerShares) -> Iterator[Family]:
     """The families of all share groups together."""
     usages = shares.table.usages
     yield gauge(
@@ -35,7 +35,7 @@ def share_families(shares: Shares) -> Iterator[Family]:
         shares.acquired,
     )  # fmt: skip
     yield Family(
-        "quafka_share_acknowledged_records", Kind.COUNTER,
+        "quafka_share_acknowledged_records", FamilyKind.COUNTER,
         "Records that members of share groups have acknowledged",
         [((kind.name.lower(),), shares.acknowledged[kind]) for kind in Acknowledge], ("type",),
     )  # fmt: skip

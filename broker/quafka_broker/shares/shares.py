@@ -21,15 +21,15 @@ from quafka_broker.shares.ranges import NEVER
 from quafka_broker.shares.states import (
     Acknowledge,
     Acknowledgement,
-    Acquired,
-    Change,
     Holder,
+    JustAcquired,
+    OffsetSpan,
+    RangeChange,
     RecordState,
     RecordStateError,
-    Span,
     check_order,
 )
-from quafka_broker.shares.table import GroupKey, Place, SharePartition, Table
+from quafka_broker.shares.table import GroupKey, PartitionPlace, SharePartition, SharePartitionTable
 from quafka_broker.sources.source import PartitionSource
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
@@ -59,12 +59,12 @@ class Abandoned(Protocol):
 class Beginning(NamedTuple):
     """Where a group that has no state in a partition begins; `reset`: as in `ShareConfigs`."""
 
-    place: Place
+    place: PartitionPlace
     source: PartitionSource
     reset: int
 
 
-class Shares:
+class BrokerShares:
     """All share partitions of one broker. For one event loop."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Shares:
         """`begin_at` durably moves the journal's start; `find_topic` looks up by org and id;
         `keeps_unknown`: topics that are unknown now may be known after another start."""
         self.limits = limits
-        self.table = Table()
+        self.table = SharePartitionTable()
         self.journal = ShareJournal(wal, self.table, begin_at)
         self._keeps_unknown = keeps_unknown
         self._wal = wal
@@ -88,7 +88,7 @@ class Shares:
         self._find_topic = find_topic
         self._deadlines: Deadlines | None = None
         self._due: dict[SharePartition, float] = {}
-        self._beginning: set[asyncio.Future[dict[Place, ErrorCode]]] = set()
+        self._beginning: set[asyncio.Future[dict[PartitionPlace, ErrorCode]]] = set()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._acquiring: dict[tuple[GroupKey, Holder], dict[Abandoned, None]] = {}
         self.acquired = 0
@@ -133,7 +133,9 @@ class Shares:
 
     # --- beginning --------------------------------------------------------------------------
 
-    async def begin(self, group: GroupKey, wanted: Sequence[Beginning]) -> dict[Place, ErrorCode]:
+    async def begin(
+        self, group: GroupKey, wanted: Sequence[Beginning]
+    ) -> dict[PartitionPlace, ErrorCode]:
         """Begin a group's share partitions, unless they exist already.
 
         Returns the errors of those that cannot begin. Durable on return.
@@ -145,9 +147,11 @@ class Shares:
         task.add_done_callback(self._beginning.discard)
         return await asyncio.shield(task)
 
-    async def _begin(self, group: GroupKey, wanted: Sequence[Beginning]) -> dict[Place, ErrorCode]:
-        errors: dict[Place, ErrorCode] = {}
-        starts: list[tuple[Place, int]] = []
+    async def _begin(
+        self, group: GroupKey, wanted: Sequence[Beginning]
+    ) -> dict[PartitionPlace, ErrorCode]:
+        errors: dict[PartitionPlace, ErrorCode] = {}
+        starts: list[tuple[PartitionPlace, int]] = []
         slices = Slices(_WINDOWS_PER_SLICE)
         async with self._locks.setdefault(group[0], asyncio.Lock()):
             for place, source, reset in wanted:
@@ -173,7 +177,7 @@ class Shares:
         """Whether an org may have this many more share partitions."""
         return self.table.usage(org).partitions + new <= self.limits.org_partitions
 
-    async def put(self, group: GroupKey, starts: Sequence[tuple[Place, int]]) -> None:
+    async def put(self, group: GroupKey, starts: Sequence[tuple[PartitionPlace, int]]) -> None:
         """Make a group continue at these offsets, discarding the states of its records. Durable.
 
         Raises:
@@ -215,13 +219,13 @@ class Shares:
         self,
         found: SharePartition,
         holder: Holder,
-        spans: Iterable[Span],
+        spans: Iterable[OffsetSpan],
         since: int,
         most: int,
         terms: Terms,
         *,
         exact: bool,
-    ) -> list[Acquired]:
+    ) -> list[JustAcquired]:
         """Give records of batches to a member; `since`: the first offset of the read of `spans`."""
         until = asyncio.get_running_loop().time() + terms.lock
         acquired = found.window.acquire(
@@ -256,7 +260,7 @@ class Shares:
         found.most_deliveries = terms.most_deliveries
         self._expire(found)
         check_order(batches)
-        window, changes = found.window, list[Change]()
+        window, changes = found.window, list[RangeChange]()
         try:
             await self._put_pending(found, holder.member, batches, terms, changes)
         except BaseException:  # also if the caller is cancelled: all of them count, or none
@@ -278,7 +282,7 @@ class Shares:
         member: str,
         batches: Sequence[Acknowledgement],
         terms: Terms,
-        changes: list[Change],
+        changes: list[RangeChange],
     ) -> None:
         """Acknowledge records, some at a time, and add the pending changes to `changes`.
 
@@ -294,7 +298,7 @@ class Shares:
         if self.table.find(found.group, found.place) is not found or found.window is not window:
             raise RecordStateError("the group's offsets were set or deleted meanwhile")
 
-    def _write(self, found: SharePartition, changes: list[Change]) -> Awaitable[object]:
+    def _write(self, found: SharePartition, changes: list[RangeChange]) -> Awaitable[object]:
         window = found.window
 
         def settle(stored: bool) -> None:
@@ -313,7 +317,7 @@ class Shares:
         event = Changed(*found.group, *found.place, window.start, events.rows(changes))
         return self.journal.append([event], settle)
 
-    def _count(self, batches: Iterable[Acknowledgement], changes: Iterable[Change]) -> None:
+    def _count(self, batches: Iterable[Acknowledgement], changes: Iterable[RangeChange]) -> None:
         released = 0
         for first, end, types in batches:
             if len(types) == 1:
@@ -366,7 +370,7 @@ class Shares:
     def _most(self, found: SharePartition) -> int:
         return found.most_deliveries or self.limits.most_deliveries
 
-    def _given_back(self, found: SharePartition, changes: list[Change]) -> int:
+    def _given_back(self, found: SharePartition, changes: list[RangeChange]) -> int:
         """Record changes that are already in effect; a restart may repeat them."""
         if not changes:
             return 0
@@ -414,7 +418,7 @@ class Shares:
 
     # --- forgetting -------------------------------------------------------------------------
 
-    async def drop(self, group: GroupKey, places: Iterable[Place]) -> None:
+    async def drop(self, group: GroupKey, places: Iterable[PartitionPlace]) -> None:
         """Drop a group's state in these places, or without places, everywhere. Durable on return.
 
         Raises:
@@ -450,7 +454,7 @@ async def _first_offset(source: PartitionSource, reset: int) -> int:
     return source.high_watermark
 
 
-def _exhausted(changes: Iterable[Change], batches: Iterable[Acknowledgement]) -> int:
+def _exhausted(changes: Iterable[RangeChange], batches: Iterable[Acknowledgement]) -> int:
     """The number of records that were to be released but are archived."""
     rejected = sum(
         end - first

@@ -53,7 +53,7 @@ class Holder(NamedTuple):
 NOBODY = Holder("")
 
 
-class Change(NamedTuple):
+class RangeChange(NamedTuple):
     """Records [first, end) get this state and this delivery count."""
 
     first: int
@@ -62,7 +62,7 @@ class Change(NamedTuple):
     deliveries: int
 
 
-class Acquired(NamedTuple):
+class JustAcquired(NamedTuple):
     """Records [first, end) that a member has just acquired, in their `deliveries`-th delivery."""
 
     first: int
@@ -86,7 +86,7 @@ def alone_at_once(size: int, deliveries: int, most_deliveries: int) -> int:
     return max(1, size >> int(deliveries - alone_from(most_deliveries) + 1))
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets [first, end) of one record batch.
 
     `size`: its bytes. `hidden`: no consumer may have its records, which are transaction markers or

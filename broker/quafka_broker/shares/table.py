@@ -15,7 +15,7 @@ GroupKey = tuple[int, str]
 """A group's org and name."""
 
 
-class Place(NamedTuple):
+class PartitionPlace(NamedTuple):
     """A partition of a topic, by the topic's id."""
 
     topic_id: bytes
@@ -43,7 +43,7 @@ class SharePartition:
     """
 
     group: GroupKey
-    place: Place
+    place: PartitionPlace
     window: Window
     most_deliveries: int = 0
     is_full: bool = False
@@ -62,19 +62,19 @@ class SharePartition:
 
 
 @dataclass(slots=True)
-class OrgUsage:
+class ShareUsage:
     """The usage of an org's share groups."""
 
     partitions: int = 0
     in_flight: int = 0
 
 
-class Table:
+class SharePartitionTable:
     """Share partitions by group and place."""
 
     def __init__(self) -> None:
-        self.groups: dict[GroupKey, dict[Place, SharePartition]] = {}
-        self._usage: defaultdict[int, OrgUsage] = defaultdict(OrgUsage)
+        self.groups: dict[GroupKey, dict[PartitionPlace, SharePartition]] = {}
+        self._usage: defaultdict[int, ShareUsage] = defaultdict(ShareUsage)
 
     def __len__(self) -> int:
         """The number of share partitions."""
@@ -85,15 +85,15 @@ class Table:
             yield from list(group.values())
 
     @property
-    def usages(self) -> Collection[OrgUsage]:
+    def usages(self) -> Collection[ShareUsage]:
         """The usages of all orgs."""
         return self._usage.values()
 
-    def usage(self, org: int) -> OrgUsage:
+    def usage(self, org: int) -> ShareUsage:
         """The usage of an org."""
         return self._usage[org]
 
-    def find(self, group: GroupKey, place: Place) -> SharePartition | None:
+    def find(self, group: GroupKey, place: PartitionPlace) -> SharePartition | None:
         """A share partition, or None if the group has not begun with the partition."""
         return self.groups.get(group, {}).get(place)
 
@@ -114,7 +114,7 @@ class Table:
             ValueError, TypeError: it has a state that is unknown to this version.
         """
         key: GroupKey = (event.org, event.group)
-        place = Place(event.topic_id, event.partition)
+        place = PartitionPlace(event.topic_id, event.partition)
         if isinstance(event, Dropped):
             self._drop(key, lambda at: _concerns(event, at))
             return
@@ -124,7 +124,7 @@ class Table:
         found.window.apply(events.changes_of(event))
         self.recount(found)
 
-    def _begin(self, key: GroupKey, place: Place, start: int) -> SharePartition:
+    def _begin(self, key: GroupKey, place: PartitionPlace, start: int) -> SharePartition:
         found = self.find(key, place)
         if found is None:
             found = SharePartition(key, place, Window(start))
@@ -138,7 +138,7 @@ class Table:
         """Drop a group's share partitions of a topic."""
         self._drop(key, lambda place: place.topic_id == topic_id)
 
-    def _drop(self, key: GroupKey, concerns: Callable[[Place], bool]) -> None:
+    def _drop(self, key: GroupKey, concerns: Callable[[PartitionPlace], bool]) -> None:
         its = self.groups.get(key, {})
         gone = [found for place, found in its.items() if concerns(place)]
         usage = self._usage[key[0]]
@@ -151,7 +151,7 @@ class Table:
             self.groups.pop(key, None)
 
 
-def _concerns(event: Dropped, place: Place) -> bool:
+def _concerns(event: Dropped, place: PartitionPlace) -> bool:
     return not event.topic_id or (
         event.topic_id == place.topic_id and event.partition in (EVERY, place.partition)
     )

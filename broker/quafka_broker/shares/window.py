@@ -21,18 +21,18 @@ from quafka_broker.shares.states import (
     NOBODY,
     Acknowledge,
     Acknowledgement,
-    Acquired,
     BadAcknowledgementError,
-    Change,
     Holder,
+    JustAcquired,
+    OffsetSpan,
+    RangeChange,
     RecordState,
     RecordStateError,
-    Span,
     alone_at_once,
     alone_from,
 )
 
-Part = TypeVar("Part", Acquired, Change)
+Part = TypeVar("Part", JustAcquired, RangeChange)
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 _ARCHIVED, _ACKNOWLEDGED = RecordState.ARCHIVED, RecordState.ACKNOWLEDGED
 
@@ -92,14 +92,14 @@ class Window:
         self,
         holder: Holder,
         until: float,
-        spans: Iterable[Span],
+        spans: Iterable[OffsetSpan],
         most: int,
         *,
         since: int,
         room: int,
         exact: bool,
         most_deliveries: int,
-    ) -> list[Acquired]:
+    ) -> list[JustAcquired]:
         """Give free records of batches to a member, which holds them until `until`.
 
         `spans` are the batches of the partition from `since` on. Offsets between them no longer
@@ -109,7 +109,7 @@ class Window:
         restart is delivered once more as its last. Records that were delivered often are delivered
         alone; see `alone_from`.
         """
-        found: list[Acquired] = []
+        found: list[JustAcquired] = []
         taken = 0
         alone = alone_from(most_deliveries)
         position = max(self.next_offset, since)
@@ -150,7 +150,7 @@ class Window:
         most_deliveries: int,
         *,
         is_first: bool,
-    ) -> Iterator[Acquired]:
+    ) -> Iterator[JustAcquired]:
         if first >= self.end or end > self.end:
             self._extend(end)
         alone = alone_from(most_deliveries)
@@ -173,7 +173,7 @@ class Window:
             self.acquired += size
             most = 0 if comes_alone else most - size
             is_first = False
-            yield Acquired(here.first, here.end, here.deliveries)
+            yield JustAcquired(here.first, here.end, here.deliveries)
         self._ranges.merge(first, end)
 
     def _archive_free(self, first: int, end: int) -> None:
@@ -191,7 +191,7 @@ class Window:
 
     def acknowledge(
         self, member: str, batches: Sequence[Acknowledgement], most_deliveries: int
-    ) -> list[Change]:
+    ) -> list[RangeChange]:
         """Acknowledge records that a member holds, all or none. The changes are pending.
 
         The batches ascend (`check_order`). Records below the start of the window are done, and left
@@ -205,7 +205,7 @@ class Window:
         for batch in batches:
             self._check_acquired(batch.end)
             self._check_held(member, max(batch.first, self.start), batch.end)
-        changes: list[Change] = []
+        changes: list[RangeChange] = []
         for first, end, kind in runs:
             first = max(first, self.start)
             if first < end:
@@ -229,32 +229,32 @@ class Window:
 
     def _put_pending(
         self, first: int, end: int, kind: Acknowledge, most_deliveries: int
-    ) -> Iterator[Change]:
+    ) -> Iterator[RangeChange]:
         for at in self._ranges.carve(first, end):
             here = self._ranges[at]
             here.state = _after(kind, here.deliveries, most_deliveries)
             here.pending = True
             if here.state is not _ACQUIRED:
                 self.acquired -= here.end - here.first
-            yield Change(here.first, here.end, here.state, here.deliveries)
+            yield RangeChange(here.first, here.end, here.state, here.deliveries)
 
-    def renew(self, changes: Sequence[Change], holder: Holder, until: float) -> None:
+    def renew(self, changes: Sequence[RangeChange], holder: Holder, until: float) -> None:
         """Complete renewals: the holder has the records until this time."""
         for here in self._end_pending(changes):
             here.holder, here.until = holder, until
             self.wake_at = min(self.wake_at, until)
 
-    def settle(self, changes: Sequence[Change]) -> None:
+    def settle(self, changes: Sequence[RangeChange]) -> None:
         """Complete pending changes, which are durable now."""
         for here in self._end_pending(changes):
             here.holder, here.until = NOBODY, NEVER
 
-    def revert(self, changes: Sequence[Change]) -> None:
+    def revert(self, changes: Sequence[RangeChange]) -> None:
         """Undo pending changes that are not in the log: the records are available again."""
         for here in self._end_pending(changes):
             here.state, here.holder, here.until = _AVAILABLE, NOBODY, NEVER
 
-    def undo(self, changes: Sequence[Change]) -> None:
+    def undo(self, changes: Sequence[RangeChange]) -> None:
         """Undo pending changes as if they had not been asked for: members hold the records."""
         for here in self._end_pending(changes):
             if here.state is not _ACQUIRED:
@@ -262,7 +262,7 @@ class Window:
             here.state = _ACQUIRED
             self.wake_at = min(self.wake_at, here.until)
 
-    def _end_pending(self, changes: Sequence[Change]) -> Iterator[Range]:
+    def _end_pending(self, changes: Sequence[RangeChange]) -> Iterator[Range]:
         """End the wait of pending changes; the caller gives each range its state."""
         for first, end, _, _ in changes:
             first, end = max(first, self.start), min(end, self.end)
@@ -276,17 +276,17 @@ class Window:
         self._merge(changes)
         self._trim()
 
-    def _merge(self, changes: Sequence[Change]) -> None:
+    def _merge(self, changes: Sequence[RangeChange]) -> None:
         if changes:
             self._ranges.merge(changes[0].first, changes[-1].end)
 
     # --- giving back ------------------------------------------------------------------------
 
-    def expire(self, now: float, most_deliveries: int) -> list[Change]:
+    def expire(self, now: float, most_deliveries: int) -> list[RangeChange]:
         """End the locks whose time is over; returns the changes, which are in effect."""
         if now < self.wake_at:
             return []
-        changes: list[Change] = []
+        changes: list[RangeChange] = []
         self.wake_at = NEVER
         for here in self._ranges:
             if here.is_held:
@@ -296,7 +296,7 @@ class Window:
                     self.wake_at = min(self.wake_at, here.until)
         return self._given_back(changes)
 
-    def release(self, holder: Holder, most_deliveries: int) -> list[Change]:
+    def release(self, holder: Holder, most_deliveries: int) -> list[RangeChange]:
         """Take back a holder's records; their deliveries count. Returns the changes, in effect."""
         changes = [
             self._give_back(here, here.deliveries, most_deliveries)
@@ -305,12 +305,14 @@ class Window:
         ]
         return self._given_back(changes)
 
-    def give_back(self, holder: Holder, first: int, end: int, most_deliveries: int) -> list[Change]:
+    def give_back(
+        self, holder: Holder, first: int, end: int, most_deliveries: int
+    ) -> list[RangeChange]:
         """Take back a holder's records in [first, end) without counting a delivery."""
         first, end = max(first, self.start), min(end, self.end)
         if first >= end:
             return []
-        changes: list[Change] = []
+        changes: list[RangeChange] = []
         for at in self._ranges.carve(first, end):
             here = self._ranges[at]
             if here.is_held and here.holder == holder:
@@ -318,13 +320,13 @@ class Window:
         self._ranges.merge(first, end)
         return self._given_back(changes)
 
-    def _give_back(self, here: Range, deliveries: int, most_deliveries: int) -> Change:
+    def _give_back(self, here: Range, deliveries: int, most_deliveries: int) -> RangeChange:
         state = _after(Acknowledge.RELEASE, deliveries, most_deliveries)
         self.acquired -= here.end - here.first
         here.state, here.deliveries, here.holder, here.until = state, deliveries, NOBODY, NEVER
-        return Change(here.first, here.end, state, deliveries)
+        return RangeChange(here.first, here.end, state, deliveries)
 
-    def _given_back(self, changes: list[Change]) -> list[Change]:
+    def _given_back(self, changes: list[RangeChange]) -> list[RangeChange]:
         if changes:
             self._free_from = min(self._free_from, changes[0].first)
             self._merge(changes)
@@ -354,7 +356,7 @@ class Window:
 
     # --- the log ----------------------------------------------------------------------------
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[RangeChange]) -> None:
         """Apply changes of an earlier run: each record has the state of its last change."""
         for first, end, state, deliveries in changes:
             first = max(first, self.start)
@@ -372,17 +374,17 @@ class Window:
             self._ranges.merge(first, end)
         self._trim()
 
-    def dump(self, *, settled: bool) -> list[Change]:
+    def dump(self, *, settled: bool) -> list[RangeChange]:
         """The records of the window that are not new, in their states after a restart.
 
         `settled`: pending changes count as durable; otherwise, they are left out.
         """
-        found: list[Change] = []
+        found: list[RangeChange] = []
         for here in self._ranges:
             lost = here.state is _ACQUIRED or (here.pending and not settled)
             state = _AVAILABLE if lost else here.state
             if state is not _AVAILABLE or here.deliveries:
-                found.append(Change(here.first, here.end, state, here.deliveries))
+                found.append(RangeChange(here.first, here.end, state, here.deliveries))
         return joined(found)
 
     def _extend(self, end: int) -> None:

@@ -13,7 +13,7 @@ from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SEGMENTS,
     SNAPSHOTS,
-    Manifest,
+    SnapshotManifest,
     decode_manifest,
     is_snapshot_id,
     manifest_path,
@@ -26,7 +26,7 @@ _OLD_PART = ".part"
 """The suffix of interrupted writes by older versions."""
 
 
-def load_all(store: ObjectStore, but: str = "") -> list[Manifest]:
+def load_all(store: ObjectStore, but: str = "") -> list[SnapshotManifest]:
     """Load all snapshots, oldest first, including expired ones; `but` is an id to leave out.
 
     Raises:
@@ -42,7 +42,7 @@ def snapshot_ids(store: ObjectStore) -> list[str]:
     return sorted(path.split("/")[1] for path in paths if _is_manifest(path))
 
 
-def load(store: ObjectStore, snapshot_id: str) -> Manifest:
+def load(store: ObjectStore, snapshot_id: str) -> SnapshotManifest:
     """Load one snapshot.
 
     Raises:
@@ -62,7 +62,7 @@ def load(store: ObjectStore, snapshot_id: str) -> Manifest:
         raise Malformed(f"snapshot {snapshot_id}: {e}") from e
 
 
-def expired(manifest: Manifest) -> bool:
+def expired(manifest: SnapshotManifest) -> bool:
     """Whether a snapshot's lease has ended."""
     until = manifest.lease_until_ms
     return until is not None and until <= clock.time_ns() // 1_000_000
@@ -94,7 +94,7 @@ def remove_manifest(store: Destination, snapshot_id: str) -> None:
     store.delete(manifest_path(snapshot_id))
 
 
-def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest]) -> int:
+def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[SnapshotManifest]) -> int:
     """Delete all files that none of these snapshots needs; returns their bytes.
 
     Only files with names that commands write are deleted: DEST may have other files, too.

@@ -37,7 +37,7 @@ from quafka_proto.log_format import (
     INDEX_MAGIC,
     LOG_MAGIC,
     REWRITTEN,
-    Entry,
+    EntryHeader,
     encode_copied_header,
     encode_file_header,
     encode_row,
@@ -45,7 +45,7 @@ from quafka_proto.log_format import (
 )
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import PATCHED_SIZE, end_offset, read_header
-from quafka_proto.snapshot_format import FIRST_COPY, Partition
+from quafka_proto.snapshot_format import FIRST_COPY, SnapshotPartition
 
 log = logging.getLogger("quafka.broker.snapshots")
 
@@ -120,7 +120,7 @@ class Copies:
         self,
         file: _CopyFile,
         wanted: Sequence[_Wanted],
-        at_cut: dict[tuple[int, str], dict[int, Partition]],
+        at_cut: dict[tuple[int, str], dict[int, SnapshotPartition]],
     ) -> None:
         """Copy the partitions of one server; `at_cut` gets the results."""
         try:
@@ -131,7 +131,9 @@ class Copies:
         finally:
             await asyncio.to_thread(file.close)
 
-    async def _copy(self, file: _CopyFile, each: _Wanted, at_cut: Partition) -> Partition:
+    async def _copy(
+        self, file: _CopyFile, each: _Wanted, at_cut: SnapshotPartition
+    ) -> SnapshotPartition:
         """Copy one partition, as far as possible."""
         if at_cut.high_watermark <= 1:  # empty, or its bounds are unknown
             return at_cut
@@ -244,7 +246,7 @@ class _CopyFile:
     def _add(self, of: _Wanted, batch: Buffer) -> None:
         id_ = of.topic.partition_id(of.number)
         header = read_header(batch)
-        entry = Entry(
+        entry = EntryHeader(
             len(batch), 0, header.base_offset, 0, id_.topic_hash, id_.org_id,
             id_.partition, id_.generation, header.last_offset_delta + 1,
         )  # fmt: skip

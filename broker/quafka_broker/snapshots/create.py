@@ -30,9 +30,9 @@ from quafka_proto.log_format import (
 )
 from quafka_proto.snapshot_format import (
     SEGMENTS,
-    Manifest,
-    Piece,
-    Segment,
+    SegmentPiece,
+    SnapshotManifest,
+    SnapshotSegment,
     encode_manifest,
     manifest_path,
     new_snapshot_id,
@@ -60,7 +60,7 @@ class Created:
         reused: pieces that DEST already had.
     """
 
-    manifest: Manifest
+    manifest: SnapshotManifest
     written: int
     linked: int
     reused: int
@@ -110,8 +110,8 @@ class Creation:
                     "each log needs a DEST of its own"
                 )
         self._present = dict(self._store.list_objects(SEGMENTS))
-        segments: list[Segment] = []
-        pieces: list[Piece] = []
+        segments: list[SnapshotSegment] = []
+        pieces: list[SegmentPiece] = []
         for cut in self._cut.segments:
             segment, some = self._segment(cut, before)
             segments.append(segment)
@@ -131,8 +131,11 @@ class Creation:
         return Created(manifest, self._written, self._linked, self._reused)
 
     def _manifest(
-        self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
-    ) -> Manifest:
+        self,
+        before: list[SnapshotManifest],
+        segments: list[SnapshotSegment],
+        pieces: list[SegmentPiece],
+    ) -> SnapshotManifest:
         about = self._cut.manifest
         # Ids grow even after all snapshots have been dropped.
         number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
@@ -156,7 +159,9 @@ class Creation:
 
     # --- segments -----------------------------------------------------------------------------
 
-    def _segment(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment, list[Piece]]:
+    def _segment(
+        self, cut: SegmentCut, before: list[SnapshotManifest]
+    ) -> tuple[SnapshotSegment, list[SegmentPiece]]:
         """A segment at the cut, with the pieces that DEST has and a new one for the rest."""
         known, pieces = self._known(cut, before)
         self._reused += len(pieces)
@@ -169,9 +174,13 @@ class Creation:
         self._done += cut.end - self._done_in_segment
         self._done_in_segment = 0
         self._progress(self._done, self._all)
-        return Segment(cut.number, cut.salt, cut.end, cut.rows, self._tail(cut, cut.rows)), pieces
+        return SnapshotSegment(
+            cut.number, cut.salt, cut.end, cut.rows, self._tail(cut, cut.rows)
+        ), pieces
 
-    def _known(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment | None, list[Piece]]:
+    def _known(
+        self, cut: SegmentCut, before: list[SnapshotManifest]
+    ) -> tuple[SnapshotSegment | None, list[SegmentPiece]]:
         """The segment in the newest snapshot that has it, and its pieces."""
         for manifest in reversed(before):
             for known in manifest.segments if manifest.org == self._org else ():
@@ -184,7 +193,7 @@ class Creation:
                     return (known, pieces) if self._goes_on(cut, known, pieces) else (None, [])
         return None, []
 
-    def _goes_on(self, cut: SegmentCut, known: Segment, pieces: list[Piece]) -> bool:
+    def _goes_on(self, cut: SegmentCut, known: SnapshotSegment, pieces: list[SegmentPiece]) -> bool:
         """Whether the cut's segment continues the known one."""
         if known.position > cut.end or known.rows > cut.rows:
             return False
@@ -196,7 +205,7 @@ class Creation:
     def _tail(self, cut: SegmentCut, rows: int) -> str:
         return self._files.tail(cut.number, rows).hex()
 
-    def _raw(self, part: _Range) -> Piece:
+    def _raw(self, part: _Range) -> SegmentPiece:
         cut = part.segment
         stem = f"{self._stem(cut)}-{part.position}-{cut.end}"
         log, log_offset = f"{self._stem(cut)}.log", part.position
@@ -213,12 +222,12 @@ class Creation:
         ready = self._files.zones(cut) if cut.sealed and not part.first_row else None
         if ready is None or not self._link(self._files.zones_path(cut), zones):
             self._zones(zones, self._rows(part), part.rows, ready)
-        return Piece(
+        return SegmentPiece(
             cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
             index, index_offset, part.rows, zones,
         )  # fmt: skip
 
-    def _repacked(self, part: _Range, org: int) -> list[Piece]:
+    def _repacked(self, part: _Range, org: int) -> list[SegmentPiece]:
         cut, files = part.segment, self._files
         if isinstance(files, OrgCutFiles):
             found: OrgEntries = files.org_entries(cut, part.first_row)
@@ -227,13 +236,13 @@ class Creation:
         with closing(found):
             return [] if found.is_empty else [self._put_repacked(part, org, found)]
 
-    def _put_repacked(self, part: _Range, org: int, found: OrgEntries) -> Piece:
+    def _put_repacked(self, part: _Range, org: int, found: OrgEntries) -> SegmentPiece:
         cut = part.segment
         stem = f"{self._stem(cut)}-{part.position}-{cut.end}-org{org}"
         self._put(f"{stem}.log", found.expected_size, found.log())
         self._put(f"{stem}.oidx", INDEX_ROW_SIZE * found.rows, found.index())
         self._zones(f"{stem}.zones", found.index(), found.rows)
-        return Piece(
+        return SegmentPiece(
             cut.number, cut.salt, 0, found.size, f"{stem}.log", 0, f"{stem}.oidx", 0,
             found.rows, f"{stem}.zones",
         )  # fmt: skip

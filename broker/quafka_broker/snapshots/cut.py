@@ -20,13 +20,13 @@ from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.cut import LogCut, SegmentCut
 from quafka_loop import clock
 from quafka_proto.snapshot_format import (
-    AbortedTransaction,
-    CommittedOffset,
-    Group,
-    Manifest,
     OpenTransaction,
-    Partition,
-    Topic,
+    SnapshotAbortedTransaction,
+    SnapshotCommittedOffset,
+    SnapshotGroup,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotTopic,
     decode_manifest,
     encode_manifest,
 )
@@ -40,7 +40,7 @@ PIN = "pin.json"
 class Cut(NamedTuple):
     """The broker's part of the manifest, without pieces, and the segments at the cut."""
 
-    manifest: Manifest
+    manifest: SnapshotManifest
     segments: list[SegmentCut]
 
 
@@ -113,9 +113,9 @@ def decode_cut(text: bytes) -> Cut:
 # --- the manifest -----------------------------------------------------------------------------
 
 
-def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> Manifest:
+def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> SnapshotManifest:
     ends = {id_: (log_start, end) for id_, log_start, end in cut.partitions} | found.copied
-    return Manifest(
+    return SnapshotManifest(
         id="",
         cut_ms=found.cut_ms,
         cluster_id=found.cluster_id,
@@ -138,8 +138,8 @@ def _topic(
     topic: RegisteredTopic,
     ends: dict[PartitionId, tuple[int, int]],
     cut: LogCut,
-) -> Topic:
-    partitions: list[Partition] = []
+) -> SnapshotTopic:
+    partitions: list[SnapshotPartition] = []
     for number in range(topic.partitions):
         id_ = topic.partition_id(number)
         start, end = ends.get(id_, (0, 0))
@@ -147,38 +147,42 @@ def _topic(
         if topic.source:  # nothing is copied yet; without bounds, offset 0 stands for all offsets
             start, end = (start, end) if end >= 0 else (0, 1)
             missing = [[start, end]] if start < end else []
-            partition = Partition(number, start, end, end, missing, copied=0)
+            partition = SnapshotPartition(number, start, end, end, missing, copied=0)
         else:
-            partition = Partition(number, start, end, end, ranges, gone=cut.gone.get(id_, 0))
+            partition = SnapshotPartition(
+                number, start, end, end, ranges, gone=cut.gone.get(id_, 0)
+            )
         transactions = cut.transactions.get(id_)
         if transactions is not None:
             partition = _with_transactions(partition, transactions)
         partitions.append(partition)
     hash_ = topic_hash(topic.org, topic.name).hex()
-    return Topic(
+    return SnapshotTopic(
         topic.org, topic.name, topic.uuid.hex(), hash_, topic.generation, partitions,
         dict(topic.configs), topic.ulid, topic.slug, topic.created_ms,
     )  # fmt: skip
 
 
-def _with_transactions(partition: Partition, transactions: PartitionTransactions) -> Partition:
+def _with_transactions(
+    partition: SnapshotPartition, transactions: PartitionTransactions
+) -> SnapshotPartition:
     first = transactions.first_open
     stable = partition.high_watermark if first is None else max(first, partition.log_start)
     return replace(
         partition,
         last_stable_offset=stable,
         open=list(map(OpenTransaction._make, transactions.open)),
-        aborted=list(map(AbortedTransaction._make, transactions.every_aborted())),
+        aborted=list(map(SnapshotAbortedTransaction._make, transactions.every_aborted())),
     )
 
 
-def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> Group:
+def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> SnapshotGroup:
     org, name = key
-    return Group(
+    return SnapshotGroup(
         org,
         name,
         [
-            CommittedOffset(
+            SnapshotCommittedOffset(
                 topic,
                 partition,
                 known.offset,

@@ -24,7 +24,7 @@ from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_loop import clock
 from quafka_proto.errors import Malformed
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from quafka_telemetry.startup import StartupError
 
 _NICE = 10
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_due(
     data: Path, store: Destination, cluster_id: str, interval_ms: int, keep: int
-) -> tuple[bool, Manifest]:
+) -> tuple[bool, SnapshotManifest]:
     """Make a snapshot if the newest is older than the interval; returns whether, and the newest.
 
     Raises:

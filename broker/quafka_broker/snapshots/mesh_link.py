@@ -30,7 +30,7 @@ _REASONS: dict[int, str] = {
 T = TypeVar("T")
 
 
-class RefusedError(OSError):
+class OpRefusedError(OSError):
     """The broker answered with an error code."""
 
     def __init__(self, address: str, code: int) -> None:
@@ -70,7 +70,7 @@ class MeshLink:
             try:
                 return await self._client.call(op, org_id=org, deadline=seconds)
             except OpFailedError as e:
-                raise RefusedError(self._address, e.error_code) from e
+                raise OpRefusedError(self._address, e.error_code) from e
             except MeshError as e:
                 if not left:
                     raise OSError(f"the broker at {self._address} is unavailable: {e}") from e

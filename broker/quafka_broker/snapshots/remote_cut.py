@@ -12,7 +12,7 @@ from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.snapshots.mesh_link import (
     WHOLE_LOG_ORG,
     MeshLink,
-    RefusedError,
+    OpRefusedError,
     loop_in_thread,
 )
 from quafka_broker.snapshots.remote_files import RemoteFiles, RemoteOrgFiles
@@ -77,7 +77,7 @@ def _pinned(link: MeshLink, org: int | None) -> Generator[tuple[Cut, CutFiles]]:
         return
     try:
         pinned = link.call(PinOrg(), _PIN_SECONDS, org)
-    except RefusedError as e:
+    except OpRefusedError as e:
         if e.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
         with _pinned_log(link) as found:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -33,7 +33,7 @@ from quafka_loop import file_modes
 from quafka_objects.folder import FolderStore
 from quafka_objects.store import ObjectStore
 from quafka_proto.log_format import INDEX_ROW_SIZE
-from quafka_proto.snapshot_format import Manifest, Piece
+from quafka_proto.snapshot_format import SegmentPiece, SnapshotManifest
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
@@ -63,14 +63,14 @@ class Restored(NamedTuple):
         faults: the damage of the snapshot, if it was accepted.
     """
 
-    manifest: Manifest
+    manifest: SnapshotManifest
     bytes: int
     faults: list[str]
 
 
 def restore(
     store: ObjectStore,
-    manifest: Manifest,
+    manifest: SnapshotManifest,
     data: Path,
     *,
     org: int | None = None,
@@ -108,7 +108,7 @@ def restore(
             progress(done, _size(manifest))
 
         files = RestoredFiles(store, folder.restoring, faults, copied)
-        pieces: list[Piece] = []
+        pieces: list[SegmentPiece] = []
         for number, some in groupby(manifest.pieces, key=lambda piece: piece.number):
             step(f"segment {number}")
             piece = _segment(files, list(some), manifest.org, org)
@@ -132,7 +132,7 @@ def restore(
     return Restored(manifest, sum(piece.length for piece in pieces), faults)
 
 
-def _part_of(manifest: Manifest, org: int | None) -> tuple[Manifest, bool]:
+def _part_of(manifest: SnapshotManifest, org: int | None) -> tuple[SnapshotManifest, bool]:
     """The part of a snapshot to restore, and whether it is the whole log."""
     if org is None or manifest.org == org:
         return manifest, manifest.org is None
@@ -146,22 +146,22 @@ def _part_of(manifest: Manifest, org: int | None) -> tuple[Manifest, bool]:
 
 
 def _segment(
-    files: RestoredFiles, pieces: list[Piece], of_org: int | None, org: int | None
-) -> Piece | None:
+    files: RestoredFiles, pieces: list[SegmentPiece], of_org: int | None, org: int | None
+) -> SegmentPiece | None:
     if of_org is not None:
         return files.write_merged(pieces)
     return files.write_raw(pieces) if org is None else files.write_org(pieces, org)
 
 
-def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
+def _verify(folder: Path, manifest: SnapshotManifest, faults: list[str]) -> None:
     """Verify the written files by reading them. Raises OSError."""
-    verification = Verification(FolderStore(folder), manifest, zones=False)
+    verification = SnapshotVerification(FolderStore(folder), manifest, zones=False)
     for report in verification.pieces():
         faults += [f"segment {report.piece.number}: {fault}" for fault in report.faults]
     faults += verification.missing()
 
 
-def _open(folder: Path, manifest: Manifest, is_part: bool, fill: bool) -> list[str]:
+def _open(folder: Path, manifest: SnapshotManifest, is_part: bool, fill: bool) -> list[str]:
     """Open the log; returns its differences from the manifest."""
     try:
         return asyncio.run(make_startable(folder, manifest, is_part=is_part, fill=fill))
@@ -169,7 +169,7 @@ def _open(folder: Path, manifest: Manifest, is_part: bool, fill: bool) -> list[s
         raise RestoreError(f"no broker could start on the log: {e}") from e
 
 
-def _size(manifest: Manifest) -> int:
+def _size(manifest: SnapshotManifest) -> int:
     return sum(piece.length + INDEX_ROW_SIZE * piece.rows for piece in manifest.pieces)
 
 

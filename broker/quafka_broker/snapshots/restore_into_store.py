@@ -35,7 +35,7 @@ from quafka_proto.log_format import (
     FileHeader,
     check_file_header,
 )
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 
 _SHARD, _EPOCH = 0, 0
 _CHUNK = 8 << 20
@@ -44,7 +44,7 @@ _MAGICS = {".log": LOG_MAGIC, ".oidx": INDEX_MAGIC}
 
 def restore_into_store(
     store: ObjectStore,
-    manifest: Manifest,
+    manifest: SnapshotManifest,
     into: ObjectStore,
     *,
     org: int | None = None,
@@ -72,7 +72,7 @@ def restore_into_store(
     into.put(listed, encode_directory(files))
     try:
         into.create(CLUSTER, encode_cluster(ClusterFile(manifest.cluster_id, 1)))
-        made = chain_format.Manifest(_SHARD, directory=listed)
+        made = chain_format.ShardManifest(_SHARD, directory=listed)
         into.create(path, chain_format.encode_manifest(made))
     except ObjectExistsError as e:
         raise RestoreError(f"{into.where} has a log meanwhile") from e

@@ -39,7 +39,7 @@ from quafka_proto.log_format import (
     encode_file_header,
     encode_row,
 )
-from quafka_proto.snapshot_format import Piece
+from quafka_proto.snapshot_format import SegmentPiece
 
 RAW = "raw"
 """A folder for raw segments from which one org's entries are extracted."""
@@ -63,11 +63,11 @@ class RestoredFiles:
         self._faults = faults
         self._copied = copied
 
-    def write_raw(self, pieces: list[Piece]) -> Piece:
+    def write_raw(self, pieces: list[SegmentPiece]) -> SegmentPiece:
         """Write a segment from its raw pieces, in the order of their positions."""
         return self._raw(self._folder, pieces)
 
-    def write_merged(self, pieces: list[Piece]) -> Piece:
+    def write_merged(self, pieces: list[SegmentPiece]) -> SegmentPiece:
         """Write a segment from one org's pieces, each of which is a separate log file."""
         number, salt = pieces[0].number, pieces[0].salt
         end, rows = FILE_HEADER_SIZE, 0
@@ -89,7 +89,7 @@ class RestoredFiles:
             log.truncate(end)
         return _local(number, salt, end, rows)
 
-    def write_org(self, pieces: list[Piece], org: int) -> Piece | None:
+    def write_org(self, pieces: list[SegmentPiece], org: int) -> SegmentPiece | None:
         """Write one org's entries of a segment's raw pieces; None if the org has none."""
         raw = self._folder / RAW
         file_modes.make_folder(raw)
@@ -116,7 +116,7 @@ class RestoredFiles:
         rows = _rebuild_index(self._folder / RAW, cut)
         return Repack(raw, cut._replace(rows=rows), org, 0)
 
-    def _raw(self, folder: Path, pieces: list[Piece]) -> Piece:
+    def _raw(self, folder: Path, pieces: list[SegmentPiece]) -> SegmentPiece:
         number, salt = pieces[0].number, pieces[0].salt
         end = max(piece.position + piece.length for piece in pieces)
         with _new(folder / log_name(number)) as log:
@@ -150,7 +150,7 @@ class RestoredFiles:
         if at < end:
             self._faults.append(f"{path} lacks {end - at} bytes at {at}")
 
-    def _rows(self, piece: Piece) -> Iterator[IndexRow]:
+    def _rows(self, piece: SegmentPiece) -> Iterator[IndexRow]:
         """A piece's index rows up to the first damaged one; the log can restore the rest."""
         for first in range(0, piece.rows, _ROWS_PER_READ):
             count = min(_ROWS_PER_READ, piece.rows - first)
@@ -170,7 +170,7 @@ class RestoredFiles:
         except ObjectNotFoundError:
             return b""
 
-    def _kind(self, log: Path, pieces: list[Piece]) -> int:
+    def _kind(self, log: Path, pieces: list[SegmentPiece]) -> int:
         """The kind of a segment by its header or, if that is damaged, by the order of its rows."""
         try:
             with log.open("rb") as file:
@@ -191,10 +191,10 @@ def _new(path: Path) -> Generator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-def _local(number: int, salt: int, length: int, rows: int) -> Piece:
+def _local(number: int, salt: int, length: int, rows: int) -> SegmentPiece:
     """A segment's files as one piece without zones."""
     log, index = log_name(number), index_name(number)
-    return Piece(number, salt, 0, length, log, 0, index, FILE_HEADER_SIZE, rows, "")
+    return SegmentPiece(number, salt, 0, length, log, 0, index, FILE_HEADER_SIZE, rows, "")
 
 
 def _rebuild_index(folder: Path, segment: SegmentCut) -> int:

@@ -34,7 +34,12 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
 from quafka_proto.records import BatchHeader, empty_batch, read_header
-from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
+from quafka_proto.snapshot_format import (
+    SnapshotCommittedOffset,
+    SnapshotGroup,
+    SnapshotManifest,
+    SnapshotTopic,
+)
 
 SKIPPED_PRODUCER_IDS = 1 << 25
 """A restore skips this many ids, which may have been assigned since the snapshot: two producers
@@ -45,7 +50,9 @@ _SEGMENT_BYTES = 1 << 30
 _OFFSETS_PER_EVENT = 1_000
 
 
-async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: bool) -> list[str]:
+async def make_startable(
+    wal: Path, manifest: SnapshotManifest, *, is_part: bool, fill: bool
+) -> list[str]:
     """Open the log in a folder, compare it with the manifest, and leave it with a checkpoint.
 
     Args:
@@ -100,7 +107,7 @@ async def _fence_transactions(state: BrokerState) -> None:
 # --- one org ------------------------------------------------------------------------------------
 
 
-async def _record(log: Log, manifest: Manifest) -> None:
+async def _record(log: Log, manifest: SnapshotManifest) -> None:
     """Append the events that rebuild the registry and the groups."""
     # Entries of deleted topics have generations, too: no new topic may reuse one of these.
     generation = max((id_.generation for id_ in log.partitions.ids()), default=-1) + 1
@@ -122,7 +129,7 @@ async def _append(log: Log, id_: PartitionId, values: Iterable[bytes], most: int
         await log.queue.append(log.partitions.get(id_), batches)
 
 
-def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[Event]:
+def _registry_events(manifest: SnapshotManifest, generation: int, producer_ids: int) -> list[Event]:
     registry = Registry()
     registry.apply({"event": "cluster", "id": manifest.cluster_id})
     registry.apply({"event": "producer_ids", "up_to": producer_ids})
@@ -136,7 +143,7 @@ def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> 
     return list(registry.restate())
 
 
-def _registered(registry: Registry, topic: Topic, cut_ms: int) -> RegisteredTopic:
+def _registered(registry: Registry, topic: SnapshotTopic, cut_ms: int) -> RegisteredTopic:
     new = registry.plan_topic(topic.org, topic.name, len(topic.partitions), new_topic_identity())
     return RegisteredTopic(
         topic.org, topic.name, bytes.fromhex(topic.uuid), topic.ulid or new.ulid,
@@ -145,12 +152,12 @@ def _registered(registry: Registry, topic: Topic, cut_ms: int) -> RegisteredTopi
     )  # fmt: skip
 
 
-def _starts(topic: Topic) -> dict[int, int]:
+def _starts(topic: SnapshotTopic) -> dict[int, int]:
     return {p.partition: p.log_start for p in topic.partitions if p.log_start}
 
 
 def _group_events(
-    group: Group, offsets: Iterable[CommittedOffset], manifest: Manifest
+    group: SnapshotGroup, offsets: Iterable[SnapshotCommittedOffset], manifest: SnapshotManifest
 ) -> Iterator[Event]:
     places: dict[tuple[str, int], Committed] = {}
     for at in offsets:
@@ -173,7 +180,7 @@ def _group_events(
 # --- damage -------------------------------------------------------------------------------------
 
 
-async def _put_back(state: BrokerState, manifest: Manifest) -> None:
+async def _put_back(state: BrokerState, manifest: SnapshotManifest) -> None:
     """Put back topics and committed offsets that are missing, or older because of damage."""
     for topic in manifest.topics:
         found = state.registry.by_name(topic.org, topic.name)
@@ -186,7 +193,7 @@ async def _put_back(state: BrokerState, manifest: Manifest) -> None:
             await state.groups.journal.append(event)
 
 
-async def _fill(log: Log, manifest: Manifest) -> None:
+async def _fill(log: Log, manifest: SnapshotManifest) -> None:
     """Fill the offsets of a partition's missing last records, so that they are not reused."""
     for topic in manifest.topics:
         for saved in topic.partitions:
@@ -205,11 +212,11 @@ def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
 # --- comparison ---------------------------------------------------------------------------------
 
 
-def _partition_id(topic: Topic, partition: int) -> PartitionId:
+def _partition_id(topic: SnapshotTopic, partition: int) -> PartitionId:
     return PartitionId(topic.org, bytes.fromhex(topic.topic_hash), partition, topic.generation)
 
 
-def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
+def _differences(state: BrokerState, manifest: SnapshotManifest) -> Iterator[str]:
     if state.registry.cluster_id != manifest.cluster_id:
         yield f"the cluster is {state.registry.cluster_id}, not {manifest.cluster_id}"
     for topic in manifest.topics:
@@ -222,7 +229,7 @@ def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
             )
 
 
-def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
+def _lacking(state: BrokerState, group: SnapshotGroup) -> list[SnapshotCommittedOffset]:
     """A group's offsets that differ from the snapshot's."""
     known = state.groups.offsets.of((group.org, group.group))
     return [
@@ -233,12 +240,12 @@ def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
     ]
 
 
-def _is_same(found: RegisteredTopic, topic: Topic) -> bool:
+def _is_same(found: RegisteredTopic, topic: SnapshotTopic) -> bool:
     facts = (found.uuid.hex(), found.generation, found.partitions, found.configs)
     return facts == (topic.uuid, topic.generation, len(topic.partitions), topic.configs)
 
 
-def _topic_differences(state: BrokerState, topic: Topic) -> Iterator[str]:
+def _topic_differences(state: BrokerState, topic: SnapshotTopic) -> Iterator[str]:
     name = f"topic {topic.name} of org {topic.org}"
     found = state.registry.by_name(topic.org, topic.name)
     if found is None:

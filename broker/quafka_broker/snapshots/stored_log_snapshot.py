@@ -4,7 +4,7 @@ A snapshot is a view of each shard with everything that was in the chain when th
 the shard's owner writes one regularly, and a last one when it stops. Without an owner, it is the
 newest view. Only the records that are not in a segment's object yet are copied, from small objects
 of the chain to one file per segment. The other objects are pinned:
-the owner of a shard deletes no file that a snapshot names (`PinnedFiles`).
+the owner of a shard deletes no file that a snapshot names (`PinnedObjects`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ from quafka_loop import clock, threads
 from quafka_objects.chain_tail import ChainGapError, ChainTail, TailObject
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
-from quafka_proto.chain_format import HEADER_SIZE, MANIFESTS, decode_manifest, manifest_path
-from quafka_proto.chain_format import Manifest as ShardManifest
+from quafka_proto.chain_format import (
+    HEADER_SIZE,
+    MANIFESTS,
+    ShardManifest,
+    decode_manifest,
+    manifest_path,
+)
 from quafka_proto.log_format import (
     APPENDED,
     FILE_HEADER_SIZE,
@@ -44,9 +49,9 @@ from quafka_proto.log_format import (
 from quafka_proto.snapshot_format import (
     SEGMENTS,
     SHARD_BITS,
-    Manifest,
-    Piece,
-    Segment,
+    SegmentPiece,
+    SnapshotManifest,
+    SnapshotSegment,
     encode_manifest,
     merged_topics,
     new_snapshot_id,
@@ -99,7 +104,7 @@ def snapshot_in_store(
     first = [_read(store, number) for number in _shards(store)]
     shards = [_awaited(store, shard) for shard in first]
     written = 0
-    pieces: list[Piece] = []
+    pieces: list[SegmentPiece] = []
     for view, tail, _, _ in shards:
         some = [*view.manifest.pieces]
         for _, objects in groupby(tail, key=lambda one: one.header.segment):
@@ -136,7 +141,7 @@ def snapshot_in_store(
     return Created(manifest, written, 0, sum(len(shard.view.manifest.pieces) for shard in shards))
 
 
-class PinnedFiles:
+class PinnedObjects:
     """The objects of logs below a prefix that its snapshots need.
 
     A manifest never changes, so each is read once.
@@ -144,11 +149,11 @@ class PinnedFiles:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._known: dict[str, Manifest] = {}
+        self._known: dict[str, SnapshotManifest] = {}
 
     def read(self) -> set[str]:
         """Read their present paths. Blocks. Raises OSError, Malformed."""
-        found: dict[str, Manifest] = {}
+        found: dict[str, SnapshotManifest] = {}
         for snapshot_id in snapshot_ids(self._store):
             with suppress(FileNotFoundError):  # dropped meanwhile
                 known = self._known.get(snapshot_id)
@@ -159,7 +164,7 @@ class PinnedFiles:
         return {path for path in paths if not path.startswith(f"{SEGMENTS}/")}
 
 
-def _pins(manifest: Manifest) -> Manifest:
+def _pins(manifest: SnapshotManifest) -> SnapshotManifest:
     """Drop the parts of a manifest that pin nothing: it may have many topics."""
     return replace(manifest, topics=[], groups=[], segments=[])
 
@@ -222,13 +227,13 @@ def _end_id(tail: TailObject) -> int:
     return max(row.global_id + row.record_count for row in rows)
 
 
-def _segment(pieces: Sequence[Piece]) -> Segment:
+def _segment(pieces: Sequence[SegmentPiece]) -> SnapshotSegment:
     last = pieces[-1]
     rows = sum(piece.rows for piece in pieces)
-    return Segment(last.number, last.salt, last.position + last.length, rows, "")
+    return SnapshotSegment(last.number, last.salt, last.position + last.length, rows, "")
 
 
-def _pack(store: Destination, objects: Sequence[TailObject]) -> Piece:
+def _pack(store: Destination, objects: Sequence[TailObject]) -> SegmentPiece:
     """Write a segment, or its end, from objects of the chain to files of the snapshot."""
     first, last = objects[0].header, objects[-1].header
     start = first.position if first.position > FILE_HEADER_SIZE else 0
@@ -241,7 +246,7 @@ def _pack(store: Destination, objects: Sequence[TailObject]) -> Piece:
         store.write(f"{stem}.log", iter(lambda: copy.read(_CHUNK), b""))
     store.write(f"{stem}.oidx", [rows])
     store.write(f"{stem}.zones", [encode_zones(zones_of(rows))])
-    return Piece(
+    return SegmentPiece(
         first.segment, first.salt, start, last.position + last.length - start, f"{stem}.log", 0,
         f"{stem}.oidx", 0, len(rows) // INDEX_ROW_SIZE, f"{stem}.zones",
     )  # fmt: skip

@@ -23,7 +23,12 @@ from quafka_proto.log_format import (
     check_file_header,
     decode_row,
 )
-from quafka_proto.snapshot_format import Manifest, Partition, Piece, Topic
+from quafka_proto.snapshot_format import (
+    SegmentPiece,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotTopic,
+)
 from quafka_proto.zone_format import ZoneBuilder, decode_zones
 
 _ROWS_PER_READ = 4096
@@ -36,15 +41,17 @@ _Key = tuple[bytes, int, int, int]
 class PieceReport(NamedTuple):
     """A piece, and its faults."""
 
-    piece: Piece
+    piece: SegmentPiece
     entries: int
     faults: list[str]
 
 
-class Verification:
+class SnapshotVerification:
     """The verification of one snapshot."""
 
-    def __init__(self, store: ObjectStore, manifest: Manifest, *, zones: bool = True) -> None:
+    def __init__(
+        self, store: ObjectStore, manifest: SnapshotManifest, *, zones: bool = True
+    ) -> None:
         """`zones`: whether the pieces have zones files to check."""
         self._store = store
         self._zones = zones
@@ -94,7 +101,7 @@ class Verification:
                 faults += found.faults(_name(topic, partition), partition)
         return faults
 
-    def _piece(self, piece: Piece, faults: list[str]) -> None:
+    def _piece(self, piece: SegmentPiece, faults: list[str]) -> None:
         if piece.position == 0:
             head = self._store.read(piece.log, piece.log_offset, FILE_HEADER_SIZE)
             number = self._manifest.number_in_file(piece)
@@ -113,7 +120,7 @@ class Verification:
         if self._zones and decode_zones(self._store.read(piece.zones)) != builder.zones():
             faults.append(f"{piece.zones} does not match the index rows")
 
-    def _rows(self, piece: Piece) -> Iterator[bytes]:
+    def _rows(self, piece: SegmentPiece) -> Iterator[bytes]:
         for start in range(0, piece.rows, _ROWS_PER_READ):
             size = INDEX_ROW_SIZE * min(_ROWS_PER_READ, piece.rows - start)
             data = self._store.read(piece.index, piece.index_offset + INDEX_ROW_SIZE * start, size)
@@ -121,7 +128,7 @@ class Verification:
                 raise Malformed(f"{piece.index} is cut short")
             yield data
 
-    def _entries(self, piece: Piece, rows: list[IndexRow], faults: list[str]) -> None:
+    def _entries(self, piece: SegmentPiece, rows: list[IndexRow], faults: list[str]) -> None:
         for group in _neighbours(rows):
             start = group[0].position
             size = group[-1].end - start
@@ -156,11 +163,11 @@ def _neighbours(rows: list[IndexRow]) -> Iterator[list[IndexRow]]:
         yield some
 
 
-def _name(topic: Topic, partition: Partition) -> str:
+def _name(topic: SnapshotTopic, partition: SnapshotPartition) -> str:
     return f"{topic.name}-{partition.partition} of org {topic.org}"
 
 
-def _missing(partition: Partition, ranges: list[tuple[int, int]]) -> int:
+def _missing(partition: SnapshotPartition, ranges: list[tuple[int, int]]) -> int:
     """The number of offsets that are in no range."""
     at, missing = partition.log_start, 0
     for first, end in [*ranges, (partition.high_watermark, partition.high_watermark)]:
@@ -169,11 +176,15 @@ def _missing(partition: Partition, ranges: list[tuple[int, int]]) -> int:
     return missing
 
 
-def _twice(topic: Topic, partition: Partition, ranges: list[tuple[int, int]]) -> Iterator[str]:
+def _twice(
+    topic: SnapshotTopic, partition: SnapshotPartition, ranges: list[tuple[int, int]]
+) -> Iterator[str]:
     return (fault for fault in _gaps(topic, partition, ranges) if "twice" in fault)
 
 
-def _gaps(topic: Topic, partition: Partition, ranges: list[tuple[int, int]]) -> Iterator[str]:
+def _gaps(
+    topic: SnapshotTopic, partition: SnapshotPartition, ranges: list[tuple[int, int]]
+) -> Iterator[str]:
     at = partition.log_start
     name = _name(topic, partition)
     for first, end in [*ranges, (partition.high_watermark, partition.high_watermark)]:

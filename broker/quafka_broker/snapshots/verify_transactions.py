@@ -6,7 +6,11 @@ from array import array
 from collections.abc import Iterator, Set
 
 from quafka_proto.log_format import ROW_ABORT, ROW_CONTROL, IndexRow
-from quafka_proto.snapshot_format import AbortedTransaction, OpenTransaction, Partition
+from quafka_proto.snapshot_format import (
+    OpenTransaction,
+    SnapshotAbortedTransaction,
+    SnapshotPartition,
+)
 
 
 class FoundTransactions:
@@ -23,7 +27,7 @@ class FoundTransactions:
         """Add the row of a transactional batch."""
         self._found.extend((row.base_offset, row.producer_id, row.flags))
 
-    def faults(self, name: str, partition: Partition) -> Iterator[str]:
+    def faults(self, name: str, partition: SnapshotPartition) -> Iterator[str]:
         """The differences between the manifest's transactions and those of the batches.
 
         Deletion below the log start may have removed the first batches of a transaction, and damage
@@ -43,11 +47,11 @@ class FoundTransactions:
             yield f"{name}: the last stable offset is {partition.last_stable_offset}, not {stable}"
 
     def _transactions(
-        self, partition: Partition
-    ) -> tuple[list[OpenTransaction], list[AbortedTransaction]]:
+        self, partition: SnapshotPartition
+    ) -> tuple[list[OpenTransaction], list[SnapshotAbortedTransaction]]:
         """The transactions of the batches below the high watermark: open and aborted ones."""
         open_: dict[int, int] = {}
-        aborted: list[AbortedTransaction] = []
+        aborted: list[SnapshotAbortedTransaction] = []
         found = self._found
         for offset, producer_id, flags in sorted(
             zip(found[::3], found[1::3], found[2::3], strict=True)
@@ -59,7 +63,7 @@ class FoundTransactions:
                 continue
             first = open_.pop(producer_id, None)
             if first is not None and flags & ROW_ABORT:
-                aborted.append(AbortedTransaction(producer_id, first, offset))
+                aborted.append(SnapshotAbortedTransaction(producer_id, first, offset))
         return [OpenTransaction(*item) for item in open_.items()], aborted
 
     def _markers(self) -> Set[tuple[int, int]]:
@@ -70,7 +74,7 @@ class FoundTransactions:
 
 
 def _unknown_aborted(
-    name: str, partition: Partition, aborted: list[AbortedTransaction]
+    name: str, partition: SnapshotPartition, aborted: list[SnapshotAbortedTransaction]
 ) -> Iterator[str]:
     promised = {(each.producer_id, each.last_offset): each for each in partition.aborted}
     for found in aborted:
@@ -81,7 +85,9 @@ def _unknown_aborted(
             yield f"{name}: the manifest lacks the aborted {_about(found)}"
 
 
-def _unknown_open(name: str, partition: Partition, open_: list[OpenTransaction]) -> Iterator[str]:
+def _unknown_open(
+    name: str, partition: SnapshotPartition, open_: list[OpenTransaction]
+) -> Iterator[str]:
     promised = {each.producer_id: each.first_offset for each in partition.open}
     for found in open_:
         first = promised.get(found.producer_id, partition.high_watermark)
@@ -94,12 +100,12 @@ def _unknown_open(name: str, partition: Partition, open_: list[OpenTransaction])
             )
 
 
-def _lost(partition: Partition, start: int, stop: int) -> bool:
+def _lost(partition: SnapshotPartition, start: int, stop: int) -> bool:
     """Whether some offsets of a range are lost to damage."""
     return any(first < stop and end > start for first, end in partition.lost)
 
 
-def _about(aborted: AbortedTransaction) -> str:
+def _about(aborted: SnapshotAbortedTransaction) -> str:
     return (
         f"transaction of producer {aborted.producer_id} at the offsets {aborted.first_offset} to "
         f"{aborted.last_offset}"

@@ -26,7 +26,7 @@ from quafka_proto import chain_format
 from quafka_proto.chain_format import StoredFile, decode_directory, header_in_path
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE
-from quafka_proto.snapshot_format import Piece, new_snapshot_id
+from quafka_proto.snapshot_format import SegmentPiece, new_snapshot_id
 from quafka_proto.view_format import (
     View,
     encode_view,
@@ -51,11 +51,11 @@ class OwnedChain(Protocol):
     """The manifest of the shard that this broker owns; a `Chain` is one."""
 
     @property
-    def manifest(self) -> chain_format.Manifest: ...
+    def manifest(self) -> chain_format.ShardManifest: ...
 
     async def update(
-        self, change: Callable[[chain_format.Manifest], chain_format.Manifest]
-    ) -> chain_format.Manifest:
+        self, change: Callable[[chain_format.ShardManifest], chain_format.ShardManifest]
+    ) -> chain_format.ShardManifest:
         """Change the manifest. Raises FencedError."""
         ...
 
@@ -146,7 +146,7 @@ class Views:
 
     # --- in a thread --------------------------------------------------------------------------
 
-    def _pieces(self, manifest: chain_format.Manifest) -> list[Piece]:
+    def _pieces(self, manifest: chain_format.ShardManifest) -> list[SegmentPiece]:
         """A piece for each segment that is an object, with its zones."""
         if not manifest.directory:
             return []
@@ -156,7 +156,7 @@ class Views:
             self._zones = {each.path for each in found}
         return list(self._each(files, manifest.shard, self._zones))
 
-    def _each(self, files: list[StoredFile], shard: int, known: set[str]) -> Iterator[Piece]:
+    def _each(self, files: list[StoredFile], shard: int, known: set[str]) -> Iterator[SegmentPiece]:
         for number, start, log_file, index, begin in _segments(files):
             header = header_in_path(log_file.path)
             rows = (index.size - begin) // INDEX_ROW_SIZE
@@ -166,7 +166,7 @@ class Views:
             if zones not in known:
                 self._make_zones(zones, index.path, begin, rows)
                 known.add(zones)
-            yield Piece(
+            yield SegmentPiece(
                 number, header.salt, start, log_file.size, log_file.path, 0, index.path, begin,
                 rows, zones,
             )  # fmt: skip

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quafka_broker.sources.redis.streams import RedisStreams
-from quafka_telemetry.metrics import Family, Kind, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, gauge
 
 if TYPE_CHECKING:
     from quafka_broker.sources.kafka.source import KafkaSource
@@ -26,7 +26,7 @@ def _redis(redis: RedisStreams) -> Iterator[Family]:
     if not servers:
         return
     yield Family(
-        "quafka_redis_up", Kind.GAUGE, "Whether a Redis server of topics is connected",
+        "quafka_redis_up", FamilyKind.GAUGE, "Whether a Redis server of topics is connected",
         [(labels, int(each.is_up)) for labels, each in servers], ("org", "server"),
     )  # fmt: skip
     for name, words, value in (
@@ -37,7 +37,7 @@ def _redis(redis: RedisStreams) -> Iterator[Family]:
         ("failures", "Commands and connections to Redis that failed", attrgetter("failures")),
     ):
         yield Family(
-            f"quafka_redis_{name}", Kind.COUNTER, words,
+            f"quafka_redis_{name}", FamilyKind.COUNTER, words,
             [(labels, value(each.figures)) for labels, each in servers], ("org", "server"),
         )  # fmt: skip
 

@@ -20,11 +20,11 @@ from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.reader import ReadTimes
-from quafka_broker.wal.runs import Room, Run
+from quafka_broker.wal.runs import EntryRun, Room
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.ops.places import Place
-from quafka_mesh_ops.ops.records import AbortedTransaction
+from quafka_mesh_ops.ops.places import ObjectPlace
+from quafka_mesh_ops.ops.records import AbortedByOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader, base_offset, end_offset
@@ -35,14 +35,14 @@ _PARTITIONS_PER_SLICE = 200
 
 
 @dataclass(slots=True)
-class RefusedError(Exception):
+class RecordsRefusedError(Exception):
     """The records for this partition are refused."""
 
     code: ErrorCode
     message: str = ""
 
 
-class ProduceRequest(NamedTuple):
+class ProduceFacts(NamedTuple):
     """The facts of a produce request that concern transactions; see the mesh op."""
 
     org: int
@@ -65,20 +65,20 @@ class Reading(NamedTuple):
 
     committed: bool = False
     times: ReadTimes | None = None
-    place: Callable[[Sequence[Run]], list[Place] | None] | None = None
+    place: Callable[[Sequence[EntryRun]], list[ObjectPlace] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBatches:
     """The batches found by a read: their bytes, or their places and rows.
 
     `aborted`: the aborted transactions with records in them, for a read of committed records.
     """
 
     records: list[Buffer]
-    places: list[Place] | None = None
+    places: list[ObjectPlace] | None = None
     rows: Sequence[IndexRow] = ()
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: Sequence[AbortedByOffset] = ()
 
     @property
     def size(self) -> int:
@@ -212,7 +212,7 @@ class PartitionSource(Protocol):
         """
         ...
 
-    async def read(self, offset: int, room: Room, reading: Reading) -> Found:
+    async def read(self, offset: int, room: Room, reading: Reading) -> FoundBatches:
         """Read whole batches, from the one that contains `offset` or, in a gap, follows it.
 
         Raises:
@@ -253,7 +253,7 @@ class PartitionSource(Protocol):
         self,
         batch: tuple[BatchHeader, memoryview],
         writes: list[WriteTimes] | None,
-        request: ProduceRequest | None = None,
+        request: ProduceFacts | None = None,
     ) -> asyncio.Future[list[int]] | Batch:
         """Begin to store a checked batch; records are in the order of the calls.
 

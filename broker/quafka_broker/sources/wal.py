@@ -15,17 +15,17 @@ from quafka_broker.partitions.producer_state import Batch
 from quafka_broker.partitions.producers import NO_PRODUCER, Producers
 from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.places.places import Places
-from quafka_broker.sources.source import Found, ProduceRequest, Reading, RefusedError
+from quafka_broker.sources.source import FoundBatches, ProduceFacts, Reading, RecordsRefusedError
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.runs import Room, below
-from quafka_mesh_ops.ops.records import AbortedTransaction
+from quafka_mesh_ops.ops.records import AbortedByOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import TRANSACTIONAL, BatchHeader, base_offset
 
 
-class Admission(Protocol):
+class TransactionAdmission(Protocol):
     """Decides which batches of transactional producers may be written."""
 
     def concerns(self, header: BatchHeader) -> bool:
@@ -33,7 +33,7 @@ class Admission(Protocol):
         ...
 
     def admit(
-        self, header: BatchHeader, partition: Partition, topic: str, request: ProduceRequest | None
+        self, header: BatchHeader, partition: Partition, topic: str, request: ProduceFacts | None
     ) -> Callable[[Settle], Settle] | None:
         """None, or a wrapper of `settle` for a batch of a transaction.
 
@@ -47,7 +47,7 @@ class WalSource:
     """The log, its producers, and its files for gateways on this host."""
 
     def __init__(
-        self, wal: Log, producers: Producers, places: Places, transactions: Admission
+        self, wal: Log, producers: Producers, places: Places, transactions: TransactionAdmission
     ) -> None:
         self.log = wal
         self.producers = producers
@@ -150,7 +150,7 @@ class WalPartition:
         """Bytes and number of whole batches; see `Reader.readable`."""
         return self._wal.log.reader.readable(self._partition, offset, enough, most)
 
-    async def read(self, offset: int, room: Room, reading: Reading) -> Found:
+    async def read(self, offset: int, room: Room, reading: Reading) -> FoundBatches:
         """Read batches by value, or by place if the gateway may read the files."""
         partition = self._partition
         if partition.transactions is None or not reading.committed:
@@ -160,22 +160,22 @@ class WalPartition:
         end = min(stable, found.end) if found.count else offset
         return replace(found, aborted=self._aborted(offset, end))
 
-    async def _read(self, offset: int, room: Room, reading: Reading, end: int) -> Found:
+    async def _read(self, offset: int, room: Room, reading: Reading, end: int) -> FoundBatches:
         """Batches below `end`, which is the base offset of a batch."""
         reader, partition = self._wal.log.reader, self._partition
         if reading.place is None:
             batches = await reader.read_within(partition, offset, room, reading.times)
-            return Found([batch for batch in batches if base_offset(batch) < end])
+            return FoundBatches([batch for batch in batches if base_offset(batch) < end])
         runs = await reader.locate(partition, offset, room, reading.times)
         runs = below(runs, end)
         places = reading.place(runs)
         if places is not None:
-            return Found([], places, [row for run in runs for row in run.rows])
-        return Found(list(await reader.read_runs(partition, offset, runs, reading.times)))
+            return FoundBatches([], places, [row for run in runs for row in run.rows])
+        return FoundBatches(list(await reader.read_runs(partition, offset, runs, reading.times)))
 
-    def _aborted(self, start: int, end: int) -> list[AbortedTransaction]:
+    def _aborted(self, start: int, end: int) -> list[AbortedByOffset]:
         return [
-            AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
+            AbortedByOffset(each.producer_id, each.first_offset, each.last_offset)
             for each in self._partition.aborted(start, end)
         ]
 
@@ -198,18 +198,18 @@ class WalPartition:
         self,
         batch: tuple[BatchHeader, memoryview],
         writes: list[WriteTimes] | None,
-        request: ProduceRequest | None = None,
+        request: ProduceFacts | None = None,
     ) -> asyncio.Future[list[int]] | Batch:
         """Queue a batch for the log, unless its producer has sent it before."""
         wal, header = self._wal, batch[0]
         if header.producer_id == NO_PRODUCER:
             if header.attributes & TRANSACTIONAL:
-                raise RefusedError(
+                raise RecordsRefusedError(
                     ErrorCode.INVALID_TXN_STATE, "a transactional batch has no producer id"
                 )
             return wal.log.queue.append(self._partition, [batch], writes=writes)
         if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.INVALID_RECORD,
                 "an idempotent producer's id, epoch or sequence is negative",
             )

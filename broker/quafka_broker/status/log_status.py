@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from quafka_broker.state import BrokerState
 from quafka_broker.status.metrics import BrokerMetrics
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import SegmentDamage
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
+    PageTable,
     Section,
-    Table,
     count,
     duration,
     size,
@@ -58,7 +58,7 @@ def logs(shards: Sequence[ShardStatus]) -> Section:
     """The log of the only shard as facts, or a row for each of several shards."""
     if len(shards) == 1:
         return _log(shards[0])
-    return Table(
+    return PageTable(
         f"Logs of the shards at this broker: {len(shards)}",
         (
             "shard", "state", "topics", "segments", "size", "leader epoch", "damaged", "appends",
@@ -68,10 +68,10 @@ def logs(shards: Sequence[ShardStatus]) -> Section:
     )  # fmt: skip
 
 
-def damages(each: ShardStatus) -> Table:
+def damages(each: ShardStatus) -> PageTable:
     """The damaged ranges of one log."""
-    found: Sequence[Damage] = list(each.state.log.damages)
-    return Table(
+    found: Sequence[SegmentDamage] = list(each.state.log.damages)
+    return PageTable(
         "Damaged ranges of the log",
         ("segment", "from", "to", "reason", "lost offsets"),
         (

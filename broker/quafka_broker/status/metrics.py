@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from quafka_broker.compaction.metrics import CompactionMetrics
 from quafka_broker.groups.group import Group
-from quafka_broker.groups.group import Kind as GroupKind
-from quafka_broker.groups.lag import PartitionLag
+from quafka_broker.groups.group import GroupType as GroupKind
+from quafka_broker.groups.lag import GroupPartitionLag
 from quafka_broker.groups.metrics import group_families
 from quafka_broker.shares.lag import lag_of, start_of
 from quafka_broker.shares.metrics import share_families
@@ -28,14 +28,14 @@ from quafka_loop import clock
 from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.expected_errors import expected_label
-from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
+from quafka_telemetry.metrics import Family, FamilyKind, Sample, counter, gauge
 
 _PARTITION = ("org", "topic", "partition")
 _GROUP = ("org", "consumergroup")
 _GROUP_PARTITION = (*_GROUP, "topic", "partition")
 
 
-class GroupLag(NamedTuple):
+class GroupLagFigures(NamedTuple):
     """A group's lag over all of its partitions; `seconds`: the largest of a partition.
 
     `labels`: the group's org and name.
@@ -58,8 +58,8 @@ class _Lags:
     takes longer than everything here.
     """
 
-    groups: list[GroupLag] = field(default_factory=list[GroupLag])
-    group: list[GroupLag] = field(default_factory=list[GroupLag])
+    groups: list[GroupLagFigures] = field(default_factory=list[GroupLagFigures])
+    group: list[GroupLagFigures] = field(default_factory=list[GroupLagFigures])
     topic: list[str] = field(default_factory=list[str])
     partition: list[int] = field(default_factory=list[int])
     committed: list[int] = field(default_factory=list[int])
@@ -67,9 +67,9 @@ class _Lags:
     seconds: list[float | None] = field(default_factory=list[float | None])
     catch_up_seconds: list[float | None] = field(default_factory=list[float | None])
 
-    def add(self, org: int, group: Group, partitions: Sequence[PartitionLag]) -> None:
+    def add(self, org: int, group: Group, partitions: Sequence[GroupPartitionLag]) -> None:
         """Add a group's lag."""
-        found = GroupLag(
+        found = GroupLagFigures(
             (str(org), group.name),
             str(group.kind),
             str(group.state),
@@ -121,7 +121,7 @@ class BrokerMetrics:
         self.free, self._size = usage.free, usage.total
 
     @property
-    def groups(self) -> Sequence[GroupLag]:
+    def groups(self) -> Sequence[GroupLagFigures]:
         """All groups, as `read_lags` found them."""
         return self._lags.groups
 
@@ -141,7 +141,7 @@ class BrokerMetrics:
             lags.add(org, group, partitions)
         self._lags = lags
 
-    def _share_lags(self, org: int, group: Group) -> Iterator[PartitionLag]:
+    def _share_lags(self, org: int, group: Group) -> Iterator[GroupPartitionLag]:
         """The lag of a share group in the partitions of this broker."""
         for share in self.state.shares.table.of((org, group.name)):
             topic = self.state.registry.find(org, "", share.place.topic_id)
@@ -149,7 +149,7 @@ class BrokerMetrics:
                 continue
             source = self.state.sources.partition(topic, share.place.partition)
             lag = lag_of(share, source)
-            yield PartitionLag(
+            yield GroupPartitionLag(
                 topic.name, share.place.partition, source.log_start, source.high_watermark,
                 start_of(share, source), lag if lag >= 0 else None,
             )  # fmt: skip
@@ -217,7 +217,8 @@ class BrokerMetrics:
             "Transactions of other brokers with partitions here that are open", found.branches,
         )  # fmt: skip
         yield Family(
-            "quafka_transactions_ended", Kind.COUNTER, "Transactions that have ended, by outcome",
+            "quafka_transactions_ended", FamilyKind.COUNTER,
+            "Transactions that have ended, by outcome",
             [
                 (("commit",), transactions.ending.committed),
                 (("abort",), transactions.ending.aborted),
@@ -237,7 +238,7 @@ class BrokerMetrics:
         security = self.state.security
         orgs, users, acls, quotas = security.table.counts()
         yield Family(
-            "quafka_security_records", Kind.GAUGE, "Orgs, users, ACLs and quota entities",
+            "quafka_security_records", FamilyKind.GAUGE, "Orgs, users, ACLs and quota entities",
             [
                 (("org",), orgs), (("user",), users), (("acl",), acls), (("quota",), quotas),
             ], ("kind",),
@@ -275,31 +276,33 @@ class BrokerMetrics:
         """The families of each partition and group."""
         groups = self._lags.groups
         yield Family(
-            "kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic",
+            "kafka_topic_partitions", FamilyKind.GAUGE, "Partitions of a topic",
             (
                 ((str(topic.org), topic.name), topic.partitions)
                 for topic in self.state.registry.every_topic()
             ), ("org", "topic"),
         )  # fmt: skip
         yield Family(
-            "kafka_topic_partition_current_offset", Kind.GAUGE, "High watermark of a partition",
+            "kafka_topic_partition_current_offset", FamilyKind.GAUGE,
+            "High watermark of a partition",
             self._offsets(1), _PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_topic_partition_oldest_offset", Kind.GAUGE, "Log start offset of a partition",
+            "kafka_topic_partition_oldest_offset", FamilyKind.GAUGE,
+            "Log start offset of a partition",
             self._offsets(0), _PARTITION,
         )  # fmt: skip
         yield Family(
-            "quafka_partition_unstable_records", Kind.GAUGE,
+            "quafka_partition_unstable_records", FamilyKind.GAUGE,
             "Records from the last stable offset on; only of partitions with open transactions",
             self._unstable(), _PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_members", Kind.GAUGE, "Members of a consumer group",
+            "kafka_consumergroup_members", FamilyKind.GAUGE, "Members of a consumer group",
             ((group.labels, group.members) for group in groups), _GROUP,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_lag_sum", Kind.GAUGE,
+            "kafka_consumergroup_lag_sum", FamilyKind.GAUGE,
             "Records that a consumer group has not consumed, in all partitions",
             ((group.labels, group.records) for group in groups), _GROUP,
         )  # fmt: skip
@@ -308,20 +311,21 @@ class BrokerMetrics:
 
     def _lag_families(self, lags: _Lags) -> Iterator[Family]:
         yield Family(
-            "kafka_consumergroup_current_offset", Kind.GAUGE, "Committed offset of a group",
+            "kafka_consumergroup_current_offset", FamilyKind.GAUGE, "Committed offset of a group",
             lags.samples(lags.committed), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not yet consumed",
+            "kafka_consumergroup_lag", FamilyKind.GAUGE,
+            "Records that a group has not yet consumed",
             lags.samples(lags.records), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_lag_seconds", Kind.GAUGE,
+            "kafka_consumergroup_lag_seconds", FamilyKind.GAUGE,
             "Age of the first record that a group has not yet consumed; 0 if none",
             lags.samples(lags.seconds), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_catch_up_seconds", Kind.GAUGE,
+            "kafka_consumergroup_catch_up_seconds", FamilyKind.GAUGE,
             "Seconds until a group has caught up at its present rate; missing if it will not",
             lags.samples(lags.catch_up_seconds), _GROUP_PARTITION,
         )  # fmt: skip
@@ -347,11 +351,11 @@ class BrokerMetrics:
     def _ops(self) -> Iterator[Family]:
         ops = sorted((code.name.lower(), one) for code, one in self.stats.ops.items())
         yield Family(
-            "quafka_broker_ops", Kind.COUNTER, "Ops of gateways that the broker answered",
+            "quafka_broker_ops", FamilyKind.COUNTER, "Ops of gateways that the broker answered",
             [((op,), one.ops) for op, one in ops], ("op",),
         )  # fmt: skip
         yield Family(
-            "quafka_broker_op_errors", Kind.COUNTER,
+            "quafka_broker_op_errors", FamilyKind.COUNTER,
             "Ops that failed as a whole; expected: the error is a step of the protocol",
             [
                 ((op, ErrorCode.name_of(code), expected_label(code, one.step)), count)
@@ -360,12 +364,12 @@ class BrokerMetrics:
             ], ("op", "error", "expected"),
         )  # fmt: skip
         yield Family(
-            "quafka_broker_op_duration_seconds", Kind.HISTOGRAM,
+            "quafka_broker_op_duration_seconds", FamilyKind.HISTOGRAM,
             "Seconds from an op's arrival to its answer, without the time that it was parked",
             [((op,), one.seconds) for op, one in ops if one.ops], ("op",),
         )  # fmt: skip
         yield Family(
-            "quafka_broker_op_parked_seconds", Kind.COUNTER,
+            "quafka_broker_op_parked_seconds", FamilyKind.COUNTER,
             "Seconds that ops were parked, for records or for other members of their group",
             [((op,), one.parked) for op, one in ops if one.ops], ("op",),
         )  # fmt: skip
@@ -385,7 +389,7 @@ class BrokerMetrics:
         groups = [entry.group for _, entry in state.groups.every_group()]
         states = Counter(str(group.state) for group in groups)
         yield Family(
-            "quafka_broker_groups", Kind.GAUGE, "Consumer groups",
+            "quafka_broker_groups", FamilyKind.GAUGE, "Consumer groups",
             [((name,), count) for name, count in sorted(states.items())], ("state",),
         )  # fmt: skip
         members = sum(group.member_count for group in groups)
@@ -400,7 +404,7 @@ class BrokerMetrics:
             "quafka_wal_appended_bytes", "Bytes of record batches appended to the log", stats.bytes
         )
         yield Family(
-            "quafka_wal_fsync_duration_seconds", Kind.HISTOGRAM,
+            "quafka_wal_fsync_duration_seconds", FamilyKind.HISTOGRAM,
             "Seconds that a sync of the log takes",
             [((), stats.fsync)],
         )  # fmt: skip

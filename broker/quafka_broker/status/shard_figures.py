@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from quafka_broker.status.metrics import BrokerMetrics
-from quafka_telemetry.metrics import Family, Histogram, Kind, Sample, Value
+from quafka_telemetry.metrics import Family, FamilyKind, Histogram, Sample, Value
 
 _OPS = "quafka_broker_op"
 _FIRST = ("quafka_wal_disk_", _OPS)
@@ -87,8 +87,8 @@ def _combined(family: Family, one: Value, other: Value) -> Value:
         return both
     assert not isinstance(one, Histogram)
     assert not isinstance(other, Histogram)
-    if family.kind is Kind.GAUGE and family.name in _LEAST:
+    if family.kind is FamilyKind.GAUGE and family.name in _LEAST:
         return min(one, other)
-    if family.kind is Kind.GAUGE and family.name in _MOST:
+    if family.kind is FamilyKind.GAUGE and family.name in _MOST:
         return max(one, other)
     return one + other

@@ -8,19 +8,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quafka_broker.compaction.metrics import CompactionMetrics
-from quafka_broker.groups.group import Kind as GroupKind
+from quafka_broker.groups.group import GroupType as GroupKind
 from quafka_broker.groups.metrics import by_kind
-from quafka_broker.security.security import Security
+from quafka_broker.security.security import BrokerSecurity
 from quafka_broker.shares.metrics import full_partitions
-from quafka_broker.shares.shares import Shares
+from quafka_broker.shares.shares import BrokerShares
 from quafka_broker.shares.states import Acknowledge
 from quafka_broker.state import BrokerState
 from quafka_broker.status.log_status import ShardStatus, damages, logs
-from quafka_broker.status.metrics import GroupLag
+from quafka_broker.status.metrics import GroupLagFigures
 from quafka_broker.status.op_stats import BrokerStats, SlowOp
 from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.transactions.figures import figures_of
-from quafka_broker.transactions.transactions import Transactions
+from quafka_broker.transactions.transactions import BrokerTransactions
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_telemetry import status_page
@@ -28,8 +28,8 @@ from quafka_telemetry.expected_errors import failures
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
+    PageTable,
     Section,
-    Table,
     age,
     count,
     duration,
@@ -99,18 +99,18 @@ def _with_shards(
     title: str,
     columns: Sequence[str],
     rows: Iterable[tuple[int, tuple[Cell, ...]]],
-) -> Table:
+) -> PageTable:
     """A table over all shards, with a column for their numbers if there are several.
 
     `rows`: with the number of each row's shard.
     """
     if len(shards) > 1:
         found = ((*row, text(number)) for number, row in rows)
-        return Table(title, (*columns, "shard"), found)
-    return Table(title, columns, (row for _, row in rows))
+        return PageTable(title, (*columns, "shard"), found)
+    return PageTable(title, columns, (row for _, row in rows))
 
 
-def _security(security: Security) -> Facts:
+def _security(security: BrokerSecurity) -> Facts:
     orgs, users, acls, quotas = security.table.counts()
     problem = security.journal.incomplete
     return Facts(
@@ -144,7 +144,7 @@ def _snapshots(state: BrokerState) -> Facts:
     )
 
 
-def _transactions(transactions: Transactions) -> Facts:
+def _transactions(transactions: BrokerTransactions) -> Facts:
     found = figures_of(transactions)
     overdue, slow = found.overdue_ms > _OVERDUE_MS, found.unfinished_ms > _OVERDUE_MS
     return Facts(
@@ -169,10 +169,10 @@ def _transactions(transactions: Transactions) -> Facts:
     )
 
 
-def _open_transactions(transactions: Transactions) -> Table:
+def _open_transactions(transactions: BrokerTransactions) -> PageTable:
     now_ms, every = transactions.now_ms(), transactions.table.open
     open_ = nsmallest(_SHOWN, every.values(), key=attrgetter("start_ms"))
-    return Table(
+    return PageTable(
         f"Open transactions: {len(every):,}, oldest first",
         ("transactional id", "org", "open for", "timeout", "producer", "partitions", "groups"),
         (
@@ -190,7 +190,7 @@ def _open_transactions(transactions: Transactions) -> Table:
     )
 
 
-def _unfinished(transactions: Transactions) -> Table:
+def _unfinished(transactions: BrokerTransactions) -> PageTable:
     now_ms = transactions.now_ms()
     rows = [
         (found, found.unfinished)
@@ -198,7 +198,7 @@ def _unfinished(transactions: Transactions) -> Table:
         if found.unfinished is not None
     ]
     rows.sort(key=lambda row: row[1].since_ms)
-    return Table(
+    return PageTable(
         f"Transactions that other brokers have not ended: {len(rows):,}, oldest first",
         ("transactional id", "org", "outcome", "ended here before", "node ids of these brokers"),
         (
@@ -214,9 +214,9 @@ def _unfinished(transactions: Transactions) -> Table:
     )
 
 
-def _redis(state: BrokerState) -> Table:
+def _redis(state: BrokerState) -> PageTable:
     servers = state.redis.servers
-    return Table(
+    return PageTable(
         f"Redis servers: {len(servers):,}, of {state.redis.partitions:,} partitions in use",
         ("org", "server", "state", "connected to", "reads", "entries", "read", "batches added",
          "failures", "last failure"),
@@ -254,19 +254,19 @@ def _kafka(kafka: KafkaSource) -> Facts:
     )
 
 
-def _kinds(shards: Sequence[ShardStatus]) -> Table:
+def _kinds(shards: Sequence[ShardStatus]) -> PageTable:
     found: dict[GroupKind, list[int]] = {kind: [0] * 4 for kind in GroupKind}
     for each in shards:
         for kind, *figures in by_kind(each.state.groups):
             found[kind] = [a + b for a, b in zip(found[kind], figures, strict=True)]
-    return Table(
+    return PageTable(
         "Groups by type",
         ("type", "groups", "members", "rebalances", "heartbeats"),
         ((text(kind), *map(count, figures)) for kind, figures in found.items()),
     )
 
 
-def _shares(shares: Shares) -> Facts:
+def _shares(shares: BrokerShares) -> Facts:
     full = full_partitions(shares)
     return Facts(
         "Records of share groups",
@@ -290,7 +290,7 @@ _DONE = {
 }
 
 
-def _groups(shards: Sequence[ShardStatus]) -> Table:
+def _groups(shards: Sequence[ShardStatus]) -> PageTable:
     found = [(each.number, group) for each in shards for group in each.figures.groups]
     found.sort(key=lambda row: row[1].records, reverse=True)
     return _with_shards(
@@ -301,7 +301,7 @@ def _groups(shards: Sequence[ShardStatus]) -> Table:
     )
 
 
-def _of_group(group: GroupLag) -> tuple[Cell, ...]:
+def _of_group(group: GroupLagFigures) -> tuple[Cell, ...]:
     org, name = group.labels
     return (
         text(name),
@@ -315,7 +315,7 @@ def _of_group(group: GroupLag) -> tuple[Cell, ...]:
     )
 
 
-def _topics(shards: Sequence[ShardStatus]) -> Table:
+def _topics(shards: Sequence[ShardStatus]) -> PageTable:
     found = [(each, topic) for each in shards for topic in each.state.registry.every_topic()]
     found.sort(key=lambda row: (row[1].org, row[1].name))
     return _with_shards(
@@ -344,9 +344,9 @@ def _of_topic(state: BrokerState, topic: Topic) -> tuple[Cell, ...]:
     )
 
 
-def _compaction(figures: CompactionMetrics) -> Table:
+def _compaction(figures: CompactionMetrics) -> PageTable:
     most = sorted(figures.topics, key=attrgetter("dirty_bytes"), reverse=True)
-    return Table(
+    return PageTable(
         f"Compacted topics: {len(most):,}, most dirty bytes first",
         ("topic", "org", "clean", "dirty", "partitions due", "last pass", "left of its bytes"),
         (
@@ -364,8 +364,8 @@ def _compaction(figures: CompactionMetrics) -> Table:
     )
 
 
-def _ops(stats: BrokerStats) -> Table:
-    return Table(
+def _ops(stats: BrokerStats) -> PageTable:
+    return PageTable(
         "Ops of gateways",
         ("op", "answered", "failed", "median", "99 %", "parked, each"),
         (
@@ -383,8 +383,8 @@ def _ops(stats: BrokerStats) -> Table:
     )
 
 
-def _slow(stats: BrokerStats, trace_url: str) -> Table:
-    return Table(
+def _slow(stats: BrokerStats, trace_url: str) -> PageTable:
+    return PageTable(
         f"Slow ops: {stats.slow_seconds:g} s or longer, without parked time",
         ("ended", "op", "org", "gateway", "took", "parked", "trace"),
         (_of_slow(each, trace_url) for each in reversed(list(stats.slow))),

@@ -24,7 +24,7 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic, Unnamed
 from quafka_broker.wal.log import Log
 from quafka_loop.slices import Slices
-from quafka_mesh_ops.ops.leases import Change
+from quafka_mesh_ops.ops.leases import LeaseChange
 
 log = logging.getLogger("quafka.broker.registry")
 
@@ -181,9 +181,9 @@ class TopicChanges:
         async with self._deleting:
             if self._next_deletion is deletion:
                 self._next_deletion = None
-            announced: dict[int, list[Change]] = {}
+            announced: dict[int, list[LeaseChange]] = {}
             for topic in deletion.topics.values():
-                announced.setdefault(topic.org, []).append(Change(topic.name, topic.uuid))
+                announced.setdefault(topic.org, []).append(LeaseChange(topic.name, topic.uuid))
             async with self._leases.changing(announced):
                 yield
 
@@ -258,9 +258,9 @@ class TopicChanges:
             self._journal.deletions += 1
             self._parked_fetches.wake(moves)
 
-        announced: dict[int, list[Change]] = {}
+        announced: dict[int, list[LeaseChange]] = {}
         for topic, wanted in starts.items():
-            changes = [Change(topic.name, topic.uuid, number) for number in wanted]
+            changes = [LeaseChange(topic.name, topic.uuid, number) for number in wanted]
             announced.setdefault(topic.org, []).extend(changes)
         await self._journal.in_turn(delete, self._leases.changing(announced) if announced else None)
 

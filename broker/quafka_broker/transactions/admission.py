@@ -25,15 +25,15 @@ from functools import partial
 
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.sources.source import ProduceRequest, RefusedError
+from quafka_broker.sources.source import ProduceFacts, RecordsRefusedError
 from quafka_broker.transactions import rules
 from quafka_broker.transactions.branches import Branches, Joining
-from quafka_broker.transactions.connections import Kind
+from quafka_broker.transactions.connections import ConnectedRequestKind
 from quafka_broker.transactions.ending import Ending
 from quafka_broker.transactions.events import added
 from quafka_broker.transactions.finishing import Finishing
 from quafka_broker.transactions.journal import TransactionJournal
-from quafka_broker.transactions.table import Table
+from quafka_broker.transactions.table import TransactionTable
 from quafka_broker.transactions.transaction import Transaction
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import TRANSACTIONAL, BatchHeader
@@ -44,7 +44,7 @@ class BatchAdmission:
 
     def __init__(
         self,
-        table: Table,
+        table: TransactionTable,
         journal: TransactionJournal,
         ending: Ending,
         branches: Branches,
@@ -72,13 +72,13 @@ class BatchAdmission:
         id_, table = header.producer_id, self._table
         return id_ in table.by_producer or id_ in table.branches
 
-    def is_prepared(self, request: ProduceRequest, batches: Callable[[], Joining]) -> bool:
+    def is_prepared(self, request: ProduceFacts, batches: Callable[[], Joining]) -> bool:
         """Whether `prepare` has nothing to do."""
         if self._branches.is_elsewhere(request):
             return self._branches.are_joined(batches())
         return (request.org, request.transactional_id) not in self._table.unfinished
 
-    async def prepare(self, request: ProduceRequest, batches: Joining) -> RefusedError | None:
+    async def prepare(self, request: ProduceFacts, batches: Joining) -> RecordsRefusedError | None:
         """Wait on behalf of `admit`; returns the refusal of the request's transactional batches."""
         if self._branches.is_elsewhere(request):
             return await self._branches.join(request, batches)
@@ -86,7 +86,7 @@ class BatchAdmission:
         return None
 
     def admit(
-        self, header: BatchHeader, partition: Partition, topic: str, request: ProduceRequest | None
+        self, header: BatchHeader, partition: Partition, topic: str, request: ProduceFacts | None
     ) -> Callable[[Settle], Settle] | None:
         """A function that counts a transactional batch as on its way; None for other batches.
 
@@ -96,12 +96,12 @@ class BatchAdmission:
         if not header.attributes & TRANSACTIONAL:
             open_ = partition.transactions
             if open_ is not None and open_.first_of(header.producer_id) is not None:
-                raise RefusedError(
+                raise RecordsRefusedError(
                     ErrorCode.INVALID_TXN_STATE, "the producer has an open transaction here"
                 )
             return None
         if request is None or not request.transactional_id:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is given"
             )
         if self._branches.is_elsewhere(request):
@@ -111,17 +111,17 @@ class BatchAdmission:
         if id_ in found.partitions or id_ in found.joining:
             return partial(self._counted, found)
         if not request.implicit:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.TRANSACTION_ABORTABLE, "the transaction does not have the partition"
             )
         if found.size >= self._most:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.POLICY_VIOLATION, f"the transaction has {found.size} partitions"
             )
         self._join(found, {id_: topic})
         return partial(self._counted, found)
 
-    def _find(self, header: BatchHeader, request: ProduceRequest) -> Transaction:
+    def _find(self, header: BatchHeader, request: ProduceFacts) -> Transaction:
         found = rules.check_producer(
             self._table.entries.get((request.org, request.transactional_id)),
             header.producer_id,
@@ -133,23 +133,25 @@ class BatchAdmission:
         elif isinstance(found, Transaction) and found.initializing:
             found = ErrorCode.INVALID_PRODUCER_EPOCH
         if isinstance(found, ErrorCode):
-            raise RefusedError(found, rules.OLD_EPOCH)
+            raise RecordsRefusedError(found, rules.OLD_EPOCH)
         if not self._is_current(found, request):
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producer has left this connection"
             )
         if found.unfinished is not None:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction before is ending at other brokers"
             )
         if found.is_ending:
             if found.by_client:
-                raise RefusedError(ErrorCode.INVALID_TXN_STATE, "the transaction is ending")
-            raise RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, "the transaction is aborted")
+                raise RecordsRefusedError(ErrorCode.INVALID_TXN_STATE, "the transaction is ending")
+            raise RecordsRefusedError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, "the transaction is aborted"
+            )
         return found
 
     def join_all(
-        self, request: ProduceRequest, batches: Sequence[tuple[BatchHeader, PartitionId, str]]
+        self, request: ProduceFacts, batches: Sequence[tuple[BatchHeader, PartitionId, str]]
     ) -> None:
         """Add the partitions of a request's batches with one event, as `admit` would.
 
@@ -174,8 +176,8 @@ class BatchAdmission:
             self._join(found, new)
 
     @staticmethod
-    def _is_current(found: Transaction, request: ProduceRequest) -> bool:
-        return found.connections[Kind.PRODUCE].admit(request.connection)
+    def _is_current(found: Transaction, request: ProduceFacts) -> bool:
+        return found.connections[ConnectedRequestKind.PRODUCE].admit(request.connection)
 
     def _join(self, found: Transaction, new: Mapping[PartitionId, str]) -> None:
         """Add partitions to a transaction; `new` gives their topics."""

@@ -23,17 +23,17 @@ from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.sources.source import ProduceRequest, RefusedError
+from quafka_broker.sources.source import ProduceFacts, RecordsRefusedError
 from quafka_broker.transactions.branch import Branch
-from quafka_broker.transactions.connections import Connections, Kind
+from quafka_broker.transactions.connections import ConnectedRequestKind, Connections
 from quafka_broker.transactions.ending import Ending
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.peers import PeerError, Peers
 from quafka_broker.transactions.rules import OLD_EPOCH
-from quafka_broker.transactions.table import Table
+from quafka_broker.transactions.table import TransactionTable
 from quafka_mesh_ops.ops import branches as ops
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.branches import BranchEnd, JoinTransaction, ResolveTransactions
 from quafka_mesh_ops.ops.transactions import TransactionalProducer
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -72,7 +72,7 @@ class Branches:
 
     def __init__(
         self,
-        table: Table,
+        table: TransactionTable,
         journal: TransactionJournal,
         ending: Ending,
         limits: TransactionLimits,
@@ -87,11 +87,13 @@ class Branches:
         self._limited = LimitedLog(log, 60.0)
         self.peers = peers
         self._questions: dict[int, list[_Question]] = {}
-        self._connections: OrderedDict[tuple[int, Kind], Connections] = OrderedDict()
+        self._connections: OrderedDict[tuple[int, ConnectedRequestKind], Connections] = (
+            OrderedDict()
+        )
         self._ends: dict[Branch, asyncio.Task[None]] = {}
         self._asked_all = False
 
-    def is_elsewhere(self, request: ProduceRequest) -> bool:
+    def is_elsewhere(self, request: ProduceFacts) -> bool:
         """Whether another broker coordinates the transaction of a request."""
         return self.is_other(request.home)
 
@@ -113,18 +115,18 @@ class Branches:
                 if found is None or not known or not found.has(id_):
                     yield header, id_, topic
 
-    async def join(self, request: ProduceRequest, batches: Joining) -> RefusedError | None:
+    async def join(self, request: ProduceFacts, batches: Joining) -> RecordsRefusedError | None:
         """Let home confirm new partitions; returns the refusal of their batches."""
         missing = list(self._missing(batches))
         if not missing:
             return None
         sessions = {(header.producer_id, header.producer_epoch) for header, _, _ in missing}
         if len(sessions) > 1:
-            return RefusedError(
+            return RecordsRefusedError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the batches are of several producers"
             )
         if request.home not in self.peers.others:
-            return RefusedError(
+            return RecordsRefusedError(
                 ErrorCode.POLICY_VIOLATION,
                 "mesh.brokers does not have the broker that coordinates the transaction",
             )
@@ -133,30 +135,34 @@ class Branches:
             return await self._ask(request, *sessions.pop(), new)
         except PeerError as e:
             self._limited.warning(request.home, "a transaction cannot be verified: %s", e)
-            return RefusedError(
+            return RecordsRefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, f"the coordinator of the transaction: {e}"
             )
 
     async def _ask(
-        self, request: ProduceRequest, producer_id: int, epoch: int, new: Mapping[PartitionId, str]
-    ) -> RefusedError | None:
+        self, request: ProduceFacts, producer_id: int, epoch: int, new: Mapping[PartitionId, str]
+    ) -> RecordsRefusedError | None:
         """Send a request to home, and join. Raises PeerError."""
         topics: dict[str, list[int]] = {}
         for id_, topic in new.items():
             topics.setdefault(topic, []).append(id_.partition)
         op = JoinTransaction(
             TransactionalProducer(request.transactional_id, producer_id, epoch, request.connection),
-            [TopicPartitions(*each) for each in topics.items()],
+            [PartitionsByTopic(*each) for each in topics.items()],
             request.implicit,
         )
         number = await self._number_at_home(request.org, request.home, op)
         if number is ErrorCode.TRANSACTION_ABORTABLE:
-            return RefusedError(number, "the transaction is not open, or lacks the partition")
+            return RecordsRefusedError(
+                number, "the transaction is not open, or lacks the partition"
+            )
         if isinstance(number, ErrorCode):
-            return RefusedError(_ANSWERS.get(number, number), "refused by the coordinator")
+            return RecordsRefusedError(_ANSWERS.get(number, number), "refused by the coordinator")
         branch = self._open(request.org, request.home, op.producer, number)
         if branch is None:
-            return RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier transaction is open")
+            return RecordsRefusedError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier transaction is open"
+            )
         self._join(branch, {id_: topic for id_, topic in new.items() if not branch.has(id_)})
         return None
 
@@ -251,7 +257,9 @@ class Branches:
                 return ErrorCode.CONCURRENT_TRANSACTIONS
         if (found.org, found.name) != (org, producer.transactional_id) or found.is_ending:
             return ErrorCode.TRANSACTION_ABORTABLE
-        if not self._is_current(producer.producer_id, producer.connection, Kind.OFFSETS):
+        if not self._is_current(
+            producer.producer_id, producer.connection, ConnectedRequestKind.OFFSETS
+        ):
             return ErrorCode.NOT_COORDINATOR
         pending = self._table.pending_cost(org) + commit.cost
         known = found.groups[group].offsets.keys() if group in found.groups else set[Place]()
@@ -269,7 +277,7 @@ class Branches:
     # --- batches ----------------------------------------------------------------------------
 
     def admit(
-        self, header: BatchHeader, id_: PartitionId, request: ProduceRequest
+        self, header: BatchHeader, id_: PartitionId, request: ProduceFacts
     ) -> Callable[[Settle], Settle]:
         """A function that counts a batch as on its way.
 
@@ -283,18 +291,20 @@ class Branches:
             or found.is_ending
             or not found.has(id_)
         ):
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.TRANSACTION_ABORTABLE, "the transaction does not have the partition"
             )
         if found.epoch != header.producer_epoch:
-            raise RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, OLD_EPOCH)
-        if not self._is_current(header.producer_id, request.connection, Kind.PRODUCE):
-            raise RefusedError(
+            raise RecordsRefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, OLD_EPOCH)
+        if not self._is_current(
+            header.producer_id, request.connection, ConnectedRequestKind.PRODUCE
+        ):
+            raise RecordsRefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the producer has left this connection"
             )
         return partial(self._counted, found)
 
-    def _is_current(self, producer_id: int, connection: bytes, kind: Kind) -> bool:
+    def _is_current(self, producer_id: int, connection: bytes, kind: ConnectedRequestKind) -> bool:
         known = self._connections.get((producer_id, kind))
         if known is None:
             known = self._connections[producer_id, kind] = Connections()
@@ -403,14 +413,16 @@ class Branches:
 
     async def _resolve(self, home: str, org: int, some: Sequence[Branch]) -> None:
         """End the branches that home has ended. Raises PeerError, StorageError."""
-        rows = [ops.Branch(each.name, each.producer_id, each.number) for each in some]
+        rows = [ops.OpenBranch(each.name, each.producer_id, each.number) for each in some]
         answer = await self.peers.call(home, ResolveTransactions(rows), org)
         for branch, found in zip(some, answer.transactions, strict=False):
-            if found.outcome == ops.Outcome.OPEN:
+            if found.outcome == ops.TransactionOutcome.OPEN:
                 continue
             if self._table.branches.get(branch.producer_id) is branch:
                 epoch = max(found.producer_epoch, branch.epoch)
-                await self.end(branch, epoch, commit=found.outcome == ops.Outcome.COMMITTED)
+                await self.end(
+                    branch, epoch, commit=found.outcome == ops.TransactionOutcome.COMMITTED
+                )
 
     async def restate(self) -> None:
         """Restate all branches, so that their earlier events are dead.

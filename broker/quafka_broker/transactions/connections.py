@@ -22,7 +22,7 @@ CONNECTION = struct.Struct(">8sQ")
 _GATEWAYS = 16
 
 
-class Kind(IntEnum):
+class ConnectedRequestKind(IntEnum):
     """Requests that a client sends on different connections.
 
     Offsets go to the coordinator of their group, not to that of the transaction.

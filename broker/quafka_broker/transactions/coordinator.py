@@ -12,12 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from quafka_broker.groups.deadlines import Deadlines
+from quafka_broker.groups.deadlines import DeadlineHeap
 from quafka_broker.groups.group import Place
 from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.transactions import rules
-from quafka_broker.transactions.connections import Kind
+from quafka_broker.transactions.connections import ConnectedRequestKind
 from quafka_broker.transactions.ending import Ending
 from quafka_broker.transactions.events import (
     AddedPartition,
@@ -33,10 +33,10 @@ from quafka_broker.transactions.finishing import Finishing
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.limits import LONGEST_NAME, TransactionLimits
 from quafka_broker.transactions.rules import EndPlan, InitPlan
-from quafka_broker.transactions.states import State
-from quafka_broker.transactions.table import Key, Table
+from quafka_broker.transactions.states import TransactionalIdState
+from quafka_broker.transactions.table import Key, TransactionTable
 from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, OF_GROUP, Transaction
-from quafka_broker.transactions.turns import Turns
+from quafka_broker.transactions.turns import ChangeTurns
 from quafka_loop import clock
 from quafka_mesh_ops.ops.transactions import TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -61,7 +61,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        table: Table,
+        table: TransactionTable,
         journal: TransactionJournal,
         ending: Ending,
         limits: TransactionLimits,
@@ -77,8 +77,8 @@ class TransactionCoordinator:
         self._ending = ending
         self._finishing = finishing
         self._allocate_id = allocate_id
-        self._turns = Turns()
-        self.deadlines: Deadlines[Key] = Deadlines()
+        self._turns = ChangeTurns()
+        self.deadlines: DeadlineHeap[Key] = DeadlineHeap()
         """Deadlines of open transactions, in ms since the epoch; some may have ended."""
         self.fenced = 0
         """Requests of fenced producers since the start."""
@@ -106,7 +106,10 @@ class TransactionCoordinator:
         await self._turns.close()
 
     def find(
-        self, org: int, producer: TransactionalProducer, kind: Kind = Kind.COORDINATOR
+        self,
+        org: int,
+        producer: TransactionalProducer,
+        kind: ConnectedRequestKind = ConnectedRequestKind.COORDINATOR,
     ) -> Transaction | ErrorCode:
         """The transaction to change by a request's producer, or the error."""
         if not producer.transactional_id:
@@ -123,7 +126,9 @@ class TransactionCoordinator:
 
     @staticmethod
     def _is_current(
-        found: Transaction, producer: TransactionalProducer, kind: Kind = Kind.COORDINATOR
+        found: Transaction,
+        producer: TransactionalProducer,
+        kind: ConnectedRequestKind = ConnectedRequestKind.COORDINATOR,
     ) -> bool:
         """Whether the producer still uses the connection of a request."""
         return found.connections[kind].admit(producer.connection)
@@ -172,7 +177,7 @@ class TransactionCoordinator:
             session = await self._allocate_id(key[0]), successor.epoch
         else:
             session = found.producer_id, successor.epoch
-        if found is not None and (found.state is State.ONGOING or found.in_flight):
+        if found is not None and (found.state is TransactionalIdState.ONGOING or found.in_flight):
             # A batch on its way may have begun a transaction. The last epoch is that of a
             # recovering producer, which may have to repeat its request.
             last_epoch = plan.last_epoch if found.elsewhere else NO_EPOCH
@@ -217,7 +222,7 @@ class TransactionCoordinator:
         partitions: Sequence[AddedPartition],
         groups: Sequence[str] = (),
         elsewhere: Mapping[tuple[str, int], str] = _NONE,
-        kind: Kind = Kind.COORDINATOR,
+        kind: ConnectedRequestKind = ConnectedRequestKind.COORDINATOR,
     ) -> ErrorCode:
         """Add partitions and groups to the producer's transaction.
 
@@ -262,7 +267,11 @@ class TransactionCoordinator:
         an ErrorCode, unlike a number.
         """
         key = (org, producer.transactional_id)
-        kind = Kind.OFFSETS if any(at[1] == OF_GROUP for at in partitions) else Kind.PRODUCE
+        kind = (
+            ConnectedRequestKind.OFFSETS
+            if any(at[1] == OF_GROUP for at in partitions)
+            else ConnectedRequestKind.PRODUCE
+        )
         if implicit:
             far = dict.fromkeys(partitions, broker)
             error = await self.add(org, producer, (), (), far, kind=kind)
@@ -273,7 +282,7 @@ class TransactionCoordinator:
             return found
         if key in self.table.unfinished:
             return _CONCURRENT
-        if found.state is not State.ONGOING or any(
+        if found.state is not TransactionalIdState.ONGOING or any(
             found.elsewhere.get(each) != broker for each in partitions
         ):
             return ErrorCode.TRANSACTION_ABORTABLE
@@ -297,7 +306,7 @@ class TransactionCoordinator:
             return found
         has = all(id_ in found.partitions for id_ in partitions)
         has = has and elsewhere.items() <= found.elsewhere.items()
-        if found.state is State.ONGOING and has:
+        if found.state is TransactionalIdState.ONGOING and has:
             return ErrorCode.NONE
         return ErrorCode.TRANSACTION_ABORTABLE
 
@@ -319,7 +328,7 @@ class TransactionCoordinator:
         """
 
         async def store() -> ErrorCode:
-            found = self.find(org, producer, Kind.OFFSETS)
+            found = self.find(org, producer, ConnectedRequestKind.OFFSETS)
             if isinstance(found, ErrorCode):
                 return found
             joins = group not in found.groups
@@ -382,7 +391,11 @@ class TransactionCoordinator:
 
         async def abort() -> bool:
             found = self.table.entries.get(key)
-            if found is None or found.state is not State.ONGOING or not is_due(found):
+            if (
+                found is None
+                or found.state is not TransactionalIdState.ONGOING
+                or not is_due(found)
+            ):
                 return False
             await self._end(found, rules.abort(found), commit=False, by_client=False)
             return True

@@ -19,12 +19,12 @@ from quafka_broker.transactions.branch import Branch
 from quafka_broker.transactions.events import Ended
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.rules import EndPlan
-from quafka_broker.transactions.states import State
+from quafka_broker.transactions.states import TransactionalIdState
 from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, Transaction
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
-from quafka_proto.record_codec import Marker, MarkerType, build_marker
+from quafka_proto.record_codec import MarkerType, TransactionMarker, build_marker
 from quafka_proto.records import read_header
 
 log = logging.getLogger("quafka.broker.transactions")
@@ -94,7 +94,9 @@ class Ending:
         """
         before = transaction.state
         transaction.by_client = by_client
-        transaction.move_to(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+        transaction.move_to(
+            TransactionalIdState.PREPARE_COMMIT if commit else TransactionalIdState.PREPARE_ABORT
+        )
         try:
             await self.quiet(transaction)
             producer_id = transaction.producer_id
@@ -113,7 +115,9 @@ class Ending:
             await self._append(event, members, open_.partitions, settles)
         except BaseException:
             if transaction.is_ending:  # else the end is in the log, and only its caller is gone
-                transaction.state = State.ONGOING if transaction.start_ms >= 0 else before
+                transaction.state = (
+                    TransactionalIdState.ONGOING if transaction.start_ms >= 0 else before
+                )
             raise
         self.committed += commit
         self.aborted += not commit
@@ -165,8 +169,8 @@ class Ending:
         self,
         transaction: Transaction | Branch,
         settles: Settles,
-    ) -> list[Member]:
-        members: list[Member] = []
+    ) -> list[GroupedBatch]:
+        members: list[GroupedBatch] = []
         for group, commit in list(transaction.groups.items()):
             if commit.offsets:
                 made, settle = await self._offsets.commit_as_members(transaction.org, group, commit)
@@ -177,14 +181,16 @@ class Ending:
     async def _append(
         self,
         event: Ended,
-        offsets: list[Member],
+        offsets: list[GroupedBatch],
         partitions: list[Partition],
         settles: Settles,
     ) -> None:
         kind = MarkerType.COMMIT if event.commit else MarkerType.ABORT
-        data = build_marker(Marker(kind, 0), 0, event.at_ms, event.producer_id, event.epoch)
+        data = build_marker(
+            TransactionMarker(kind, 0), 0, event.at_ms, event.producer_id, event.epoch
+        )
         header, marker = read_header(data), memoryview(data)
-        members = offsets + [Member(partition, header, marker) for partition in partitions]
+        members = offsets + [GroupedBatch(partition, header, marker) for partition in partitions]
 
         def settled(found: Sequence[int] | None) -> None:
             for place, settle in settles:
@@ -201,7 +207,7 @@ def _nameless(
     producer_id: int,
     epoch: int,
     open_: _Open,
-    offsets: Sequence[Member],
+    offsets: Sequence[GroupedBatch],
     *,
     commit: bool,
     number: int = 0,
@@ -213,5 +219,5 @@ def _nameless(
     )  # fmt: skip
 
 
-def _records_of(members: Sequence[Member]) -> int:
+def _records_of(members: Sequence[GroupedBatch]) -> int:
     return sum(member.header.record_count for member in members)

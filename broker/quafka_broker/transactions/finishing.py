@@ -16,7 +16,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.transactions.events import Finished
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.peers import PeerError, Peers
-from quafka_broker.transactions.table import Key, Table
+from quafka_broker.transactions.table import Key, TransactionTable
 from quafka_broker.transactions.transaction import Transaction
 from quafka_loop import clock
 from quafka_mesh_ops.ops.branches import BranchEnd, FinishTransactions
@@ -37,7 +37,7 @@ class Finishing:
 
     def __init__(
         self,
-        table: Table,
+        table: TransactionTable,
         journal: TransactionJournal,
         landed: Callable[[Transaction], None],
         peers: Peers,

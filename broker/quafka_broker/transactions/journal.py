@@ -21,8 +21,8 @@ from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.transactions import events
 from quafka_broker.transactions.events import Ended, Event
-from quafka_broker.transactions.table import Table
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.transactions.table import TransactionTable
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
 from quafka_loop.eager_task import DirectFuture
@@ -46,7 +46,7 @@ _BLOCK_BYTES = 64 << 10
 class TransactionJournal:
     """Makes events durable, and rebuilds the table."""
 
-    def __init__(self, wal: Log, table: Table) -> None:
+    def __init__(self, wal: Log, table: TransactionTable) -> None:
         self._wal = wal
         self._table = table
         self._applied = 0  # the table includes all events below this offset
@@ -134,7 +134,7 @@ class TransactionJournal:
         self,
         made: Sequence[Event],
         settled: Callable[[Sequence[int] | None], None] = lambda _offsets: None,
-        members: Sequence[Member] = (),
+        members: Sequence[GroupedBatch] = (),
     ) -> DirectFuture[list[int]]:
         """Queue events and their batches: all of them are in the log, or none.
 
@@ -145,7 +145,7 @@ class TransactionJournal:
             StorageError: nothing is in the log.
         """
         partition = self._wal.partitions.get(TRANSACTIONS)
-        others = [Member(partition, *_batch(event, 0)) for event in made[1:]]
+        others = [GroupedBatch(partition, *_batch(event, 0)) for event in made[1:]]
         others += members
 
         def settle(outcome: Outcome) -> None:

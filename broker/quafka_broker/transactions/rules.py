@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quafka_broker.transactions.states import State
+from quafka_broker.transactions.states import TransactionalIdState
 from quafka_broker.transactions.transaction import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction
 from quafka_proto.errors import ErrorCode
 
 OLD_EPOCH = "another session of the transactional id has begun, or its transaction timed out"
 """The error of a producer with an earlier epoch."""
 
-_COMPLETE = {True: State.COMPLETE_COMMIT, False: State.COMPLETE_ABORT}
+_COMPLETE = {True: TransactionalIdState.COMPLETE_COMMIT, False: TransactionalIdState.COMPLETE_ABORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,13 @@ def init(transaction: Transaction | None, producer_id: int, epoch: int) -> InitP
             recovered = next_epoch(epoch)
             previous = producer_id if recovered.new_id else NO_ID
             return InitPlan(recovered, epoch, previous)
-        if epoch == transaction.last_epoch and transaction.state is not State.ONGOING:
+        if (
+            epoch == transaction.last_epoch
+            and transaction.state is not TransactionalIdState.ONGOING
+        ):
             return InitPlan(None)
     repeats = (producer_id, epoch) == (transaction.previous_id, transaction.last_epoch)
-    if repeats and transaction.state is not State.ONGOING:
+    if repeats and transaction.state is not TransactionalIdState.ONGOING:
         return InitPlan(None)
     return ErrorCode.PRODUCER_FENCED
 
@@ -118,12 +121,12 @@ def end(
     if isinstance(found, ErrorCode):
         return found
     if bumps:
-        if commit and found.state is not State.ONGOING:
+        if commit and found.state is not TransactionalIdState.ONGOING:
             return _INVALID
         return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)
     if found.state is _COMPLETE[commit]:
         return AGAIN
-    if found.state is not State.ONGOING:
+    if found.state is not TransactionalIdState.ONGOING:
         return _INVALID
     return EndPlan(False, epoch, Successor(epoch), found.last_epoch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class State(StrEnum):
+class TransactionalIdState(StrEnum):
     """The states, by Kafka's names. The `PREPARE` states last while one append is on its way."""
 
     EMPTY = "Empty"
@@ -16,12 +16,28 @@ class State(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
-NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.ONGOING, State.PREPARE_ABORT}),
-    State.ONGOING: frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT}),
-    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
-    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
-    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
+NEXT: dict[TransactionalIdState, frozenset[TransactionalIdState]] = {
+    TransactionalIdState.EMPTY: frozenset(
+        {TransactionalIdState.ONGOING, TransactionalIdState.PREPARE_ABORT}
+    ),
+    TransactionalIdState.ONGOING: frozenset(
+        {TransactionalIdState.PREPARE_COMMIT, TransactionalIdState.PREPARE_ABORT}
+    ),
+    TransactionalIdState.PREPARE_COMMIT: frozenset({TransactionalIdState.COMPLETE_COMMIT}),
+    TransactionalIdState.PREPARE_ABORT: frozenset({TransactionalIdState.COMPLETE_ABORT}),
+    TransactionalIdState.COMPLETE_COMMIT: frozenset(
+        {
+            TransactionalIdState.EMPTY,
+            TransactionalIdState.ONGOING,
+            TransactionalIdState.PREPARE_ABORT,
+        }
+    ),
+    TransactionalIdState.COMPLETE_ABORT: frozenset(
+        {
+            TransactionalIdState.EMPTY,
+            TransactionalIdState.ONGOING,
+            TransactionalIdState.PREPARE_ABORT,
+        }
+    ),
 }
 """The successors of each state. If its append fails, a `PREPARE` state goes back."""

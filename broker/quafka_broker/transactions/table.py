@@ -31,7 +31,7 @@ WithOffsets = Transaction | Branch
 """Holders of offsets of this broker's groups."""
 
 
-class Table:
+class TransactionTable:
     """Transactional ids by org and name, and by their present producer ids."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from quafka_broker.groups.table import Commit
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.transactions.connections import Connections, Kind
+from quafka_broker.transactions.connections import ConnectedRequestKind, Connections
 from quafka_broker.transactions.events import (
     Added,
     Ended,
@@ -19,14 +19,14 @@ from quafka_broker.transactions.events import (
     offsets_stored,
     spread,
 )
-from quafka_broker.transactions.states import NEXT, State
+from quafka_broker.transactions.states import NEXT, TransactionalIdState
 
 LAST_EPOCH = 0x7FFE
 """The last epoch of a producer. One more fences it; then the producer id is replaced (KIP-360)."""
 NO_ID = NO_EPOCH = -1
 OF_GROUP = -1
 """Used as a partition's number: the offsets of the group with this name, at another broker."""
-_KINDS = tuple(Kind)
+_KINDS = tuple(ConnectedRequestKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Transaction:
     timeout_ms: int = 0
     last_epoch: int = NO_EPOCH
     previous_id: int = NO_ID
-    state: State = State.EMPTY
+    state: TransactionalIdState = TransactionalIdState.EMPTY
     start_ms: int = -1
     ended_start_ms: int = -1
     used_ms: int = 0
@@ -103,7 +103,10 @@ class Transaction:
     @property
     def is_ending(self) -> bool:
         """Whether the end is on its way to the log: nothing more may join the transaction."""
-        return self.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        return self.state in (
+            TransactionalIdState.PREPARE_COMMIT,
+            TransactionalIdState.PREPARE_ABORT,
+        )
 
     @property
     def size(self) -> int:
@@ -121,11 +124,15 @@ class Transaction:
         return self.start_ms + self.timeout_ms
 
     @property
-    def shown_state(self) -> State:
+    def shown_state(self) -> TransactionalIdState:
         """The state by Kafka's names, in which unfinished transactions are prepared."""
         if self.unfinished is None:
             return self.state
-        return State.PREPARE_COMMIT if self.unfinished.commit else State.PREPARE_ABORT
+        return (
+            TransactionalIdState.PREPARE_COMMIT
+            if self.unfinished.commit
+            else TransactionalIdState.PREPARE_ABORT
+        )
 
     @property
     def shown_start_ms(self) -> int:
@@ -141,7 +148,7 @@ class Transaction:
             return self.number
         return 1 + max(now_ms, self.used_ms, self.number)
 
-    def move_to(self, state: State) -> None:
+    def move_to(self, state: TransactionalIdState) -> None:
         """Move to a state that may follow the present one."""
         assert state is self.state or state in NEXT[self.state], (self.state, state)
         self.state = state
@@ -154,7 +161,7 @@ class Transaction:
         self.timeout_ms = event.timeout_ms
         self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
         self.used_ms = event.at_ms
-        self._clear(State.EMPTY)
+        self._clear(TransactionalIdState.EMPTY)
         self.ended_start_ms = -1
 
     def add(self, event: Added) -> None:
@@ -171,7 +178,7 @@ class Transaction:
         if self.start_ms < 0:
             self.start_ms = at_ms
             if not self.is_ending:
-                self.state = State.ONGOING
+                self.state = TransactionalIdState.ONGOING
 
     def spread(self, event: Spread) -> None:
         """Add partitions of another broker to the transaction."""
@@ -203,16 +210,20 @@ class Transaction:
                 set(event.branches),
             )  # fmt: skip
         self.number = event.number or self.number
-        self._clear(State.COMPLETE_COMMIT if event.commit else State.COMPLETE_ABORT)
+        self._clear(
+            TransactionalIdState.COMPLETE_COMMIT
+            if event.commit
+            else TransactionalIdState.COMPLETE_ABORT
+        )
 
-    def _clear(self, state: State) -> None:
+    def _clear(self, state: TransactionalIdState) -> None:
         self.state = state
         self.start_ms = -1
         self.partitions, self.groups, self.elsewhere = {}, {}, {}
 
     def moves(self, *, every: bool = False) -> list[Event]:
         """The connections that the log does not have yet, or all of them."""
-        kinds = zip(Kind, self.connections, strict=True)
+        kinds = zip(ConnectedRequestKind, self.connections, strict=True)
         return [
             Moved(*self.key, kind, used.dump())
             for kind, used in kinds
@@ -226,7 +237,10 @@ class Transaction:
             self.previous_id, self.used_ms if self.start_ms < 0 else self.start_ms,
         )  # fmt: skip
         moves = self.moves(every=True)
-        if self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+        if self.state in (
+            TransactionalIdState.COMPLETE_COMMIT,
+            TransactionalIdState.COMPLETE_ABORT,
+        ):
             began = [Added(*self.key, (), (), self.ended_start_ms)]
             return [session, *began[self.ended_start_ms < 0 :], self._ended(), *moves]
         events: list[Event] = [self._ended(), session] if self.unfinished else [session]
@@ -244,7 +258,9 @@ class Transaction:
         """The end of the last transaction; after a restore, another session may follow."""
         left = self.unfinished
         markers = (left or self).producer_id, (left or self).epoch
-        commit = left.commit if left is not None else self.state is State.COMPLETE_COMMIT
+        commit = (
+            left.commit if left is not None else self.state is TransactionalIdState.COMPLETE_COMMIT
+        )
         return Ended(
             *self.key, *markers, commit, self.producer_id, self.epoch, self.last_epoch,
             self.previous_id, (), 0, self.by_client, left.since_ms if left else self.used_ms,

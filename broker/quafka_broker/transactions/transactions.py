@@ -20,8 +20,8 @@ from quafka_broker.transactions.finishing import Finishing
 from quafka_broker.transactions.journal import TransactionJournal
 from quafka_broker.transactions.limits import TransactionLimits
 from quafka_broker.transactions.peers import Peers
-from quafka_broker.transactions.states import State
-from quafka_broker.transactions.table import Key, Table
+from quafka_broker.transactions.states import TransactionalIdState
+from quafka_broker.transactions.table import Key, TransactionTable
 from quafka_broker.transactions.transaction import Transaction
 from quafka_broker.wal.log import Log
 from quafka_loop import clock
@@ -45,7 +45,7 @@ def _now_ms() -> int:
     return clock.time_ns() // 1_000_000
 
 
-class Transactions:
+class BrokerTransactions:
     """All transactions of one broker. For one event loop."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Transactions:
         self.events_kept = events_kept
         self.limits = limits
         self.now_ms = now_ms
-        self.table = Table()
+        self.table = TransactionTable()
         self.journal = TransactionJournal(wal, self.table)
         self.ending = Ending(wal, self.journal, offsets, producers)
         self.finishing = Finishing(self.table, self.journal, self.ending.landed, peers)
@@ -133,7 +133,7 @@ class Transactions:
                     branch.partitions.setdefault(id_, "")
                     continue
                 found = self.table.by_producer.get(producer_id)
-                if found is not None and found.state is State.ONGOING:
+                if found is not None and found.state is TransactionalIdState.ONGOING:
                     found.partitions.setdefault(id_, "")
                     continue
                 log.error(

@@ -14,7 +14,7 @@ from quafka_loop.eager_task import DirectFuture, EagerTask
 T = TypeVar("T")
 
 
-class Turns:
+class ChangeTurns:
     """Runs the changes of one transactional id one after the other. For one event loop."""
 
     def __init__(self) -> None:

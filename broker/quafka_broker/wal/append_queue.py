@@ -13,7 +13,7 @@ from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.acceptance import Acceptance
 from quafka_broker.wal.answers import Answers, settle
-from quafka_broker.wal.commit_group import Append, Member, WriteTimes
+from quafka_broker.wal.commit_group import Append, GroupedBatch, WriteTimes
 from quafka_loop.eager_task import DirectFuture
 from quafka_loop.turn_end import turn_end
 from quafka_proto.records import BatchHeader
@@ -149,7 +149,7 @@ class AppendQueue:
         urgent: bool = False,
         writes: list[WriteTimes] | None = None,
         settle: Settle | None = None,
-        members: Sequence[Member] = (),
+        members: Sequence[GroupedBatch] = (),
     ) -> DirectFuture[list[int]]:
         """Queue checked batches; returns a future of the offset of each batch's first record.
 

@@ -36,7 +36,7 @@ _CLOSING_SECONDS = 4.0
 _LINGER_STEPS = 8
 
 
-class Chain(Protocol):
+class CommitChain(Protocol):
     """The chain in which groups become durable. For one event loop."""
 
     epoch: int
@@ -92,7 +92,7 @@ class ChainPolicy:
 class ChainLink(NamedTuple):
     """The chain of a log, and how it is used."""
 
-    chain: Chain
+    chain: CommitChain
     policy: ChainPolicy
 
 

@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 from quafka_broker.partitions.partition import PartitionId, PartitionState
-from quafka_broker.partitions.producer_state import ProducerState
+from quafka_broker.partitions.producer_state import ProducerPartitionState
 from quafka_broker.wal.disk import TEMPORARY, Disk, File
-from quafka_broker.wal.quarantine import Damage, Lost
+from quafka_broker.wal.quarantine import Lost, SegmentDamage
 from quafka_broker.wal.segment import SegmentState
 from quafka_proto.records import crc32c
 
@@ -58,7 +58,7 @@ class SavedPartition(NamedTuple):
     id: PartitionId
     covered: int
     state: PartitionState
-    producers: list[ProducerState]
+    producers: list[ProducerPartitionState]
 
 
 class Checkpoint(NamedTuple):
@@ -76,7 +76,7 @@ class Checkpoint(NamedTuple):
 
     next_id: int
     segments: list[SegmentState]
-    damages: list[Damage]
+    damages: list[SegmentDamage]
     partitions: list[SavedPartition]
     durable: tuple[int, int]
     end_id: int
@@ -106,7 +106,7 @@ class CheckpointWriter:
         self,
         next_id: int,
         segments: Iterable[SegmentState],
-        damages: Iterable[Damage],
+        damages: Iterable[SegmentDamage],
         epochs: list[tuple[int, int]],
     ) -> None:
         """Write the blocks before the partitions. Raises OSError."""
@@ -185,7 +185,7 @@ def number_of(name: str) -> int:
     return int(name.removeprefix(PREFIX))
 
 
-class Found(NamedTuple):
+class FoundCheckpoints(NamedTuple):
     """The checkpoints of a log.
 
     Attributes:
@@ -201,7 +201,7 @@ class Found(NamedTuple):
     faults: dict[str, str]
 
 
-def load_newest(disk: Disk) -> Found:
+def load_newest(disk: Disk) -> FoundCheckpoints:
     """Read the newest valid checkpoint.
 
     Raises:
@@ -213,10 +213,10 @@ def load_newest(disk: Disk) -> Found:
     for name in names:
         fault = _read(disk, name)
         if not isinstance(fault, str):
-            return Found(newest, number_of(name), fault, faults)
+            return FoundCheckpoints(newest, number_of(name), fault, faults)
         faults[name] = fault
         log.warning("%s is not used: %s", name, fault)
-    return Found(newest, 0, None, faults)
+    return FoundCheckpoints(newest, 0, None, faults)
 
 
 def faults_of(disk: Disk) -> dict[str, str]:
@@ -299,16 +299,16 @@ def _blocks(file: File) -> Iterator[list[Any]]:
         at += length
 
 
-def _damage(values: list[Any]) -> Damage:
+def _damage(values: list[Any]) -> SegmentDamage:
     *place, lost = values
     parts = tuple(Lost(PartitionId(*id_), first, end) for id_, first, end in lost)
-    return Damage._make((*place, parts))
+    return SegmentDamage._make((*place, parts))
 
 
 def _partition(values: list[Any]) -> SavedPartition:
     id_, covered, state, producers = values
     states = [
-        ProducerState._make((*known, tuple(tuple(batch) for batch in batches)))
+        ProducerPartitionState._make((*known, tuple(tuple(batch) for batch in batches)))
         for *known, batches in producers
     ]
     return SavedPartition(PartitionId(*id_), covered, PartitionState(*state), states)

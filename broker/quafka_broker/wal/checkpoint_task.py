@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.wal.checkpoint_file import (
     CheckpointWriter,
-    Found,
+    FoundCheckpoints,
     SavedPartition,
     pack_partitions,
 )
@@ -67,7 +67,7 @@ class CheckpointTask:
         disk: Disk,
         contents: Contents,
         reserve: Reserve,
-        found: Found,
+        found: FoundCheckpoints,
         sections: CheckpointSections,
         make_durable: Callable[[], Awaitable[tuple[int, int]]],
     ) -> None:

@@ -37,7 +37,7 @@ class WriteTimes(NamedTuple):
     put: bool = False
 
 
-class Member(NamedTuple):
+class GroupedBatch(NamedTuple):
     """A batch that is in the log together with an append's batches, or not at all."""
 
     partition: Partition
@@ -63,7 +63,7 @@ class Append:
     urgent: bool
     writes: list[WriteTimes] | None = None
     settle: Settle | None = None
-    members: Sequence[Member] = ()
+    members: Sequence[GroupedBatch] = ()
 
     def partitions(self) -> Iterator[Partition]:
         """The partition of each batch, in the order of the log."""
@@ -130,7 +130,7 @@ class CommitGroup:
             offsets += [self._place_member(member) for member in some]
             yield
 
-    def _place_member(self, member: Member) -> int:
+    def _place_member(self, member: GroupedBatch) -> int:
         partition, header, batch = member
         offset = self.ends.get(partition, partition.high_watermark)
         self._place(partition, header, batch, offset)

@@ -17,7 +17,7 @@ from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords
-from quafka_broker.wal.quarantine import Damage, Lost, Quarantine, damaged_entry
+from quafka_broker.wal.quarantine import Lost, Quarantine, SegmentDamage, damaged_entry
 from quafka_broker.wal.segment import Segment
 from quafka_loop import threads
 from quafka_proto.log_format import REWRITTEN, IndexRow
@@ -153,7 +153,7 @@ class Contents:
         offset = max(row.base_offset, partition.log_start)
         return partition.global_id_at(offset) == row.global_id + offset - row.base_offset
 
-    def add_damage(self, damage: Damage) -> None:
+    def add_damage(self, damage: SegmentDamage) -> None:
         """Add damage found by recovery. `settle` determines which records were in it."""
         if damage[:3] not in [known[:3] for known in self.quarantine.damages]:
             self.quarantine.add(damage)
@@ -251,7 +251,7 @@ class Contents:
             lost = Lost(partition.id, end_offset - count, end_offset)
             at = self.segments[-1].number
             self.quarantine.add(
-                Damage(at, 0, 0, "records are missing", below - count, below, (lost,))
+                SegmentDamage(at, 0, 0, "records are missing", below - count, below, (lost,))
             )
         return found
 

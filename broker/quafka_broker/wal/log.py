@@ -34,12 +34,12 @@ from quafka_broker.wal.index_rebuild import IndexRebuilds
 from quafka_broker.wal.opening import open_contents
 from quafka_broker.wal.partitions import LogPartitions
 from quafka_broker.wal.publisher import Publisher
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import SegmentDamage
 from quafka_broker.wal.reader import Reader
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
-from quafka_broker.wal.verification import Verification
+from quafka_broker.wal.verification import LogVerification
 from quafka_broker.wal.writer import Writer
 from quafka_loop import clock
 
@@ -67,7 +67,7 @@ class Health(NamedTuple):
     damages: int
 
 
-class Figures(NamedTuple):
+class LogFigures(NamedTuple):
     """The size of the log, and how much of it is written and covered by checkpoints.
 
     Attributes:
@@ -137,7 +137,7 @@ class Log:
         self.stats = WriterStats()
         self._rebuilds = IndexRebuilds(disk, self._contents, self._run_exclusively)
         self.reader = Reader(self._contents, self._rebuilds)
-        self.verification = Verification(self._contents, self._rebuilds)
+        self.verification = LogVerification(self._contents, self._rebuilds)
         self._parts: _Parts | None = None
         self._started = self._closed = False
 
@@ -239,7 +239,7 @@ class Log:
         except OSError as e:
             log.warning("the next start begins a new leader epoch: %s", e.strerror or e)
 
-    async def repair(self, found: Sequence[Damage] = ()) -> list[int]:
+    async def repair(self, found: Sequence[SegmentDamage] = ()) -> list[int]:
         """Repair all damage, including what a verification has `found`.
 
         Called instead of `close`, on a settled log that nothing else uses. Returns the numbers of
@@ -277,11 +277,11 @@ class Log:
         damages = len(self._contents.quarantine.damages)
         return Health(self.failure, self._acceptance.refusing, damages)
 
-    def figures(self) -> Figures:
+    def figures(self) -> LogFigures:
         """The size of the log, and how much of it is written and covered by checkpoints."""
         segments = self._contents.segments
         checkpoints = self._open.schedule.figures()
-        return Figures(
+        return LogFigures(
             len(segments),
             sum(segment.end for segment in segments),
             self.queue.bytes,
@@ -307,7 +307,7 @@ class Log:
         return self._epoch_file.began_new
 
     @property
-    def damages(self) -> Sequence[Damage]:
+    def damages(self) -> Sequence[SegmentDamage]:
         """The quarantined damage."""
         return self._contents.quarantine.damages
 

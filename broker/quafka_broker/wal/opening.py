@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from quafka_broker.wal.checkpoint_file import Checkpoint, Found, load_newest
+from quafka_broker.wal.checkpoint_file import Checkpoint, FoundCheckpoints, load_newest
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
@@ -17,7 +17,9 @@ from quafka_proto.log_format import REWRITTEN
 log = logging.getLogger("quafka.broker.wal")
 
 
-def open_contents(disk: Disk, contents: Contents, epoch_file: EpochFile, reserve: Reserve) -> Found:
+def open_contents(
+    disk: Disk, contents: Contents, epoch_file: EpochFile, reserve: Reserve
+) -> FoundCheckpoints:
     """Fill the contents from the files, ready for appends; returns the checkpoints. Blocks.
 
     Raises:

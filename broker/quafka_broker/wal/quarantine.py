@@ -22,7 +22,7 @@ class Lost(NamedTuple):
     end: int
 
 
-class Damage(NamedTuple):
+class SegmentDamage(NamedTuple):
     """A piece [start, end) of a segment's log file, and the ids [first_id, end_id) in it.
 
     An empty piece means that records are missing before that position. `lost` is empty until the
@@ -52,11 +52,11 @@ class Quarantine:
     """All known damage. One thread changes it; other threads may call `first_lost`."""
 
     def __init__(self) -> None:
-        self.damages: list[Damage] = []
+        self.damages: list[SegmentDamage] = []
         self._places: dict[tuple[object, ...], int] = {}  # positions in the list
         self._lost: dict[PartitionId, list[tuple[int, int]]] = {}
 
-    def add(self, damage: Damage) -> None:
+    def add(self, damage: SegmentDamage) -> None:
         """Stop serving the damaged offsets. A known place is not added again."""
         place = damage[:3] if damage.end > damage.start else damage[:3] + damage[4:6]
         at = self._places.setdefault(place, len(self.damages))
@@ -130,10 +130,10 @@ def _is_live(lost: Lost, partitions: Mapping[PartitionId, Partition]) -> bool:
     return partition is not None and lost.end > partition.log_start
 
 
-def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
+def damaged_entry(segment: int, row: IndexRow, reason: str) -> SegmentDamage:
     """The damage of one entry whose index row is known."""
     partition = partition_of(row)
-    return Damage(
+    return SegmentDamage(
         segment,
         row.position,
         row.end,
@@ -165,7 +165,7 @@ def _left_of(partition: Partition, lost: Lost) -> Lost | None:
     return Lost(partition.id, first, end) if end > first else None
 
 
-def _lost_of(partition: Partition, damage: Damage) -> Lost | None:
+def _lost_of(partition: Partition, damage: SegmentDamage) -> Lost | None:
     first, end = partition.offsets_between(damage.first_id, damage.end_id)
     first = partition.gaps.end_of(first)
     return Lost(partition.id, first, end) if end > first else None

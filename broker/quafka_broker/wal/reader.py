@@ -23,9 +23,9 @@ from quafka_broker.wal.runs import (
     INLINE_BATCHES,
     INLINE_BYTES,
     BadEntry,
+    EntryRun,
     NotInMemoryError,
     Room,
-    Run,
     announce,
     from_disk,
     from_memory,
@@ -123,14 +123,14 @@ class Reader:
 
     async def locate(
         self, partition: Partition, offset: int, room: Room, times: ReadTimes | None = None
-    ) -> list[Run]:
+    ) -> list[EntryRun]:
         """The entries that `read_within` would read; `read_runs` reads them.
 
         Raises:
             See `read`, but undiscovered damage is not noticed.
         """
 
-        def plan(how: Read) -> list[Run]:
+        def plan(how: Read) -> list[EntryRun]:
             return plan_runs(self._contents, partition, offset, room, how)
 
         if times is not None:
@@ -149,7 +149,11 @@ class Reader:
         return runs
 
     async def read_runs(
-        self, partition: Partition, offset: int, runs: list[Run], times: ReadTimes | None = None
+        self,
+        partition: Partition,
+        offset: int,
+        runs: list[EntryRun],
+        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Read the batches of located runs.
 
@@ -295,7 +299,7 @@ class Reader:
 
 
 def _read_all(
-    runs: list[Run], times: ReadTimes | None, how: Read
+    runs: list[EntryRun], times: ReadTimes | None, how: Read
 ) -> tuple[list[memoryview], BadEntry | None]:
     """Read the runs' batches up to the first damaged entry; also returns that entry."""
     if times is not None:

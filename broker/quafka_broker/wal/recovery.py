@@ -35,7 +35,7 @@ from quafka_broker.wal.index_rows import (
     reaches,
     rows_while_good,
 )
-from quafka_broker.wal.quarantine import Damage, lost_in
+from quafka_broker.wal.quarantine import SegmentDamage, lost_in
 from quafka_broker.wal.recount import recount_now
 from quafka_broker.wal.recovery_ids import IdSequence
 from quafka_broker.wal.scan import Bad, OpenGroup, Torn, scan
@@ -107,7 +107,7 @@ class _Recovery:
         self._checkpoint = checkpoint
         self._contents = contents
         self._known = {s.number: s for s in checkpoint.segments} if checkpoint else {}
-        self._suspects: dict[int, list[Damage]] = {}
+        self._suspects: dict[int, list[SegmentDamage]] = {}
         for damage in checkpoint.damages if checkpoint else ():
             self._suspects.setdefault(damage.segment, []).append(damage)
         self._durable = checkpoint.durable if checkpoint else (-1, 0)
@@ -259,7 +259,9 @@ class _Recovery:
             if is_unborn(file):
                 return None
             next_id = self._ids.next_id
-            self._contents.add_damage(Damage(number, 0, FILE_HEADER_SIZE, fault, next_id, next_id))
+            self._contents.add_damage(
+                SegmentDamage(number, 0, FILE_HEADER_SIZE, fault, next_id, next_id)
+            )
         return header
 
     def _entries(self, segment: Segment, size: int, last: bool) -> None:
@@ -339,7 +341,7 @@ class _Recovery:
     def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
         """Add damage; returns the known rows of entries in it."""
         rows = [bad.row] if bad.row is not None else good_rows(left, bad)
-        damage = Damage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
+        damage = SegmentDamage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
         if rows and segment.kind == APPENDED:
             first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
             self._contents.add_damage(damage._replace(first_id=first, end_id=end))
@@ -376,7 +378,7 @@ class _Recovery:
         """
         state = self._known.get(number)
         rows = orphan_rows(self._disk, number)
-        damage = Damage(number, 0, size, reason, 0, 0)
+        damage = SegmentDamage(number, 0, size, reason, 0, 0)
         if state is not None and state.first_id is not None:
             first: int | None = state.first_id
         else:
@@ -395,5 +397,5 @@ class _Recovery:
         self._contents.add_damage(damage._replace(first_id=first, end_id=self._ids.next_id))
 
 
-def _ids_of(damage: Damage) -> dict[str, Any]:
+def _ids_of(damage: SegmentDamage) -> dict[str, Any]:
     return {"first_id": damage.first_id, "end_id": damage.end_id, "lost": damage.lost}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.errors import DamagedLogError
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import SegmentDamage
 from quafka_broker.wal.segment import Segment, log_name
 from quafka_proto.log_format import APPENDED, IndexRow
 
@@ -18,7 +18,7 @@ class IdSequence:
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._open_damages: list[Damage] = []
+        self._open_damages: list[SegmentDamage] = []
         self._kind_before = APPENDED  # of the segment with the last entry
         self.next_id = 0
 
@@ -39,7 +39,7 @@ class IdSequence:
         self._kind_before = segment.kind
         if jumps and kinds == (APPENDED, APPENDED):  # otherwise a rewrite has removed records
             at, reason = row.position, "records are missing before it"
-            self._open_damages.append(Damage(segment.number, at, at, reason, 0, 0))
+            self._open_damages.append(SegmentDamage(segment.number, at, at, reason, 0, 0))
         self.close_damages(row.global_id)
         segment.add_rows([row])
         self.next_id = row.global_id + row.record_count
@@ -56,7 +56,7 @@ class IdSequence:
         """Note that all ids below this one have been assigned."""
         self.next_id = max(self.next_id, next_id)
 
-    def open_damage(self, damage: Damage) -> None:
+    def open_damage(self, damage: SegmentDamage) -> None:
         """Add damage with unknown ids."""
         self._open_damages.append(damage)
 

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import TEMPORARY, Disk, File
-from quafka_broker.wal.quarantine import Damage, Lost
+from quafka_broker.wal.quarantine import Lost, SegmentDamage
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.log_format import (
@@ -45,7 +45,7 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
     Raises:
         OSError: the repair is incomplete; the finished segments are intact.
     """
-    by_segment: dict[int, list[Damage]] = {}
+    by_segment: dict[int, list[SegmentDamage]] = {}
     for damage in contents.quarantine.damages:
         by_segment.setdefault(damage.segment, []).append(damage)
     segments = {segment.number: segment for segment in contents.segments}
@@ -84,7 +84,7 @@ class _Repair:
     """The repair of one segment."""
 
     def __init__(
-        self, disk: Disk, contents: Contents, number: int, damages: Sequence[Damage]
+        self, disk: Disk, contents: Contents, number: int, damages: Sequence[SegmentDamage]
     ) -> None:
         self._disk = disk
         self._contents = contents

@@ -66,7 +66,7 @@ class Room(NamedTuple):
     at_least_one: bool = True
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Contiguous entries of one segment, read with one call."""
 
     segment: Segment
@@ -83,11 +83,13 @@ class Run(NamedTuple):
         return self.rows[-1].end - self.position
 
 
-def below(runs: list[Run], end: int) -> list[Run]:
+def below(runs: list[EntryRun], end: int) -> list[EntryRun]:
     """The entries with base offsets below `end`; runs are in the order of offsets."""
     if not runs or runs[-1].rows[-1].base_offset < end:
         return runs
-    cut = [Run(run.segment, [row for row in run.rows if row.base_offset < end]) for run in runs]
+    cut = [
+        EntryRun(run.segment, [row for row in run.rows if row.base_offset < end]) for run in runs
+    ]
     return [run for run in cut if run.rows]
 
 
@@ -101,7 +103,7 @@ class BadEntry(NamedTuple):
 
 def plan_runs(
     contents: Contents, partition: Partition, offset: int, room: Room, how: Read
-) -> list[Run]:
+) -> list[EntryRun]:
     """Plan the runs of as many whole batches from `offset` on as there is room for.
 
     Raises:
@@ -110,7 +112,7 @@ def plan_runs(
         Malformed, OSError: the index cannot be read.
         OffsetGoneError: the log start is above `offset`.
     """
-    runs: list[Run] = []
+    runs: list[EntryRun] = []
     size = 0
     for batches, (segment, row) in enumerate(entries_from(contents, partition, offset, how)):
         if batches >= room.batches or size + row.length > room.bytes:
@@ -123,7 +125,7 @@ def plan_runs(
         if last is not None and last.segment is segment and last.rows[-1].end == row.position:
             last.rows.append(row)
         else:
-            runs.append(Run(segment, [row]))
+            runs.append(EntryRun(segment, [row]))
     return runs
 
 
@@ -164,7 +166,7 @@ def batches_between(
             return
 
 
-def announce(runs: Iterable[Run]) -> None:
+def announce(runs: Iterable[EntryRun]) -> None:
     """Announce the reads of all runs."""
     ranges: dict[Segment, list[tuple[int, int]]] = {}
     for run in runs:
@@ -173,7 +175,7 @@ def announce(runs: Iterable[Run]) -> None:
         segment.log.will_read(some)
 
 
-def read_run(run: Run, how: Read, batches: list[memoryview]) -> BadEntry | None:
+def read_run(run: EntryRun, how: Read, batches: list[memoryview]) -> BadEntry | None:
     """Read a run and append its batches to `batches`, up to the first bad entry."""
     data = how(run.segment.log, run.position, run.size)
     view = memoryview(data)

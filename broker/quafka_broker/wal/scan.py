@@ -19,7 +19,7 @@ from quafka_proto.log_format import (
     ENTRY_START,
     FILE_HEADER_SIZE,
     ROW_DAMAGED,
-    Entry,
+    EntryHeader,
     IndexRow,
     check_entry,
     check_entry_header,
@@ -128,7 +128,7 @@ def scan(
         yield Bad(position, durable, "the file ends before it")
 
 
-def header_at(log: File, salt: int, position: int) -> Entry:
+def header_at(log: File, salt: int, position: int) -> EntryHeader:
     """The entry that begins at a position, without a check of its batch.
 
     Raises:
@@ -181,7 +181,7 @@ def _check_order(row: IndexRow, next_id: int, durable: int, after_damage: bool) 
         raise Malformed(f"an entry has the id {row.global_id} where {next_id} is next")
 
 
-def _entries_after(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, Entry]]:
+def _entries_after(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, EntryHeader]]:
     """The positions and headers of entries with a valid header after a bad place."""
     position = bad + 1
     while (position := window.find(ENTRY_START, position)) >= 0:
@@ -218,7 +218,7 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
     return Bad(position, min(row.end, window.size), reason, row)
 
 
-def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
+def damaged_row(entry: EntryHeader, position: int, checked: memoryview) -> IndexRow:
     """The row of an entry with a bad batch, except for its `checked` first bytes."""
     return IndexRow(
         entry.global_id,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.index_rebuild import IndexRebuilds
-from quafka_broker.wal.runs import BadEntry, Run, from_disk, read_run
+from quafka_broker.wal.runs import BadEntry, EntryRun, from_disk, read_run
 from quafka_broker.wal.segment import ROWS_PER_SAMPLE, BadIndexError, Segment
 from quafka_loop import clock, threads
 from quafka_proto.errors import Malformed
@@ -32,7 +32,7 @@ class _StoppedError(Exception):
     """The broker stops."""
 
 
-class Verification:
+class LogVerification:
     """Verifies one log's segments, one at a time, in the order of requests."""
 
     def __init__(self, contents: Contents, rebuilds: IndexRebuilds) -> None:
@@ -166,12 +166,12 @@ class _Job:
         if self._stop.is_set():
             raise _StoppedError
         used = clock.thread_time()
-        run = Run(self._segment, rows)
+        run = EntryRun(self._segment, rows)
         bad = read_run(run, from_disk, [])
         while bad is not None:
             self._bad.append(bad)
             rest = rows[rows.index(bad.row) + 1 :]
-            bad = read_run(Run(self._segment, rest), from_disk, []) if rest else None
+            bad = read_run(EntryRun(self._segment, rest), from_disk, []) if rest else None
             rows = rest
         used = clock.thread_time() - used
         clock.sleep(max(run.size / _BYTES_PER_SECOND, used * (1 / _CPU_SHARE - 1)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from quafka_broker.wal.checkpoint_file import load_newest
 from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.quarantine import Damage, damaged_entry
+from quafka_broker.wal.quarantine import SegmentDamage, damaged_entry
 from quafka_broker.wal.scan import Bad, Torn, scan
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_broker.wal.segment_files import numbered, segment_header
@@ -46,7 +46,7 @@ class SegmentReport(NamedTuple):
     number: int
     size: int
     entries: int
-    damages: list[Damage]
+    damages: list[SegmentDamage]
     torn: int = 0
     index_fault: str | None = None
 
@@ -66,7 +66,9 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
     for number in numbers:
         if number not in logs:
             state = known[number]
-            gone = Damage(number, 0, 0, "its file is missing", state.first_id or 0, state.next_id)
+            gone = SegmentDamage(
+                number, 0, 0, "its file is missing", state.first_id or 0, state.next_id
+            )
             yield SegmentReport(number, 0, 0, [gone])
             continue
         end = durable[1] if number == durable[0] else 0
@@ -98,8 +100,8 @@ def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport
         except Malformed as e:
             if last and size <= FILE_HEADER_SIZE:
                 return SegmentReport(number, size, 0, [], torn=size)
-            return SegmentReport(number, size, 0, [Damage(number, 0, size, str(e), 0, 0)])
-        damages = [Damage(number, 0, FILE_HEADER_SIZE, fault, 0, 0)] if fault else []
+            return SegmentReport(number, size, 0, [SegmentDamage(number, 0, size, str(e), 0, 0)])
+        damages = [SegmentDamage(number, 0, FILE_HEADER_SIZE, fault, 0, 0)] if fault else []
         index = _Index(disk, number, header)
         count = torn = 0
         durable = max(durable, 0 if last else size)
@@ -121,10 +123,10 @@ def _first_id(header: FileHeader) -> int | None:
     return 0 if header.kind == APPENDED else None
 
 
-def _damages(number: int, bad: Bad, index: _Index) -> list[Damage]:
+def _damages(number: int, bad: Bad, index: _Index) -> list[SegmentDamage]:
     rows = [bad.row] if bad.row is not None else index.within(bad)
     if not rows:
-        return [Damage(number, bad.start, bad.end, bad.reason, 0, 0)]
+        return [SegmentDamage(number, bad.start, bad.end, bad.reason, 0, 0)]
     return [damaged_entry(number, row, bad.reason) for row in rows]
 
 

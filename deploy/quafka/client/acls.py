@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import check, sentence
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.schema.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -38,7 +38,7 @@ class Acl:
 class Filter:
     """Matches rules. None or ANY: any value. Pattern MATCH: every rule that applies to the name."""
 
-    resource_type: Resource = Resource.ANY
+    resource_type: ResourceKind = ResourceKind.ANY
     resource: str | None = None
     pattern: Pattern = Pattern.ANY
     principal: str | None = None
@@ -47,7 +47,7 @@ class Filter:
     permission: Permission = Permission.ANY
 
 
-async def acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Acl]:
+async def acls(cluster: ClientCluster, filters: Sequence[Filter]) -> list[Acl]:
     """The rules that match any of the filters, each once. Raises ClientError."""
     found: set[Acl] = set()
     for each in filters:
@@ -64,7 +64,7 @@ async def acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Acl]:
         check(answer.error_code, "ACLs", answer.error_message)
         found.update(
             Acl(
-                _name(Resource, resource.resource_type),
+                _name(ResourceKind, resource.resource_type),
                 resource.resource_name,
                 _name(Pattern, resource.pattern_type),
                 rule.principal,
@@ -78,12 +78,12 @@ async def acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Acl]:
     return sorted(found)
 
 
-async def create(cluster: Cluster, rules: Sequence[Acl]) -> list[str | None]:
+async def create(cluster: ClientCluster, rules: Sequence[Acl]) -> list[str | None]:
     """Add rules, unless they exist. Returns each one's error, or None. Raises ClientError."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
-                resource_type=Resource[rule.resource_type],
+                resource_type=ResourceKind[rule.resource_type],
                 resource_name=rule.resource,
                 resource_pattern_type=Pattern[rule.pattern],
                 principal=rule.principal,
@@ -101,7 +101,7 @@ async def create(cluster: Cluster, rules: Sequence[Acl]) -> list[str | None]:
     ]
 
 
-async def remove(cluster: Cluster, filters: Sequence[Filter]) -> list[tuple[Acl, str | None]]:
+async def remove(cluster: ClientCluster, filters: Sequence[Filter]) -> list[tuple[Acl, str | None]]:
     """Remove the rules that match any of the filters.
 
     Returns the rules, each with its error or None. Raises ClientError.
@@ -125,7 +125,7 @@ async def remove(cluster: Cluster, filters: Sequence[Filter]) -> list[tuple[Acl,
         check(result.error_code, "ACLs", result.error_message)
         for each in result.matching_acls:
             rule = Acl(
-                _name(Resource, each.resource_type),
+                _name(ResourceKind, each.resource_type),
                 each.resource_name,
                 _name(Pattern, each.pattern_type),
                 each.principal,

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from quafka.client.connection import Connection
-from quafka.client.errors import ClientError, RefusedError, UnreachableError, check
-from quafka.client.security import NONE, Security
+from quafka.client.connection import ClientConnection
+from quafka.client.errors import ClientError, RequestRefusedError, UnreachableError, check
+from quafka.client.security import NONE, ClientSecurity
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Request, Response
 from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,27 +29,27 @@ _KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 R = TypeVar("R", bound=Response)
 
 
-class Cluster:
+class ClientCluster:
     """An async context manager: connects on entering. Not for several tasks at once."""
 
     def __init__(
         self,
         bootstrap: Sequence[tuple[str, int]],
         timeout: float = 10.0,
-        security: Security = NONE,
+        security: ClientSecurity = NONE,
     ) -> None:
         """`timeout` bounds each connection and each answer, in seconds."""
         self._bootstrap = bootstrap
         self._security = security
         self.timeout = timeout
-        self._any: Connection | None = None
-        self._nodes: dict[int, Connection] = {}
+        self._any: ClientConnection | None = None
+        self._nodes: dict[int, ClientConnection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
     async def __aenter__(self) -> Self:
         failures: list[ClientError] = []
         for host, port in self._bootstrap:
-            connection = Connection(host, port, self.timeout, self._security)
+            connection = ClientConnection(host, port, self.timeout, self._security)
             try:
                 await connection.open()
             except ClientError as e:
@@ -64,7 +64,7 @@ class Cluster:
             await connection.close()
 
     @property
-    def any(self) -> Connection:
+    def any(self) -> ClientConnection:
         """The bootstrap connection, for requests that any broker can answer."""
         assert self._any is not None
         return self._any
@@ -73,7 +73,7 @@ class Cluster:
         """Send a request over the bootstrap connection. Raises ClientError."""
         return await self.any.call(request, answer)
 
-    async def node(self, node_id: int) -> Connection:
+    async def node(self, node_id: int) -> ClientConnection:
         """The connection to a broker, at the address that the cluster advertises.
 
         Raises:
@@ -92,7 +92,7 @@ class Cluster:
         if address == (self.any.host, self.any.port):
             connection = self.any
         else:
-            connection = Connection(*address, self.timeout, self._security)
+            connection = ClientConnection(*address, self.timeout, self._security)
             try:
                 await connection.open()
             except ClientError as e:
@@ -104,7 +104,7 @@ class Cluster:
         self._nodes[node_id] = connection
         return connection
 
-    async def nodes(self) -> list[Connection]:
+    async def nodes(self) -> list[ClientConnection]:
         """Connections to all brokers."""
         await self.metadata([])
         return [await self.node(node_id) for node_id in sorted(self._addresses)]
@@ -145,7 +145,7 @@ class Cluster:
     def _give_up(self) -> float:
         return self._now() + self.timeout
 
-    async def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+    async def coordinator(self, key: str, kind: int = GROUP) -> ClientConnection:
         """The broker that coordinates a group or a transactional id. Raises ClientError."""
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         give_up = self._give_up()
@@ -161,12 +161,14 @@ class Cluster:
         self._addresses.setdefault(found.node_id, (found.host, found.port))
         return await self.node(found.node_id)
 
-    async def each_leader(self, topic: MetadataResponseTopic) -> list[tuple[Connection, list[int]]]:
+    async def each_leader(
+        self, topic: MetadataResponseTopic
+    ) -> list[tuple[ClientConnection, list[int]]]:
         """A topic's partitions by their leader. Raises ClientError."""
         by_node: dict[int, list[int]] = {}
         for partition in topic.partitions:
             if partition.leader_id < 0:
-                raise RefusedError(
+                raise RequestRefusedError(
                     ErrorCode.LEADER_NOT_AVAILABLE,
                     f"partition {partition.partition_index} of {topic.name!r} has no leader; "
                     "run `quafka doctor` to check its broker",

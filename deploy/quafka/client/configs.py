@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import ClientError, check
 from quafka_proto.schema.configs import (
     DescribeConfigsRequest,
@@ -20,7 +20,7 @@ from quafka_proto.schema.configs import (
 )
 
 
-class Kind(IntEnum):
+class ConfigResourceKind(IntEnum):
     """The kinds of resources that have configs, by Kafka's numbers."""
 
     TOPIC = 2
@@ -38,7 +38,7 @@ _SOURCES = {
     7: "client metrics",
     8: "group",
 }
-_SET_FOR = {Kind.TOPIC: 1, Kind.BROKER: 2, Kind.GROUP: 8}
+_SET_FOR = {ConfigResourceKind.TOPIC: 1, ConfigResourceKind.BROKER: 2, ConfigResourceKind.GROUP: 8}
 """The source of a value that is set for one resource of a kind."""
 _SET, _DELETE = 0, 1
 
@@ -62,7 +62,11 @@ class Config:
 
 
 async def describe(
-    cluster: Cluster, kind: Kind, names: Sequence[str], *, documentation: bool = False
+    cluster: ClientCluster,
+    kind: ConfigResourceKind,
+    names: Sequence[str],
+    *,
+    documentation: bool = False,
 ) -> dict[str, list[Config]]:
     """The configs of each resource, by its name. Raises ClientError."""
     found: dict[str, list[Config]] = {}
@@ -76,7 +80,9 @@ async def describe(
             include_synonyms=True,
             include_documentation=documentation,
         )
-        connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
+        connection = (
+            await cluster.node(_node(name)) if kind is ConfigResourceKind.BROKER else cluster.any
+        )
         (result,) = (await connection.call(request, DescribeConfigsResponse)).results
         check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
         found[name] = [
@@ -95,8 +101,8 @@ async def describe(
 
 
 async def alter(
-    cluster: Cluster,
-    kind: Kind,
+    cluster: ClientCluster,
+    kind: ConfigResourceKind,
     name: str,
     changes: Mapping[str, str | None],
     *,
@@ -118,7 +124,9 @@ async def alter(
         ],
         validate_only=validate_only,
     )
-    connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
+    connection = (
+        await cluster.node(_node(name)) if kind is ConfigResourceKind.BROKER else cluster.any
+    )
     (result,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
     check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
 

@@ -24,7 +24,7 @@ from quafka.client.errors import (
     sentence,
 )
 from quafka.client.sasl import Credentials, Login, SaslError
-from quafka.client.security import NONE, Security
+from quafka.client.security import NONE, ClientSecurity
 from quafka_loop import clock
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.codec import decode
@@ -56,13 +56,13 @@ R = TypeVar("R", bound=Response)
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class ClientConnection:
     """A connection with the server's API versions. One request at a time."""
 
     host: str
     port: int
     timeout: float
-    security: Security = NONE
+    security: ClientSecurity = NONE
     versions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     """The server's least and greatest version of each API."""
     certificate_ends: float | None = None

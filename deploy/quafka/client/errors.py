@@ -27,7 +27,7 @@ class LoginError(ClientError):
     """The login failed: a wrong password, token, certificate or mechanism."""
 
 
-class RefusedError(ClientError):
+class RequestRefusedError(ClientError):
     """The server answered with an error code."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -83,4 +83,4 @@ def about(what: str, text: str) -> str:
 def check(code: int, what: str, message: str | None = None) -> None:
     """Raise RefusedError for an error code; the message begins with its subject, `what`."""
     if code:
-        raise RefusedError(code, about(what, sentence(code, message)))
+        raise RequestRefusedError(code, about(what, sentence(code, message)))

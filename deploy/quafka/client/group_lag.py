@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from quafka.client import offsets
-from quafka.client.cluster import Cluster
-from quafka.client.connection import Connection
-from quafka.client.errors import RefusedError, check
+from quafka.client.cluster import ClientCluster
+from quafka.client.connection import ClientConnection
+from quafka.client.errors import RequestRefusedError, check
 from quafka.client.group_offsets import Place, fetch_offsets
 from quafka_proto.schema import quafka
 from quafka_proto.schema.share_group_offsets import (
@@ -24,7 +24,7 @@ from quafka_proto.schema.share_group_offsets import (
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLag:
+class ShownPartitionLag:
     """A group's lag in one partition; None: unknown.
 
     `lag`: in records. `behind_seconds`: the age of the first record not consumed.
@@ -44,7 +44,7 @@ class PartitionLag:
     host: str | None
 
 
-async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
+async def share_lags(connection: ClientConnection, name: str) -> list[ShownPartitionLag]:
     """A share group's lag. Its committed offset is its share-partition start offset."""
     asked = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
     answer = await connection.call(
@@ -53,7 +53,7 @@ async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
     (group,) = answer.groups
     check(group.error_code, f"group {name!r}")
     return [
-        PartitionLag(
+        ShownPartitionLag(
             topic.topic_name, each.partition_index, known_number(each.start_offset), None, None,
             known_number(each.lag), None, None, None, None, None,
         )
@@ -62,7 +62,9 @@ async def share_lags(connection: Connection, name: str) -> list[PartitionLag]:
     ]  # fmt: skip
 
 
-async def lag_of_shares(connection: Connection, names: Sequence[str]) -> dict[str, int | None]:
+async def lag_of_shares(
+    connection: ClientConnection, names: Sequence[str]
+) -> dict[str, int | None]:
     """The total lag of each share group; groups that the server refuses are left out."""
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
@@ -79,24 +81,26 @@ async def lag_of_shares(connection: Connection, names: Sequence[str]) -> dict[st
     }
 
 
-async def end_offsets(cluster: Cluster, lags: Sequence[PartitionLag]) -> list[PartitionLag]:
+async def end_offsets(
+    cluster: ClientCluster, lags: Sequence[ShownPartitionLag]
+) -> list[ShownPartitionLag]:
     """The lags with the high watermarks of the partitions whose topics exist."""
     ends: dict[Place, int] = {}
     for name in dict.fromkeys(lag.topic for lag in lags):
-        with suppress(RefusedError):
+        with suppress(RequestRefusedError):
             topic = await cluster.topic(name)
             found = await offsets.list_offsets(cluster, topic, offsets.END)
             ends |= {(name, number): offset for number, offset in found.items()}
     return [replace(lag, high_watermark=ends.get((lag.topic, lag.partition))) for lag in lags]
 
 
-async def reported_lags(connection: Connection, name: str) -> list[PartitionLag]:
+async def reported_lags(connection: ClientConnection, name: str) -> list[ShownPartitionLag]:
     """Lag as the server reports it."""
     request = quafka.DescribeGroupLagRequest(groups=[name])
     (group,) = (await connection.call(request, quafka.DescribeGroupLagResponse)).groups
     check(group.error_code, f"group {name!r}")
     return [
-        PartitionLag(
+        ShownPartitionLag(
             topic.name,
             each.partition_index,
             known_number(each.committed_offset),
@@ -115,21 +119,21 @@ async def reported_lags(connection: Connection, name: str) -> list[PartitionLag]
 
 
 async def computed_lags(
-    cluster: Cluster, connection: Connection, name: str, owners: Mapping[Place, str]
-) -> list[PartitionLag]:
+    cluster: ClientCluster, connection: ClientConnection, name: str, owners: Mapping[Place, str]
+) -> list[ShownPartitionLag]:
     """Lag computed from committed offsets and partition bounds, which every Kafka server has.
 
     `owners`: the member id of each assigned partition.
     """
     committed = await fetch_offsets(connection, name)
-    found: list[PartitionLag] = []
+    found: list[ShownPartitionLag] = []
     places = sorted({*committed, *owners})
     for name_ in sorted({topic for topic, _ in places}):
         try:
             topic = await cluster.topic(name_)
             starts = await offsets.list_offsets(cluster, topic, offsets.START)
             ends = await offsets.list_offsets(cluster, topic, offsets.END)
-        except RefusedError:  # the topic was deleted
+        except RequestRefusedError:  # the topic was deleted
             starts, ends = {}, {}
         for place in (each for each in places if each[0] == name_):
             offset, start, end = committed.get(place), starts.get(place[1]), ends.get(place[1])
@@ -138,7 +142,7 @@ async def computed_lags(
                 lag = max(0, end - max(offset, start))
             seconds = 0.0 if lag == 0 else None
             found.append(
-                PartitionLag(
+                ShownPartitionLag(
                     *place, offset, start, end, lag, seconds, seconds, owners.get(place), None, None
                 )
             )

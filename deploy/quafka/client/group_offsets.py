@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from quafka.client.cluster import Cluster
-from quafka.client.connection import Connection
+from quafka.client.cluster import ClientCluster
+from quafka.client.connection import ClientConnection
 from quafka.client.errors import check, sentence
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
@@ -31,12 +31,12 @@ _NAMED = 9
 """The last version of the offset APIs in which topics have names."""
 
 
-async def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
+async def committed_offsets(cluster: ClientCluster, name: str) -> dict[Place, int]:
     """A group's committed offsets. Raises ClientError."""
     return await fetch_offsets(await cluster.coordinator(name), name)
 
 
-async def fetch_offsets(connection: Connection, name: str) -> dict[Place, int]:
+async def fetch_offsets(connection: ClientConnection, name: str) -> dict[Place, int]:
     """A group's committed offsets, from its coordinator. Raises ClientError."""
     request = OffsetFetchRequest(
         group_id=name,
@@ -57,7 +57,7 @@ async def fetch_offsets(connection: Connection, name: str) -> dict[Place, int]:
 
 
 async def commit(
-    cluster: Cluster,
+    cluster: ClientCluster,
     name: str,
     wanted: Mapping[Place, int],
     metadata: Mapping[Place, str] = MappingProxyType({}),
@@ -89,7 +89,7 @@ async def commit(
 
 
 async def delete_offsets(
-    cluster: Cluster, name: str, places: Iterable[Place]
+    cluster: ClientCluster, name: str, places: Iterable[Place]
 ) -> dict[Place, str | None]:
     """Delete committed offsets; return each one's error. Raises ClientError."""
     wanted = list(places)

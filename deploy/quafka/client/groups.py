@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quafka.client.cluster import Cluster
-from quafka.client.connection import Connection
+from quafka.client.cluster import ClientCluster
+from quafka.client.connection import ClientConnection
 from quafka.client.errors import ClientError, check, sentence
 from quafka.client.group_lag import (
-    PartitionLag,
+    ShownPartitionLag,
     computed_lags,
     end_offsets,
     known_number,
@@ -26,7 +26,7 @@ from quafka_proto.schema import quafka, share_groups
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    DescribedGroup,
+    DescribedConsumerGroup,
 )
 from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
@@ -47,7 +47,7 @@ _CLASSIC = "classic"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberDescription:
     """A member and its assigned partitions by topic. `epoch`: None in classic groups."""
 
     member_id: str
@@ -59,7 +59,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class GroupDetails:
     """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the maximum
     over partitions. `timed`: whether the server reports times. `epoch`: None for a classic group.
     `protocol`: the one that a classic group's members chose; otherwise the broker's assignor."""
@@ -69,12 +69,12 @@ class Description:
     protocol_type: str
     protocol: str
     coordinator: str
-    members: list[Member]
+    members: list[MemberDescription]
     lag: int | None
     behind_seconds: float | None
     catch_up_seconds: float | None
     timed: bool
-    partitions: list[PartitionLag]
+    partitions: list[ShownPartitionLag]
     kind: str = _CLASSIC
     epoch: int | None = None
 
@@ -83,7 +83,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class GroupSummary:
     """A group in a list."""
 
     group: str
@@ -95,9 +95,9 @@ class Summary:
     kind: str = _CLASSIC
 
 
-async def summaries(cluster: Cluster, states: Sequence[str]) -> list[Summary]:
+async def summaries(cluster: ClientCluster, states: Sequence[str]) -> list[GroupSummary]:
     """All groups, by name. Raises ClientError."""
-    found: list[Summary] = []
+    found: list[GroupSummary] = []
     for connection in await cluster.nodes():
         answer = await connection.call(
             ListGroupsRequest(states_filter=list(states)), ListGroupsResponse
@@ -116,7 +116,7 @@ async def summaries(cluster: Cluster, states: Sequence[str]) -> list[Summary]:
     )
 
 
-async def _summaries(connection: Connection, listed: list[ListedGroup]) -> list[Summary]:
+async def _summaries(connection: ClientConnection, listed: list[ListedGroup]) -> list[GroupSummary]:
     names = [each.group_id for each in listed]
     if connection.has(quafka.DescribeGroupLagRequest):
         request = quafka.DescribeGroupLagRequest(groups=names)
@@ -137,15 +137,17 @@ async def _summaries(connection: Connection, listed: list[ListedGroup]) -> list[
         await connection.call(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
     ).groups
     return [
-        Summary(each.group_id, each.group_state, each.protocol_type, len(each.members), None, None)
+        GroupSummary(
+            each.group_id, each.group_state, each.protocol_type, len(each.members), None, None
+        )
         for each in described
         if not each.error_code
     ]
 
 
-def _summary(group: quafka.GroupLag, kind: str) -> Summary:
+def _summary(group: quafka.DescribedGroupLag, kind: str) -> GroupSummary:
     partitions = [each for topic in group.topics for each in topic.partitions]
-    return Summary(
+    return GroupSummary(
         group.group_id,
         group.group_state,
         group.protocol_type,
@@ -172,10 +174,10 @@ class Moving:
     late: list[str]
 
 
-async def moving(cluster: Cluster, names: Sequence[str]) -> list[Moving]:
+async def moving(cluster: ClientCluster, names: Sequence[str]) -> list[Moving]:
     """How far the members of these KIP-848 groups have followed. Raises ClientError."""
     found: list[Moving] = []
-    coordinated: dict[Connection, list[str]] = {}
+    coordinated: dict[ClientConnection, list[str]] = {}
     for name in names:
         coordinated.setdefault(await cluster.coordinator(name), []).append(name)
     for connection, its in coordinated.items():
@@ -186,7 +188,7 @@ async def moving(cluster: Cluster, names: Sequence[str]) -> list[Moving]:
     return found
 
 
-def _moving(group: DescribedGroup) -> Moving:
+def _moving(group: DescribedConsumerGroup) -> Moving:
     members = group.members
     classic = sum(each.member_type == _CLASSIC_MEMBER for each in members)
     late = [
@@ -200,7 +202,7 @@ def _moving(group: DescribedGroup) -> Moving:
 # --- describe ---------------------------------------------------------------------------------
 
 
-async def describe(cluster: Cluster, name: str) -> Description:
+async def describe(cluster: ClientCluster, name: str) -> GroupDetails:
     """A group with its members and its lag. Raises ClientError."""
     connection = await cluster.coordinator(name)
     shares = await _share_group(cluster, connection, name)
@@ -235,19 +237,23 @@ async def describe(cluster: Cluster, name: str) -> Description:
 
 
 def _without_lag(
-    name: str, state: str, protocols: tuple[str, str], coordinator: str, members: list[Member]
-) -> Description:
-    return Description(
+    name: str,
+    state: str,
+    protocols: tuple[str, str],
+    coordinator: str,
+    members: list[MemberDescription],
+) -> GroupDetails:
+    return GroupDetails(
         name, state, *protocols, coordinator, members, None, None, None, timed=False, partitions=[]
     )
 
 
-async def _classic_group(connection: Connection, name: str) -> Description:
+async def _classic_group(connection: ClientConnection, name: str) -> GroupDetails:
     request = DescribeGroupsRequest(groups=[name])
     (group,) = (await connection.call(request, DescribeGroupsResponse)).groups
     check(group.error_code, f"group {name!r}")
     members = [
-        Member(
+        MemberDescription(
             each.member_id,
             each.group_instance_id,
             each.client_id,
@@ -260,7 +266,7 @@ async def _classic_group(connection: Connection, name: str) -> Description:
     return _without_lag(name, group.group_state, protocols, connection.address, members)
 
 
-async def _consumer_group(connection: Connection, name: str) -> Description | None:
+async def _consumer_group(connection: ClientConnection, name: str) -> GroupDetails | None:
     """A group of KIP-848; None if it is of another kind, or the server has no such groups."""
     if not connection.has(ConsumerGroupDescribeRequest):
         return None
@@ -270,7 +276,7 @@ async def _consumer_group(connection: Connection, name: str) -> Description | No
         return None
     check(group.error_code, f"group {name!r}")
     members = [
-        Member(
+        MemberDescription(
             each.member_id,
             each.instance_id,
             each.client_id,
@@ -285,14 +291,14 @@ async def _consumer_group(connection: Connection, name: str) -> Description | No
     return replace(found, kind="consumer", epoch=group.group_epoch)
 
 
-async def is_share_group(cluster: Cluster, name: str) -> bool:
+async def is_share_group(cluster: ClientCluster, name: str) -> bool:
     """Whether there is a share group of this name. Raises ClientError."""
     return await _described_shares(await cluster.coordinator(name), name) is not None
 
 
 async def _described_shares(
-    connection: Connection, name: str
-) -> share_groups.DescribedGroup | None:
+    connection: ClientConnection, name: str
+) -> share_groups.DescribedShareGroup | None:
     """The server's description of a share group; None if it is of another kind, or unknown."""
     if not connection.has(ShareGroupDescribeRequest):
         return None
@@ -304,13 +310,15 @@ async def _described_shares(
     return group
 
 
-async def _share_group(cluster: Cluster, connection: Connection, name: str) -> Description | None:
+async def _share_group(
+    cluster: ClientCluster, connection: ClientConnection, name: str
+) -> GroupDetails | None:
     """A share group and its positions; None if it is of another kind, or unknown."""
     group = await _described_shares(connection, name)
     if group is None:
         return None
     members = [
-        Member(
+        MemberDescription(
             each.member_id,
             None,
             each.client_id,
@@ -341,7 +349,7 @@ def _assigned(assignment: bytes) -> dict[str, list[int]]:
         return {}
 
 
-def _owned(lag: PartitionLag, members: Mapping[str, Member]) -> PartitionLag:
+def _owned(lag: ShownPartitionLag, members: Mapping[str, MemberDescription]) -> ShownPartitionLag:
     member = members.get(lag.member_id or "")
     return lag if member is None else replace(lag, client_id=member.client_id, host=member.host)
 
@@ -349,7 +357,7 @@ def _owned(lag: PartitionLag, members: Mapping[str, Member]) -> PartitionLag:
 # --- delete -----------------------------------------------------------------------------------
 
 
-async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
+async def delete(cluster: ClientCluster, names: Sequence[str]) -> dict[str, str | None]:
     """Delete groups and their offsets; return each one's error. Raises ClientError."""
     found: dict[str, str | None] = {}
     for name in names:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quafka.client.cluster import Cluster
-from quafka.client.errors import RefusedError, check
-from quafka.client.positions import Position
+from quafka.client.cluster import ClientCluster
+from quafka.client.errors import RequestRefusedError, check
+from quafka.client.positions import RequestedPosition
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
@@ -28,7 +28,7 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 async def list_offsets(
-    cluster: Cluster, topic: MetadataResponseTopic, timestamp: int, *, committed: bool = False
+    cluster: ClientCluster, topic: MetadataResponseTopic, timestamp: int, *, committed: bool = False
 ) -> dict[int, int]:
     """Each partition's first offset with a timestamp of at least `timestamp`, or START or END.
 
@@ -38,7 +38,7 @@ async def list_offsets(
     found: dict[int, int] = {}
     for connection, partitions in await cluster.each_leader(topic):
         if connection.version_of(ListOffsetsRequest) == 0:
-            raise RefusedError(
+            raise RequestRefusedError(
                 ErrorCode.UNSUPPORTED_VERSION, "the server is older than Kafka 0.10.1"
             )
         request = ListOffsetsRequest(
@@ -62,7 +62,7 @@ async def list_offsets(
 
 
 async def resolve(
-    cluster: Cluster, topic: MetadataResponseTopic, position: Position
+    cluster: ClientCluster, topic: MetadataResponseTopic, position: RequestedPosition
 ) -> dict[int, int]:
     """Each partition's offset at a position; the end for a time after all records.
 
@@ -81,7 +81,7 @@ async def resolve(
 
 
 async def delete_records(
-    cluster: Cluster, topic: MetadataResponseTopic, before: Mapping[int, int]
+    cluster: ClientCluster, topic: MetadataResponseTopic, before: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
     """Delete the records of partitions below these offsets (END: all records).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import check
 from quafka_proto.schema.quafka import (
     AlterOrgRequest,
@@ -18,7 +18,7 @@ from quafka_proto.schema.quafka import (
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class OrgDetails:
     """An org, and its clients' usage at the gateway that answered."""
 
     id: int
@@ -31,7 +31,7 @@ class Description:
     sent_bytes: int
 
 
-async def orgs(cluster: Cluster, names: Sequence[str] | None = None) -> list[Description]:
+async def orgs(cluster: ClientCluster, names: Sequence[str] | None = None) -> list[OrgDetails]:
     """All orgs, or those with these names or ids that exist. Raises ClientError."""
     request = DescribeOrgsRequest(orgs=None if names is None else list(names))
     answer = await cluster.call(request, DescribeOrgsResponse)
@@ -40,7 +40,7 @@ async def orgs(cluster: Cluster, names: Sequence[str] | None = None) -> list[Des
 
 
 async def alter(
-    cluster: Cluster,
+    cluster: ClientCluster,
     org: str,
     *,
     create: bool = False,
@@ -49,7 +49,7 @@ async def alter(
     state: str = "",
     limits: Mapping[str, float] | None = None,
     removed_limits: Sequence[str] = (),
-) -> Description:
+) -> OrgDetails:
     """Create or change an org; returns its new state. Raises ClientError.
 
     `org_id` 0 takes a free id. An empty name or state is left unchanged.
@@ -69,8 +69,8 @@ async def alter(
     return _description(answer.org)
 
 
-def _description(org: Org) -> Description:
-    return Description(
+def _description(org: Org) -> OrgDetails:
+    return OrgDetails(
         org.org_id,
         org.name,
         org.state,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class RequestedPosition:
     """A position. `kind`: start, end, offset, time (in ms), last (N records), shift (by N)."""
 
     kind: str

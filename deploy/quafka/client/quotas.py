@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import check
 from quafka_proto.schema.quotas import (
     AlterClientQuotasEntryData,
@@ -25,14 +25,14 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Quotas:
+class EntityQuotas:
     """The quotas of one entity."""
 
     entity: dict[str, str | None]
     quotas: dict[str, float]
 
 
-async def quotas(cluster: Cluster, entity: Entity) -> list[Quotas]:
+async def quotas(cluster: ClientCluster, entity: Entity) -> list[EntityQuotas]:
     """The quotas of the entities that include these parts. Raises ClientError."""
     request = DescribeClientQuotasRequest(
         components=[
@@ -45,7 +45,7 @@ async def quotas(cluster: Cluster, entity: Entity) -> list[Quotas]:
     answer = await cluster.call(request, DescribeClientQuotasResponse)
     check(answer.error_code, "quotas", answer.error_message)
     found = [
-        Quotas(
+        EntityQuotas(
             {part.entity_type: part.entity_name for part in entry.entity},
             {each.key: each.value for each in sorted(entry.values, key=lambda each: each.key)},
         )
@@ -55,7 +55,7 @@ async def quotas(cluster: Cluster, entity: Entity) -> list[Quotas]:
 
 
 async def alter(
-    cluster: Cluster,
+    cluster: ClientCluster,
     entity: Entity,
     values: Mapping[str, float],
     removed: Sequence[str],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from quafka.client.cluster import Cluster
-from quafka.client.connection import Connection
+from quafka.client.cluster import ClientCluster
+from quafka.client.connection import ClientConnection
 from quafka.client.errors import ClientError, check
 from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch, iter_records
@@ -24,7 +24,7 @@ _FETCH_BYTES = 1 << 20
 _WAIT_MS = 500
 
 
-async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
+async def there_and_back(cluster: ClientCluster, topic: str) -> tuple[float, float]:
     """Write a record to the topic's first partition and read it; return the seconds of each.
 
     Raises:
@@ -46,7 +46,7 @@ async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
 
 
 async def _write(
-    leader: Connection, cluster: Cluster, topic: str, partition: int, value: bytes
+    leader: ClientConnection, cluster: ClientCluster, topic: str, partition: int, value: bytes
 ) -> int:
     batch = build_batch([Record(0, clock.time_ns() // 1_000_000, None, value, [])])
     data = PartitionProduceData(index=partition, records=batch)
@@ -61,7 +61,7 @@ async def _write(
     return result.base_offset
 
 
-async def _read(leader: Connection, topic: str, partition: int, offset: int) -> list[bytes]:
+async def _read(leader: ClientConnection, topic: str, partition: int, offset: int) -> list[bytes]:
     part = FetchPartition(
         partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
     )

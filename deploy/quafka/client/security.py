@@ -12,7 +12,7 @@ from quafka.client.errors import ClientError
 from quafka.client.sasl import Credentials
 
 
-class Protocol(StrEnum):
+class ClientProtocol(StrEnum):
     """Kafka's security.protocol."""
 
     PLAINTEXT = "PLAINTEXT"
@@ -23,12 +23,12 @@ class Protocol(StrEnum):
     @property
     def encrypted(self) -> bool:
         """Whether it is TLS."""
-        return self in (Protocol.SSL, Protocol.SASL_SSL)
+        return self in (ClientProtocol.SSL, ClientProtocol.SASL_SSL)
 
     @property
     def logs_in(self) -> bool:
         """Whether the client logs in."""
-        return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+        return self in (ClientProtocol.SASL_PLAINTEXT, ClientProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +117,18 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class ClientSecurity:
     """TLS and credentials: `credentials` if the protocol logs in, `tls` if it is encrypted."""
 
-    protocol: Protocol = Protocol.PLAINTEXT
+    protocol: ClientProtocol = ClientProtocol.PLAINTEXT
     tls: Tls | None = None
     credentials: Credentials | None = None
     context: ssl.SSLContext | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, protocol: Protocol, tls: Tls | None, credentials: Credentials | None) -> Security:
+    def of(
+        cls, protocol: ClientProtocol, tls: Tls | None, credentials: Credentials | None
+    ) -> ClientSecurity:
         """Load what TLS needs, once. Raises ClientError."""
         tls = (tls or Tls()) if protocol.encrypted else None
         return cls(
@@ -137,5 +139,5 @@ class Security:
         )
 
 
-NONE = Security()
+NONE = ClientSecurity()
 """No TLS and no credentials: PLAINTEXT."""

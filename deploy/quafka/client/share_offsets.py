@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import check, sentence
 from quafka.client.group_lag import share_lags
 from quafka.client.group_offsets import Place
@@ -19,7 +19,7 @@ from quafka_proto.schema.share_group_offsets import (
 )
 
 
-async def start_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
+async def start_offsets(cluster: ClientCluster, name: str) -> dict[Place, int]:
     """Where a share group's deliveries begin in each partition. Raises ClientError."""
     lags = await share_lags(await cluster.coordinator(name), name)
     return {
@@ -30,7 +30,7 @@ async def start_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
 
 
 async def alter(
-    cluster: Cluster, name: str, wanted: Mapping[Place, int]
+    cluster: ClientCluster, name: str, wanted: Mapping[Place, int]
 ) -> dict[Place, str | None]:
     """Move a share group without members; return each partition's error. Raises ClientError."""
     request = AlterShareGroupOffsetsRequest(
@@ -61,7 +61,7 @@ async def alter(
     }
 
 
-async def delete(cluster: Cluster, name: str, topics: Iterable[str]) -> dict[str, str | None]:
+async def delete(cluster: ClientCluster, name: str, topics: Iterable[str]) -> dict[str, str | None]:
     """Delete a share group's offsets in topics; return each topic's error. Raises ClientError."""
     request = DeleteShareGroupOffsetsRequest(
         group_id=name,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quafka.client import configs, offsets
-from quafka.client.cluster import Cluster
-from quafka.client.configs import Config, Kind
+from quafka.client.cluster import ClientCluster
+from quafka.client.configs import Config, ConfigResourceKind
 from quafka.client.errors import check
 from quafka_proto.schema.configs import DescribeConfigsRequest
 from quafka_proto.schema.metadata import MetadataResponseTopic
@@ -34,7 +34,7 @@ _IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class TopicSummary:
     """A topic in a list."""
 
     name: str
@@ -44,7 +44,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionDetails:
     """A partition. `records`: the number between log start offset and high watermark.
 
     None if offsets have gaps because another system stores the records.
@@ -78,7 +78,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class TopicDetails:
     """A topic. `uuid`: Kafka's topic id. `id`, `slug`, `rrl`: Quafka's; None for other servers.
 
     `configs`: None if the server does not report them. `compaction`: empty if the topic is not
@@ -91,12 +91,12 @@ class Description:
     slug: str | None
     rrl: str | None
     internal: bool
-    partitions: list[Partition]
+    partitions: list[PartitionDetails]
     configs: list[Config] | None
     compaction: list[Compaction]
 
 
-async def summaries(cluster: Cluster) -> list[Summary]:
+async def summaries(cluster: ClientCluster) -> list[TopicSummary]:
     """All topics, by name. Raises ClientError."""
     found = (await cluster.metadata(None)).topics
     for topic in found:
@@ -104,21 +104,21 @@ async def summaries(cluster: Cluster) -> list[Summary]:
     return sorted((_summary(topic) for topic in found), key=lambda each: each.name)
 
 
-def _summary(topic: MetadataResponseTopic) -> Summary:
+def _summary(topic: MetadataResponseTopic) -> TopicSummary:
     replicas = max((len(each.replica_nodes) for each in topic.partitions), default=0)
-    return Summary(topic.name or "", len(topic.partitions), replicas, topic.is_internal)
+    return TopicSummary(topic.name or "", len(topic.partitions), replicas, topic.is_internal)
 
 
-async def describe(cluster: Cluster, name: str) -> Description:
+async def describe(cluster: ClientCluster, name: str) -> TopicDetails:
     """One topic with its partitions and configs. Raises ClientError."""
     topic = await cluster.topic(name)
     starts = await offsets.list_offsets(cluster, topic, offsets.START)
     ends = await offsets.list_offsets(cluster, topic, offsets.END)
     known: list[Config] | None = None
     if cluster.any.has(DescribeConfigsRequest):
-        known = (await configs.describe(cluster, Kind.TOPIC, [name]))[name]
+        known = (await configs.describe(cluster, ConfigResourceKind.TOPIC, [name]))[name]
     values = {config.name: config.value for config in known or ()}
-    return Description(
+    return TopicDetails(
         name,
         uuid_text(topic.topic_id),
         values.get("quafka.id"),
@@ -126,7 +126,7 @@ async def describe(cluster: Cluster, name: str) -> Description:
         values.get("quafka.rrl"),
         topic.is_internal,
         [
-            Partition(
+            PartitionDetails(
                 each.partition_index,
                 each.leader_id,
                 each.replica_nodes,
@@ -144,7 +144,7 @@ async def describe(cluster: Cluster, name: str) -> Description:
     )
 
 
-async def _compaction(cluster: Cluster, name: str) -> list[Compaction]:
+async def _compaction(cluster: ClientCluster, name: str) -> list[Compaction]:
     if not cluster.any.has(DescribeCompactionRequest):
         return []
     request = DescribeCompactionRequest(topic=name)
@@ -170,7 +170,7 @@ def uuid_text(uuid: bytes) -> str | None:
 
 
 async def create(
-    cluster: Cluster,
+    cluster: ClientCluster,
     name: str,
     partitions: int,
     replicas: int,
@@ -197,7 +197,7 @@ async def create(
     return (await cluster.call(request, CreateTopicsResponse)).topics[0]
 
 
-async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+async def delete(cluster: ClientCluster, names: Sequence[str]) -> dict[str, tuple[int, str | None]]:
     """Delete topics; return each one's error code and message. Raises ClientError."""
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
@@ -208,7 +208,9 @@ async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int,
     return {each.name or "": (each.error_code, each.error_message) for each in answer.responses}
 
 
-async def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool) -> None:
+async def add_partitions(
+    cluster: ClientCluster, name: str, total: int, *, validate_only: bool
+) -> None:
     """Grow a topic to `total` partitions. Raises ClientError."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],

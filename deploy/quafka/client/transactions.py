@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import TRANSACTION, Cluster
-from quafka.client.connection import Connection
-from quafka.client.errors import ClientError, RefusedError, check, sentence
+from quafka.client.cluster import TRANSACTION, ClientCluster
+from quafka.client.connection import ClientConnection
+from quafka.client.errors import ClientError, RequestRefusedError, check, sentence
 from quafka.client.offsets import END, list_offsets
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -21,7 +21,7 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
     ProducerState,
-    TopicRequest,
+    ProducersTopicRequest,
     TransactionState,
 )
 from quafka_proto.schema.transactions import (
@@ -41,7 +41,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class TransactionSummary:
     """A transactional id in a list. `open_seconds`, `partitions`: of its open transaction."""
 
     transactional_id: str
@@ -72,7 +72,7 @@ class OpenPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class TransactionDetails:
     """A transactional id and its open transaction."""
 
     transactional_id: str
@@ -90,13 +90,13 @@ class Description:
 
 
 async def summaries(
-    cluster: Cluster, states: Sequence[str], open_for: float | None, now_ms: int
-) -> list[Summary]:
+    cluster: ClientCluster, states: Sequence[str], open_for: float | None, now_ms: int
+) -> list[TransactionSummary]:
     """Transactional ids, the longest open transaction first. Raises ClientError.
 
     `open_for`: only those whose transaction has been open for at least this many seconds.
     """
-    found: list[Summary] = []
+    found: list[TransactionSummary] = []
     least_ms = -1 if open_for is None else round(open_for * 1_000)
     for connection in await cluster.nodes():
         request = ListTransactionsRequest(state_filters=list(states), duration_filter=least_ms)
@@ -111,8 +111,8 @@ async def summaries(
 
 
 async def _summaries(
-    connection: Connection, listed: Sequence[ListTransactionsTransactionState], now_ms: int
-) -> list[Summary]:
+    connection: ClientConnection, listed: Sequence[ListTransactionsTransactionState], now_ms: int
+) -> list[TransactionSummary]:
     names = [each.transactional_id for each in listed if each.transaction_state in _OPEN]
     described: dict[str, TransactionState] = {}
     for some in _chunks(names):
@@ -133,11 +133,11 @@ def _summary(
     described: TransactionState | None,
     coordinator: str,
     now_ms: int,
-) -> Summary:
+) -> TransactionSummary:
     facts = listed.transactional_id, listed.transaction_state, listed.producer_id
     if described is None:
-        return Summary(*facts, None, None, None, coordinator)
-    return Summary(
+        return TransactionSummary(*facts, None, None, None, coordinator)
+    return TransactionSummary(
         *facts,
         _seconds_since(described.transaction_start_time_ms, now_ms),
         described.transaction_timeout_ms / 1_000,
@@ -153,7 +153,7 @@ def _seconds_since(start_ms: int, now_ms: int) -> float | None:
 # --- describe ---------------------------------------------------------------------------------
 
 
-async def describe(cluster: Cluster, name: str, now_ms: int) -> Description:
+async def describe(cluster: ClientCluster, name: str, now_ms: int) -> TransactionDetails:
     """A transactional id, and what its open transaction holds back. Raises ClientError."""
     connection = await cluster.coordinator(name, TRANSACTION)
     answer = await connection.call(
@@ -164,7 +164,7 @@ async def describe(cluster: Cluster, name: str, now_ms: int) -> Description:
     places = [(each.topic, number) for each in found.topics for number in each.partitions]
     # Brokers keep the start of a transaction that has ended.
     start_ms = found.transaction_start_time_ms if found.transaction_state in _OPEN else -1
-    return Description(
+    return TransactionDetails(
         name,
         found.transaction_state,
         connection.address,
@@ -178,7 +178,7 @@ async def describe(cluster: Cluster, name: str, now_ms: int) -> Description:
 
 
 async def _open_partitions(
-    cluster: Cluster, places: Iterable[Place], producer_id: int
+    cluster: ClientCluster, places: Iterable[Place], producer_id: int
 ) -> list[OpenPartition]:
     found: list[OpenPartition] = []
     for topic, numbers in _by_topic(places).items():
@@ -187,7 +187,7 @@ async def _open_partitions(
             producers = await producers_of(cluster, topic, numbers)
             ends = await list_offsets(cluster, described, END)
             stable = await list_offsets(cluster, described, END, committed=True)
-        except RefusedError:  # deleted, or internal: the offsets of a group
+        except RequestRefusedError:  # deleted, or internal: the offsets of a group
             found += [OpenPartition(topic, number, None, None, None, None) for number in numbers]
             continue
         for number in numbers:
@@ -203,7 +203,7 @@ async def _open_partitions(
 
 
 async def producers_of(
-    cluster: Cluster, topic: str, numbers: Sequence[int]
+    cluster: ClientCluster, topic: str, numbers: Sequence[int]
 ) -> dict[int, list[ProducerState]]:
     """The producers of some partitions of a topic. Raises ClientError."""
     found: dict[int, list[ProducerState]] = {}
@@ -211,7 +211,7 @@ async def producers_of(
         wanted = [number for number in its if number in numbers]
         if not wanted:
             continue
-        asked = [TopicRequest(name=topic, partition_indexes=wanted)]
+        asked = [ProducersTopicRequest(name=topic, partition_indexes=wanted)]
         request = DescribeProducersRequest(topics=asked)
         for answer in (await connection.call(request, DescribeProducersResponse)).topics:
             for each in answer.partitions:
@@ -224,7 +224,7 @@ async def producers_of(
 # --- abort ------------------------------------------------------------------------------------
 
 
-async def abort(cluster: Cluster, name: str) -> None:
+async def abort(cluster: ClientCluster, name: str) -> None:
     """Abort the open transaction of a transactional id, and fence its producer.
 
     Raises:
@@ -250,7 +250,7 @@ async def abort(cluster: Cluster, name: str) -> None:
 
 
 async def abort_in_partitions(
-    cluster: Cluster, topic: str, numbers: Sequence[int] | None, producer_id: int | None
+    cluster: ClientCluster, topic: str, numbers: Sequence[int] | None, producer_id: int | None
 ) -> dict[tuple[int, int], str | None]:
     """End open transactions in partitions of a topic, without their coordinator.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import Cluster
-from quafka.client.errors import RefusedError, check
+from quafka.client.cluster import ClientCluster
+from quafka.client.errors import RequestRefusedError, check
 from quafka.client.scram import new_salt, salted_password
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.scram import (
@@ -44,23 +44,23 @@ class User:
     credentials: list[Credential]
 
 
-async def users(cluster: Cluster) -> list[User]:
+async def users(cluster: ClientCluster) -> list[User]:
     """All users. Raises ClientError."""
     return await _described(cluster, None)
 
 
-async def find(cluster: Cluster, name: str) -> User | None:
+async def find(cluster: ClientCluster, name: str) -> User | None:
     """A user; None if there is none. Raises ClientError."""
     try:
         found = await _described(cluster, name)
-    except RefusedError as e:
+    except RequestRefusedError as e:
         if e.code == ErrorCode.RESOURCE_NOT_FOUND:
             return None
         raise
     return found[0]
 
 
-async def _described(cluster: Cluster, name: str | None) -> list[User]:
+async def _described(cluster: ClientCluster, name: str | None) -> list[User]:
     request = DescribeUserScramCredentialsRequest(
         users=None if name is None else [UserName(name=name)]
     )
@@ -101,20 +101,20 @@ def salted(
     return found
 
 
-async def set_password(cluster: Cluster, credentials: list[ScramCredentialUpsertion]) -> None:
+async def set_password(cluster: ClientCluster, credentials: list[ScramCredentialUpsertion]) -> None:
     """Store the credentials of a user. Raises ClientError."""
     for each in credentials:
         await _alter(cluster, AlterUserScramCredentialsRequest(upsertions=[each]))
 
 
-async def remove(cluster: Cluster, name: str, mechanisms: Sequence[str]) -> None:
+async def remove(cluster: ClientCluster, name: str, mechanisms: Sequence[str]) -> None:
     """Remove credentials of a user; the last one removes the user. Raises ClientError."""
     for mechanism in mechanisms:
         deletion = ScramCredentialDeletion(name=name, mechanism=NUMBERS[mechanism])
         await _alter(cluster, AlterUserScramCredentialsRequest(deletions=[deletion]))
 
 
-async def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
+async def _alter(cluster: ClientCluster, request: AlterUserScramCredentialsRequest) -> None:
     """Send one change: Kafka accepts one of each user in a request."""
     for each in (await cluster.call(request, AlterUserScramCredentialsResponse)).results:
         check(each.error_code, f"user {each.user!r}", each.error_message)

@@ -12,45 +12,52 @@ from ipaddress import ip_address
 
 from quafka.client import acls
 from quafka.client.acls import Acl, Filter
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
-from quafka_proto.acl_kinds import CLUSTER_NAME, WILDCARD, Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceKind,
+)
 
 _RESOURCES = {
-    "topic": Resource.TOPIC,
-    "group": Resource.GROUP,
-    "transactional_id": Resource.TRANSACTIONAL_ID,
-    "user_principal": Resource.USER,
+    "topic": ResourceKind.TOPIC,
+    "group": ResourceKind.GROUP,
+    "transactional_id": ResourceKind.TRANSACTIONAL_ID,
+    "user_principal": ResourceKind.USER,
 }
 _PRODUCER = {
-    Resource.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
-    Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceKind.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
 }
 _CONSUMER = {
-    Resource.TOPIC: (Operation.READ, Operation.DESCRIBE),
-    Resource.GROUP: (Operation.READ,),
+    ResourceKind.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceKind.GROUP: (Operation.READ,),
 }
 """What kafka-acls --producer and --consumer stand for."""
 
 _O = Operation
 _SUPPORTED = {
-    Resource.TOPIC: {
+    ResourceKind.TOPIC: {
         _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS,
         _O.ALTER_CONFIGS,
     },
-    Resource.GROUP: {_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS},
-    Resource.CLUSTER: {
+    ResourceKind.GROUP: {_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS},
+    ResourceKind.CLUSTER: {
         _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS,
         _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE,
     },
-    Resource.TRANSACTIONAL_ID: {_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT},
-    Resource.USER: {_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS},
+    ResourceKind.TRANSACTIONAL_ID: {_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT},
+    ResourceKind.USER: {_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS},
 }  # fmt: skip
 """The operations that APIs ask for, by resource: a rule about another one has no effect."""
 
-Place = tuple[Resource, str, Pattern]
+Place = tuple[ResourceKind, str, Pattern]
 Who = tuple[str, str, Permission]
 
 
@@ -73,7 +80,7 @@ def _places(options: argparse.Namespace, pattern: Pattern) -> list[Place]:
             else:
                 found.append((kind, text, pattern if chosen is None else chosen))
     if options.cluster:
-        found.append((Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL))
+        found.append((ResourceKind.CLUSTER, CLUSTER_NAME, Pattern.LITERAL))
     return found
 
 
@@ -113,7 +120,7 @@ def _operations(
         if wanted:
             found += [(place, each) for place in places for each in role.get(place[0], ())]
     if options.idempotent:
-        cluster = (Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL)
+        cluster = (ResourceKind.CLUSTER, CLUSTER_NAME, Pattern.LITERAL)
         found.append((cluster, Operation.IDEMPOTENT_WRITE))
     return list(dict.fromkeys(found))
 
@@ -141,7 +148,7 @@ def _is_address(text: str) -> bool:
 # --- list -------------------------------------------------------------------------------------
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     places: list[Place | None] = list(_places(options, Pattern.MATCH))
     names: list[str | None] = [_principal(each) for each in options.principal]
     filters = [_filter(place, name) for place in places or [None] for name in names or [None]]
@@ -190,7 +197,7 @@ def _rules(options: argparse.Namespace) -> list[Acl]:
     ]
 
 
-async def _add(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _add(cluster: ClientCluster, options: argparse.Namespace) -> int:
     rules = _rules(options)
     if options.dry_run:
         errors: Sequence[str | None] = [None] * len(rules)
@@ -200,7 +207,7 @@ async def _add(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report(list(zip(rules, errors, strict=True)), status, options)
 
 
-async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _remove(cluster: ClientCluster, options: argparse.Namespace) -> int:
     filters = list(_removed(options))
     if options.dry_run:
         found: list[tuple[Acl, str | None]]
@@ -220,7 +227,7 @@ def _removed(options: argparse.Namespace) -> Iterator[Filter]:
         anywhere: list[Place | None] = [*places] or [None]
         chosen = [(place, Operation.ANY) for place in anywhere]
     for place, operation in chosen:
-        kind, name, pattern = place or (Resource.ANY, None, Pattern.ANY)
+        kind, name, pattern = place or (ResourceKind.ANY, None, Pattern.ANY)
         if not who:
             yield Filter(kind, name, pattern, operation=operation)
         for principal, host, permission in who:

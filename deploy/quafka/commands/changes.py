@@ -11,7 +11,7 @@ from quafka_mesh_ops.units import with_unit
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """A changed value. None: there is none, or it must not be shown."""
 
     name: str
@@ -25,7 +25,7 @@ def status(options: argparse.Namespace) -> str:
 
 
 def print_changes(
-    what: str, heading: str, changes: Sequence[Change], options: argparse.Namespace
+    what: str, heading: str, changes: Sequence[ValueChange], options: argparse.Namespace
 ) -> None:
     """Print for people what has changed, or would change."""
     print(f"{status(options)} {plain(what)}")

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from textwrap import fill, indent
 
 from quafka.client import configs
-from quafka.client.cluster import Cluster
-from quafka.client.configs import Config, Kind
-from quafka.commands.changes import Change, print_changes
+from quafka.client.cluster import ClientCluster
+from quafka.client.configs import Config, ConfigResourceKind
+from quafka.commands.changes import ValueChange, print_changes
 from quafka.commands.output import NONE, as_json, colour, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
 from quafka_mesh_ops.units import with_unit
 
 _INDENT = " " * 4
-_KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER, "group": Kind.GROUP}
+_KINDS = {
+    "topic": ConfigResourceKind.TOPIC,
+    "broker": ConfigResourceKind.BROKER,
+    "group": ConfigResourceKind.GROUP,
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     return with_cluster(options, _ACTIONS[options.action])
 
 
-async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await configs.describe(
         cluster, _KINDS[options.type], [options.name], documentation=options.docs
     )
@@ -59,16 +63,16 @@ def _source(config: Config) -> str:
     return f"{config.source}, read-only" if config.read_only else config.source
 
 
-async def _set(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _set(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return await _change(cluster, options, dict(options.changes))
 
 
-async def _unset(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _unset(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return await _change(cluster, options, dict.fromkeys(options.changes))
 
 
 async def _change(
-    cluster: Cluster, options: argparse.Namespace, changes: dict[str, str | None]
+    cluster: ClientCluster, options: argparse.Namespace, changes: dict[str, str | None]
 ) -> int:
     kind = _KINDS[options.type]
     changed = await alter(cluster, kind, options.name, changes, dry_run=options.dry_run)
@@ -90,22 +94,27 @@ async def _change(
 
 
 async def alter(
-    cluster: Cluster, kind: Kind, name: str, changes: Mapping[str, str | None], *, dry_run: bool
-) -> list[Change]:
+    cluster: ClientCluster,
+    kind: ConfigResourceKind,
+    name: str,
+    changes: Mapping[str, str | None],
+    *,
+    dry_run: bool,
+) -> list[ValueChange]:
     """Set configs, or only check them; returns the values before and after. Raises ClientError."""
-    if kind is Kind.TOPIC:
+    if kind is ConfigResourceKind.TOPIC:
         await cluster.topic(name)  # Metadata's error for a missing topic is clearer
     before = {each.name: each for each in (await configs.describe(cluster, kind, [name]))[name]}
     await configs.alter(cluster, kind, name, changes, validate_only=dry_run)
     return [_change_of(key, value, before.get(key)) for key, value in changes.items()]
 
 
-def _change_of(name: str, value: str | None, known: Config | None) -> Change:
+def _change_of(name: str, value: str | None, known: Config | None) -> ValueChange:
     if known is None:
-        return Change(name, None, value)
+        return ValueChange(name, None, value)
     if known.sensitive:
-        return Change(name, _value(known), "(not shown)" if value is not None else None)
-    return Change(name, known.value, known.inherited if value is None else value)
+        return ValueChange(name, _value(known), "(not shown)" if value is not None else None)
+    return ValueChange(name, known.value, known.inherited if value is None else value)
 
 
 _ACTIONS: dict[str, Work] = {"describe": _describe, "set": _set, "unset": _unset}

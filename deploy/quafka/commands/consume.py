@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from quafka.client import offsets
 from quafka.client.errors import ClientError
-from quafka.client.positions import Position
+from quafka.client.positions import RequestedPosition
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
-from quafka.commands.records import Record, as_line, template
+from quafka.commands.records import ConsoleRecord, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
 from quafka_loop import threads
 
@@ -66,7 +66,7 @@ def _leave(consumer: Consumer) -> None:
         complain("the last offsets may not have been committed: the group's broker does not answer")
 
 
-def _show(options: argparse.Namespace) -> Callable[[Record], bytes]:
+def _show(options: argparse.Namespace) -> Callable[[ConsoleRecord], bytes]:
     if options.format == "json":
         return as_line
     try:
@@ -76,7 +76,7 @@ def _show(options: argparse.Namespace) -> Callable[[Record], bytes]:
 
 
 def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
-    position: Position | None = options.offset
+    position: RequestedPosition | None = options.offset
     at_end = position is not None and position.kind == "end"
     return {
         **config(bootstrap(options), security(options), troubles),
@@ -92,7 +92,7 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
 
 async def _begin(options: argparse.Namespace) -> dict[Place, int]:
     """The start offset of each partition. Raises ClientError and UsageError."""
-    position: Position = options.offset or Position("start")
+    position: RequestedPosition = options.offset or RequestedPosition("start")
     if options.group is not None:
         if position.kind not in ("start", "end"):
             raise UsageError(
@@ -130,7 +130,7 @@ class _Reading:
         self,
         consumer: Consumer,
         options: argparse.Namespace,
-        show: Callable[[Record], bytes],
+        show: Callable[[ConsoleRecord], bytes],
         troubles: Troubles,
     ) -> None:
         self._consumer = consumer
@@ -197,12 +197,12 @@ class _Reading:
         raise ClientError(f"cannot read {what}: {error.str()}")
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> ConsoleRecord:
     headers: Any = message.headers() or []
     kind, timestamp = message.timestamp()
     key: Any = message.key()
     value: Any = message.value()
-    return Record(
+    return ConsoleRecord(
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,

@@ -13,11 +13,11 @@ import asyncio
 import ipaddress
 import socket
 
-from quafka.client.cluster import Cluster
-from quafka.client.connection import Connection
+from quafka.client.cluster import ClientCluster
+from quafka.client.connection import ClientConnection
 from quafka.client.errors import ClientError, LoginError
 from quafka.client.records import there_and_back
-from quafka.client.security import NONE, Security
+from quafka.client.security import NONE, ClientSecurity
 from quafka.commands.doctor_brokers import by_broker
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_groups import check_groups
@@ -99,10 +99,10 @@ def _print(report: Report) -> None:
 
 
 async def _bootstrap(
-    report: Report, host: str, port: int, timeout: float, security_: Security = NONE
+    report: Report, host: str, port: int, timeout: float, security_: ClientSecurity = NONE
 ) -> bool:
     """Check a bootstrap address and the cluster there; return whether a client could use it."""
-    connection = Connection(host, port, timeout, security_)
+    connection = ClientConnection(host, port, timeout, security_)
     try:
         found = await _resolve(host, port)
         await connection.open()
@@ -132,7 +132,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
-async def _server(report: Report, connection: Connection) -> bool:
+async def _server(report: Report, connection: ClientConnection) -> bool:
     report.ok("kafka", f"{len(connection.versions)} APIs")
     if connection.has(DescribeGatewayRequest):
         await _gateway(report, connection)
@@ -163,7 +163,7 @@ async def _server(report: Report, connection: Connection) -> bool:
     return usable
 
 
-async def _metadata(connection: Connection) -> MetadataResponse:
+async def _metadata(connection: ClientConnection) -> MetadataResponse:
     topics: list[MetadataRequestTopic] = []
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     return await connection.call(request, MetadataResponse)
@@ -174,13 +174,13 @@ _ADVERTISE = "set advertised.listener of the gateway to an address that clients 
 
 async def _advertised(
     report: Report,
-    bootstrap_: Connection,
+    bootstrap_: ClientConnection,
     broker: MetadataResponseBroker,
     cluster_id: str | None,
 ) -> bool:
     """Connect to an advertised address, as clients do."""
     address = join_address(broker.host, broker.port)
-    connection = Connection(broker.host, broker.port, bootstrap_.timeout, bootstrap_.security)
+    connection = ClientConnection(broker.host, broker.port, bootstrap_.timeout, bootstrap_.security)
     try:
         found = await _resolve(broker.host, broker.port)
         await connection.open()
@@ -227,7 +227,7 @@ def _all_loopback(addresses: list[str]) -> bool:
 # --- the gateway's own report -----------------------------------------------------------------
 
 
-async def _gateway(report: Report, connection: Connection) -> None:
+async def _gateway(report: Report, connection: ClientConnection) -> None:
     answer = await connection.call(DescribeGatewayRequest(), DescribeGatewayResponse)
     local = clock.time()
     mine = version()
@@ -406,7 +406,7 @@ async def _groups(
     report: Report, usable: list[tuple[str, int]], options: argparse.Namespace
 ) -> None:
     try:
-        async with Cluster(usable, options.timeout, security(options)) as cluster:
+        async with ClientCluster(usable, options.timeout, security(options)) as cluster:
             await check_groups(report, cluster)
     except ClientError as e:
         report.fail("groups", str(e))
@@ -419,7 +419,7 @@ async def _round_trip(
     report: Report, usable: list[tuple[str, int]], options: argparse.Namespace
 ) -> None:
     try:
-        async with Cluster(usable, options.timeout, security(options)) as cluster:
+        async with ClientCluster(usable, options.timeout, security(options)) as cluster:
             write, read = await there_and_back(cluster, options.write)
     except ClientError as e:
         report.fail("write", str(e))

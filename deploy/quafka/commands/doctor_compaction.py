@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from quafka.client.connection import Connection
+from quafka.client.connection import ClientConnection
 from quafka.commands.findings import Report
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.quafka import DescribeCompactionRequest, DescribeCompactionResponse
@@ -15,7 +15,7 @@ _MOST_TOPICS = 500
 _MOST_NAMES = 5
 
 
-async def check_compaction(report: Report, connection: Connection, now: float) -> None:
+async def check_compaction(report: Report, connection: ClientConnection, now: float) -> None:
     """Check the compacted topics that the client may describe. Raises ClientError."""
     if not connection.has(DescribeCompactionRequest):
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quafka.client.cluster import Cluster
-from quafka.client.groups import Moving, Summary, moving, summaries
+from quafka.client.cluster import ClientCluster
+from quafka.client.groups import GroupSummary, Moving, moving, summaries
 from quafka.commands.findings import Report
 
 _MOST_NAMES = 5
@@ -13,14 +13,14 @@ _MOST_GROUPS = 500
 _CONSUMER = "consumer"
 
 
-async def check_groups(report: Report, cluster: Cluster) -> None:
+async def check_groups(report: Report, cluster: ClientCluster) -> None:
     """Check the groups that the client may describe. Raises ClientError."""
     found = await summaries(cluster, ())
     names = [each.group for each in found if each.kind == _CONSUMER][:_MOST_GROUPS]
     judge(report, found, await moving(cluster, names))
 
 
-def judge(report: Report, found: Sequence[Summary], details: Sequence[Moving]) -> None:
+def judge(report: Report, found: Sequence[GroupSummary], details: Sequence[Moving]) -> None:
     """Add findings about groups; `moving` has details of KIP-848 groups."""
     left = [each for each in found if not each.members and each.lag]
     if left:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from quafka.client.connection import Connection
+from quafka.client.connection import ClientConnection
 from quafka.commands.findings import Report
 from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGatewayResponse
@@ -13,7 +13,7 @@ _SOON_DAYS = 14
 _DAY = 86_400
 
 
-def check_certificate(report: Report, connection: Connection) -> None:
+def check_certificate(report: Report, connection: ClientConnection) -> None:
     """Check when the certificate of a TLS connection expires."""
     ends = connection.certificate_ends
     if ends is None:

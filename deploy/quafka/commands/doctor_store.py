@@ -16,7 +16,7 @@ from quafka_objects.errors import (
 from quafka_objects.race import CREATORS, WRITERS, verify_store
 from quafka_objects.retries import RetryPolicy
 from quafka_objects.store import ObjectStore
-from quafka_proto.chain_format import MANIFESTS, Manifest, decode_manifest
+from quafka_proto.chain_format import MANIFESTS, ShardManifest, decode_manifest
 from quafka_proto.errors import Malformed
 
 _ATTEMPT_SECONDS = 10.0
@@ -69,7 +69,7 @@ def _shards(report: Report, store: ObjectStore) -> None:
         report.fail("shards", f"a manifest cannot be read: {e}", "see docs/object-store.md")
 
 
-def _shard(report: Report, manifest: Manifest) -> None:
+def _shard(report: Report, manifest: ShardManifest) -> None:
     name = f"shard {manifest.shard}, epoch {manifest.epoch}"
     owner = manifest.owner
     if owner is None:

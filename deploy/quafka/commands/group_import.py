@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from quafka.client import group_offsets
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import ClientError, about
 from quafka.commands.output import as_json, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, complain
@@ -32,7 +32,7 @@ class _Imported:
     error: str | None = None
 
 
-async def import_groups(cluster: Cluster, options: argparse.Namespace) -> int:
+async def import_groups(cluster: ClientCluster, options: argparse.Namespace) -> int:
     """Commit the offsets; return the exit code.
 
     Leader epochs are left out, because they belong to another cluster.
@@ -72,7 +72,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 async def _import(
-    cluster: Cluster, group: KafkaGroup, options: argparse.Namespace
+    cluster: ClientCluster, group: KafkaGroup, options: argparse.Namespace
 ) -> list[_Imported]:
     before = await group_offsets.committed_offsets(cluster, group.name)
     moved = {

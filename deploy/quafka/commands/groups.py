@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quafka.client import group_offsets, groups, offsets, share_offsets
-from quafka.client.cluster import Cluster
-from quafka.client.errors import ClientError, RefusedError, about
-from quafka.client.group_lag import PartitionLag
+from quafka.client.cluster import ClientCluster
+from quafka.client.errors import ClientError, RequestRefusedError, about
+from quafka.client.group_lag import ShownPartitionLag
 from quafka.client.group_offsets import Place
-from quafka.client.groups import Member
-from quafka.client.positions import Position
+from quafka.client.groups import MemberDescription
+from quafka.client.positions import RequestedPosition
 from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, catch_up, colour, facts, plain, span, table
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 # --- list, describe ---------------------------------------------------------------------------
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await groups.summaries(cluster, options.state)
     if options.format == "json":
         print(as_json({"groups": found}))
@@ -44,13 +44,13 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
-    found: list[groups.Description] = []
+async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
+    found: list[groups.GroupDetails] = []
     failed = False
     for name in dict.fromkeys(options.groups):
         try:
             found.append(await groups.describe(cluster, name))
-        except RefusedError as e:
+        except RequestRefusedError as e:
             failed = True
             complain(str(e))
     if options.format == "json":
@@ -60,7 +60,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else EXIT_DONE
 
 
-def _description(group: groups.Description) -> str:
+def _description(group: groups.GroupDetails) -> str:
     done = bool(group.partitions) and all(each.lag == 0 for each in group.partitions)
     assignor = f"{group.protocol_type} ({group.protocol})" if group.protocol else None
     head = facts(
@@ -97,7 +97,7 @@ def _description(group: groups.Description) -> str:
     return "\n\n".join(parts)
 
 
-def _members(members: Sequence[Member]) -> str:
+def _members(members: Sequence[MemberDescription]) -> str:
     headings = ("CLIENT", "HOST", "PARTITIONS", "MEMBER", "INSTANCE")
     rows = [
         (
@@ -113,7 +113,7 @@ def _members(members: Sequence[Member]) -> str:
     return table(headings[:shown], [row[:shown] for row in rows])
 
 
-def _lags(lags: Sequence[PartitionLag]) -> str:
+def _lags(lags: Sequence[ShownPartitionLag]) -> str:
     rows = [
         (
             each.topic,
@@ -161,7 +161,7 @@ class _Outcome:
     error: str | None
 
 
-async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _delete(cluster: ClientCluster, options: argparse.Namespace) -> int:
     answers = await groups.delete(cluster, list(dict.fromkeys(options.groups)))
     found = [
         _Outcome(name, "failed" if error else "deleted", error) for name, error in answers.items()
@@ -191,9 +191,11 @@ class _Moved:
 class _Offsets:
     """How the offsets of a kind of groups are read and changed."""
 
-    fetch: Callable[[Cluster, str], Awaitable[Mapping[Place, int]]]
-    commit: Callable[[Cluster, str, Mapping[Place, int]], Awaitable[Mapping[Place, str | None]]]
-    delete: Callable[[Cluster, str, Sequence[Place]], Awaitable[Mapping[Place, str | None]]]
+    fetch: Callable[[ClientCluster, str], Awaitable[Mapping[Place, int]]]
+    commit: Callable[
+        [ClientCluster, str, Mapping[Place, int]], Awaitable[Mapping[Place, str | None]]
+    ]
+    delete: Callable[[ClientCluster, str, Sequence[Place]], Awaitable[Mapping[Place, str | None]]]
 
 
 _OF_CONSUMERS = _Offsets(
@@ -202,7 +204,7 @@ _OF_CONSUMERS = _Offsets(
 
 
 async def _delete_shares(
-    cluster: Cluster, name: str, places: Sequence[Place]
+    cluster: ClientCluster, name: str, places: Sequence[Place]
 ) -> dict[Place, str | None]:
     errors = await share_offsets.delete(cluster, name, dict.fromkeys(topic for topic, _ in places))
     return {place: errors.get(place[0]) for place in places}
@@ -211,11 +213,11 @@ async def _delete_shares(
 _OF_SHARES = _Offsets(share_offsets.start_offsets, share_offsets.alter, _delete_shares)
 
 
-async def _offsets_of(cluster: Cluster, group: str) -> _Offsets:
+async def _offsets_of(cluster: ClientCluster, group: str) -> _Offsets:
     return _OF_SHARES if await groups.is_share_group(cluster, group) else _OF_CONSUMERS
 
 
-async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _reset(cluster: ClientCluster, options: argparse.Namespace) -> int:
     of = await _offsets_of(cluster, options.group)
     before = await of.fetch(cluster, options.group)
     wanted = await _wanted(cluster, options.topic, options.to, before)
@@ -248,9 +250,9 @@ def _report(options: argparse.Namespace, found: Sequence[_Moved], heading: str) 
 
 
 async def _wanted(
-    cluster: Cluster,
+    cluster: ClientCluster,
     named: Sequence[tuple[str, list[int] | None]],
-    position: Position,
+    position: RequestedPosition,
     before: Mapping[Place, int],
 ) -> dict[Place, int]:
     """The new offset of each partition."""
@@ -278,7 +280,7 @@ async def _wanted(
     return wanted
 
 
-async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _delete_offsets(cluster: ClientCluster, options: argparse.Namespace) -> int:
     of = await _offsets_of(cluster, options.group)
     if of is _OF_SHARES and any(numbers is not None for _, numbers in options.topic):
         raise UsageError("a share group's offsets are deleted for all partitions of a topic")

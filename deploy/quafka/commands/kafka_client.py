@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from quafka.client.sasl import Credentials
-from quafka.client.security import Security, Tls
+from quafka.client.security import ClientSecurity, Tls
 from quafka.commands.run import complain
 from quafka_mesh_ops.settings import join_address
 
@@ -37,7 +37,7 @@ class Troubles:
 
 
 def config(
-    bootstrap: list[tuple[str, int]], security: Security, troubles: Troubles
+    bootstrap: list[tuple[str, int]], security: ClientSecurity, troubles: Troubles
 ) -> dict[str, Any]:
     """The settings that producer and consumer share."""
     return {
@@ -50,7 +50,7 @@ def config(
     }
 
 
-def _security(security: Security) -> dict[str, Any]:
+def _security(security: ClientSecurity) -> dict[str, Any]:
     """How librdkafka connects and logs in; it authenticates again before a session ends."""
     found: dict[str, Any] = {"security.protocol": security.protocol}
     if security.tls is not None:

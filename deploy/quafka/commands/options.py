@@ -7,7 +7,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quafka.client.positions import Position
+from quafka.client.positions import RequestedPosition
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE
 from quafka_mesh_ops.settings import split_address
@@ -179,28 +179,28 @@ def count(text: str) -> int:
 # --- positions --------------------------------------------------------------------------------
 
 
-def position(text: str, also: str = "") -> Position:
+def position(text: str, also: str = "") -> RequestedPosition:
     """Parse start, end, an offset or @TIME; `also`: what else the caller accepts, in words."""
     if text in ("start", "end"):
-        return Position(text)
+        return RequestedPosition(text)
     if text.startswith("@"):
-        return Position("time", timestamp(text[1:]))
+        return RequestedPosition("time", timestamp(text[1:]))
     if text.isdecimal() and int(text) < 1 << 63:
-        return Position("offset", int(text))
+        return RequestedPosition("offset", int(text))
     raise argparse.ArgumentTypeError(f"{text!r} is not start, end, an offset,{also} or @TIME")
 
 
-def start(text: str) -> Position:
+def start(text: str) -> RequestedPosition:
     """Parse the start of a read: a position, or -N for the last N records."""
     if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
-        return Position("last", int(text[1:]))
+        return RequestedPosition("last", int(text[1:]))
     return position(
         {"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text), " -N"
     )
 
 
-def target(text: str) -> Position:
+def target(text: str) -> RequestedPosition:
     """Parse the target of moved offsets: a position, or +N or -N."""
     if text[:1] in "+-" and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
-        return Position("shift", int(text))
+        return RequestedPosition("shift", int(text))
     return position(text, " +N, -N")

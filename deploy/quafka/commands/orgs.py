@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from quafka.client import orgs
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import ClientError
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, facts, number, plain, table
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 # --- list, show -------------------------------------------------------------------------------
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await orgs.orgs(cluster)
     if options.format == "json":
         print(as_json({"orgs": found}))
@@ -35,8 +35,8 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-async def _show(cluster: Cluster, options: argparse.Namespace) -> int:
-    found: list[orgs.Description] = []
+async def _show(cluster: ClientCluster, options: argparse.Namespace) -> int:
+    found: list[orgs.OrgDetails] = []
     for name in dict.fromkeys(options.orgs):
         its = await orgs.orgs(cluster, [name])
         if not its:
@@ -49,7 +49,7 @@ async def _show(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _shown(org: orgs.Description) -> str:
+def _shown(org: orgs.OrgDetails) -> str:
     pairs: list[tuple[str, object]] = [
         ("org", org.name),
         ("id", org.id),
@@ -67,14 +67,14 @@ def _shown(org: orgs.Description) -> str:
 # --- create, limit, rename, suspend, resume, delete -------------------------------------------
 
 
-async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _create(cluster: ClientCluster, options: argparse.Namespace) -> int:
     made = await orgs.alter(
         cluster, options.org, create=True, org_id=options.id, limits=dict(options.limit)
     )
     return _report("created", made, options)
 
 
-async def _limit(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _limit(cluster: ClientCluster, options: argparse.Namespace) -> int:
     if not options.limits and not options.remove:
         raise UsageError("no change is given; use NAME=VALUE or --remove NAME")
     changed = await orgs.alter(
@@ -83,29 +83,31 @@ async def _limit(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report("limited", changed, options)
 
 
-async def _rename(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _rename(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return _report(
         "renamed", await orgs.alter(cluster, options.org, new_name=options.name), options
     )
 
 
-async def _suspend(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _suspend(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return await _set_state(cluster, options, _SUSPENDED, "suspended")
 
 
-async def _resume(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _resume(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return await _set_state(cluster, options, _ACTIVE, "resumed")
 
 
-async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _delete(cluster: ClientCluster, options: argparse.Namespace) -> int:
     return await _set_state(cluster, options, _DELETING, "deleting")
 
 
-async def _set_state(cluster: Cluster, options: argparse.Namespace, state: str, status: str) -> int:
+async def _set_state(
+    cluster: ClientCluster, options: argparse.Namespace, state: str, status: str
+) -> int:
     return _report(status, await orgs.alter(cluster, options.org, state=state), options)
 
 
-def _report(status: str, org: orgs.Description, options: argparse.Namespace) -> int:
+def _report(status: str, org: orgs.OrgDetails, options: argparse.Namespace) -> int:
     if options.format == "json":
         print(as_json({"status": status, "org": org}))
     else:

@@ -14,7 +14,7 @@ from quafka.client.errors import ClientError
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
-from quafka.commands.records import Header, Record, from_line
+from quafka.commands.records import ConsoleRecord, Header, from_line
 from quafka.commands.run import EXIT_DONE, cluster_of, guarded, security
 from quafka_loop import threads
 
@@ -71,7 +71,7 @@ async def _check(options: argparse.Namespace) -> None:
 # --- records ----------------------------------------------------------------------------------
 
 
-def _records(options: argparse.Namespace) -> Iterator[Record]:
+def _records(options: argparse.Namespace) -> Iterator[ConsoleRecord]:
     """The records, read one by one. Raises UsageError now, ClientError while iterating."""
     if options.lines and not options.files:
         raise UsageError("--lines needs files; stdin is always read by lines")
@@ -84,7 +84,7 @@ def _records(options: argparse.Namespace) -> Iterator[Record]:
     return _of_files(options)
 
 
-def _of_files(options: argparse.Namespace) -> Iterator[Record]:
+def _of_files(options: argparse.Namespace) -> Iterator[ConsoleRecord]:
     for name in options.files:
         path = Path(name)
         try:
@@ -97,7 +97,7 @@ def _of_files(options: argparse.Namespace) -> Iterator[Record]:
             raise ClientError(f"cannot read {name}: {e.strerror}") from e
 
 
-def _lines(file: BinaryIO, name: str, options: argparse.Namespace) -> Iterator[Record]:
+def _lines(file: BinaryIO, name: str, options: argparse.Namespace) -> Iterator[ConsoleRecord]:
     for number, line in enumerate(file, 1):
         if options.input == "lines":
             yield _record(line.removesuffix(b"\n"), options)
@@ -108,13 +108,13 @@ def _lines(file: BinaryIO, name: str, options: argparse.Namespace) -> Iterator[R
             raise ClientError(f"{name}, line {number}: {e}") from e
 
 
-def _record(data: bytes, options: argparse.Namespace) -> Record:
+def _record(data: bytes, options: argparse.Namespace) -> ConsoleRecord:
     key: bytes | None = options.key.encode() if options.key is not None else None
     if options.key_separator is not None:
         before, separator, after = data.partition(options.key_separator.encode())
         if separator:
             key, data = before, after
-    return Record(options.topic, key=key, value=data)
+    return ConsoleRecord(options.topic, key=key, value=data)
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class _Writing:
         self._unread: BrokenPipeError | None = None
         self.written = 0
 
-    def run(self, records: Iterator[Record]) -> None:
+    def run(self, records: Iterator[ConsoleRecord]) -> None:
         """Write all records. Raises ClientError if some were not written."""
         polling = threads.Thread(target=self._poll, daemon=True)
         polling.start()
@@ -162,7 +162,7 @@ class _Writing:
         while not self._over.is_set():
             self._producer.poll(_POLL_SECONDS)
 
-    def _send(self, record: Record) -> None:
+    def _send(self, record: ConsoleRecord) -> None:
         from confluent_kafka import KafkaException
 
         arguments: dict[str, Any] = {}

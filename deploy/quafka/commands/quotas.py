@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from quafka.client import quotas
-from quafka.client.cluster import Cluster
-from quafka.commands.changes import Change, print_changes, status
+from quafka.client.cluster import ClientCluster
+from quafka.commands.changes import ValueChange, print_changes, status
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, number, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
@@ -44,7 +44,7 @@ def _named(options: argparse.Namespace) -> quotas.Entity:
     return entity
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await quotas.quotas(cluster, _entity(options))
     if options.format == "json":
         print(as_json({"quotas": found}))
@@ -64,7 +64,7 @@ def _name(entity: dict[str, str | None], kind: str) -> str | None:
     return (entity[kind] or "<default>") if kind in entity else None
 
 
-async def _set(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _set(cluster: ClientCluster, options: argparse.Namespace) -> int:
     entity = _named(options)
     values = dict(options.quotas)
     before = await _quotas_of(cluster, entity)
@@ -72,7 +72,7 @@ async def _set(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report(entity, before, values, options)
 
 
-async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _remove(cluster: ClientCluster, options: argparse.Namespace) -> int:
     entity = _named(options)
     before = await _quotas_of(cluster, entity)
     names = list(options.quotas) or list(before)
@@ -81,7 +81,7 @@ async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report(entity, before, dict.fromkeys(names), options)
 
 
-async def _quotas_of(cluster: Cluster, entity: quotas.Entity) -> dict[str, float]:
+async def _quotas_of(cluster: ClientCluster, entity: quotas.Entity) -> dict[str, float]:
     """The quotas of exactly this entity."""
     found = await quotas.quotas(cluster, entity)
     mine = [each.quotas for each in found if each.entity == dict(entity)]
@@ -95,7 +95,8 @@ def _report(
     options: argparse.Namespace,
 ) -> int:
     changed = [
-        Change(name, _number(before.get(name)), _number(value)) for name, value in after.items()
+        ValueChange(name, _number(before.get(name)), _number(value))
+        for name, value in after.items()
     ]
     if options.format == "json":
         document = {"entity": dict(entity), "status": status(options)}

@@ -20,7 +20,7 @@ Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConsoleRecord:
     """A record, read or to be written. `timestamp`, `partition`, `offset`: -1 if not set."""
 
     topic: str
@@ -37,7 +37,7 @@ class Record:
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 
-_SHOWN: dict[str, Callable[[Record], bytes]] = {
+_SHOWN: dict[str, Callable[[ConsoleRecord], bytes]] = {
     "t": lambda r: r.topic.encode(),
     "p": lambda r: b"%d" % r.partition,
     "o": lambda r: b"%d" % r.offset,
@@ -52,13 +52,13 @@ _SHOWN: dict[str, Callable[[Record], bytes]] = {
 }
 
 
-def template(text: str) -> Callable[[Record], bytes]:
+def template(text: str) -> Callable[[ConsoleRecord], bytes]:
     """Compile a template of kcat's tokens: %s is the value, and so on.
 
     Raises:
         ValueError: an unknown token or escape.
     """
-    parts: list[bytes | Callable[[Record], bytes]] = []
+    parts: list[bytes | Callable[[ConsoleRecord], bytes]] = []
     at = 0
     for token in _TOKEN.finditer(text):
         parts.append(text[at : token.start()].encode())
@@ -69,13 +69,13 @@ def template(text: str) -> Callable[[Record], bytes]:
         raise ValueError(f"{text!r} ends in the middle of a token")
     parts.append(rest.encode())
 
-    def show(record: Record) -> bytes:
+    def show(record: ConsoleRecord) -> bytes:
         return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
     return show
 
 
-def _part(token: re.Match[str]) -> bytes | Callable[[Record], bytes]:
+def _part(token: re.Match[str]) -> bytes | Callable[[ConsoleRecord], bytes]:
     what, escape = token.groups()
     if what == "%":
         return b"%"
@@ -94,7 +94,7 @@ def _part(token: re.Match[str]) -> bytes | Callable[[Record], bytes]:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_line(record: Record) -> bytes:
+def as_line(record: ConsoleRecord) -> bytes:
     """A record as one JSON object and a line feed."""
     shown = {
         "topic": record.topic,
@@ -117,7 +117,7 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None, f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def from_line(line: bytes, topic: str) -> Record:
+def from_line(line: bytes, topic: str) -> ConsoleRecord:
     """Read a record from a line of `as_line`; `topic` replaces the topic in the line.
 
     Raises:
@@ -139,7 +139,7 @@ def from_line(line: bytes, topic: str) -> Record:
         for each in cast("list[Any]", headers)
     ):
         raise ValueError('headers is not a list of {"key": ..., "value": ...}')
-    return Record(
+    return ConsoleRecord(
         topic,
         timestamp=timestamp,
         key=_data(record, "key"),

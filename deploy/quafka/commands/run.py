@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import ClientError
-from quafka.client.security import Security
+from quafka.client.security import ClientSecurity
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.security import security_of, sends_password_in_clear
@@ -29,7 +29,7 @@ from quafka.exit_codes import EXIT_INTERRUPTED
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
-Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
+Work = Callable[[ClientCluster, argparse.Namespace], Awaitable[int]]
 
 
 def with_cluster(options: argparse.Namespace, work: Work) -> int:
@@ -42,18 +42,18 @@ def with_cluster(options: argparse.Namespace, work: Work) -> int:
     return guarded(lambda: asyncio.run(connected()))
 
 
-def cluster_of(options: argparse.Namespace) -> Cluster:
+def cluster_of(options: argparse.Namespace) -> ClientCluster:
     """The cluster that a command's options name, not connected yet. Raises UsageError."""
-    return Cluster(bootstrap(options), options.timeout, security(options))
+    return ClientCluster(bootstrap(options), options.timeout, security(options))
 
 
-def security(options: argparse.Namespace) -> Security:
+def security(options: argparse.Namespace) -> ClientSecurity:
     """How a command connects and logs in, read once; warns if others could read the login.
 
     Raises:
         UsageError, ClientError: it is wrong, or a file cannot be used.
     """
-    found: Security | None = getattr(options, "security", None)
+    found: ClientSecurity | None = getattr(options, "security", None)
     if found is None:
         loaded = security_of(options)
         found = options.security = loaded.security

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from quafka.client.sasl import MECHANISMS, OAUTHBEARER, PLAIN, Credentials, Token
-from quafka.client.security import NONE, Pem, Protocol, Security, Tls
+from quafka.client.security import NONE, ClientProtocol, ClientSecurity, Pem, Tls
 from quafka.commands import bearer, properties
 from quafka.commands.options import UsageError
 from quafka.sources import COMMAND_CONFIG_VARIABLE as FILE_VARIABLE
@@ -84,7 +84,7 @@ _MODULES = {
 class Loaded:
     """The security of a command, and warnings for its user. `file`: where it is from."""
 
-    security: Security
+    security: ClientSecurity
     warnings: Sequence[str]
 
 
@@ -108,10 +108,10 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Load
         return Loaded(NONE, warnings)
     protocol = _protocol(values)
     tls = _tls(values) if protocol.encrypted else None
-    security = Security.of(protocol, tls, None)
+    security = ClientSecurity.of(protocol, tls, None)
     if protocol.logs_in:
         credentials = _credentials(jaas | values, security.context)
-        security = Security(protocol, security.tls, credentials, security.context)
+        security = ClientSecurity(protocol, security.tls, credentials, security.context)
     return Loaded(security, warnings)
 
 
@@ -123,14 +123,14 @@ def security_of(options: argparse.Namespace) -> Loaded:
     return load(path)
 
 
-def sends_password_in_clear(security: Security, host: str) -> bool:
+def sends_password_in_clear(security: ClientSecurity, host: str) -> bool:
     """Whether the login sends its password or token to the host in readable form."""
-    if security.protocol is not Protocol.SASL_PLAINTEXT or security.credentials is None:
+    if security.protocol is not ClientProtocol.SASL_PLAINTEXT or security.credentials is None:
         return False
     return security.credentials.mechanism in (PLAIN, OAUTHBEARER) and not _is_here(host)
 
 
-def is_readable_on_the_way(security: Security, host: str) -> bool:
+def is_readable_on_the_way(security: ClientSecurity, host: str) -> bool:
     """Whether data is readable on its way to the host."""
     return not security.protocol.encrypted and not _is_here(host)
 
@@ -249,18 +249,18 @@ def _jaas(
 # --- interpretation ---------------------------------------------------------------------------
 
 
-def _protocol(values: Mapping[str, str]) -> Protocol:
+def _protocol(values: Mapping[str, str]) -> ClientProtocol:
     text = values.get("security.protocol")
     if text is None:
         raise UsageError(
-            f"security.protocol is not set; it is one of {', '.join(Protocol)}, in "
+            f"security.protocol is not set; it is one of {', '.join(ClientProtocol)}, in "
             "--command-config or QUAFKA_SECURITY_PROTOCOL"
         )
     try:
-        return Protocol(text.upper())
+        return ClientProtocol(text.upper())
     except ValueError as e:
         raise UsageError(
-            f"security.protocol {text!r} is unknown; it is one of {', '.join(Protocol)}"
+            f"security.protocol {text!r} is unknown; it is one of {', '.join(ClientProtocol)}"
         ) from e
 
 

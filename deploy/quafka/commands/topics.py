@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from quafka.client import offsets, topics
-from quafka.client.cluster import Cluster
-from quafka.client.configs import Kind
+from quafka.client.cluster import ClientCluster
+from quafka.client.configs import ConfigResourceKind
 from quafka.client.errors import about, sentence
 from quafka.commands.changes import print_changes, status
 from quafka.commands.configs import alter, shown
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
 # --- list, describe ---------------------------------------------------------------------------
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = [
         each for each in await topics.summaries(cluster) if options.internal or not each.internal
     ]
@@ -40,7 +40,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = [await topics.describe(cluster, name) for name in options.topics]
     if options.format == "json":
         print(as_json({"topics": found}))
@@ -49,7 +49,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _description(topic: topics.Description) -> str:
+def _description(topic: topics.TopicDetails) -> str:
     pairs: list[tuple[str, object]] = [("topic", topic.name), ("uuid", topic.uuid)]
     pairs += [
         (name, value)
@@ -142,7 +142,7 @@ def _report(outcomes: list[_Outcome], options: argparse.Namespace) -> int:
     return EXIT_FAILED if any(each.error for each in outcomes) else EXIT_DONE
 
 
-async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _create(cluster: ClientCluster, options: argparse.Namespace) -> int:
     outcomes: list[_Outcome] = []
     values = dict(options.config)
     if options.source is not None:
@@ -161,7 +161,7 @@ async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report(outcomes, options)
 
 
-async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _delete(cluster: ClientCluster, options: argparse.Namespace) -> int:
     answers = await topics.delete(cluster, list(dict.fromkeys(options.topics)))
     outcomes = [
         _Outcome(name, "failed", sentence(code, message))
@@ -172,11 +172,13 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     return _report(outcomes, options)
 
 
-async def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _alter(cluster: ClientCluster, options: argparse.Namespace) -> int:
     changes: dict[str, str | None] = {**dict(options.set), **dict.fromkeys(options.unset)}
     if not changes:
         raise UsageError("no change is given; use --set NAME=VALUE or --unset NAME")
-    changed = await alter(cluster, Kind.TOPIC, options.topic, changes, dry_run=options.dry_run)
+    changed = await alter(
+        cluster, ConfigResourceKind.TOPIC, options.topic, changes, dry_run=options.dry_run
+    )
     if options.format == "json":
         outcome = {"topic": options.topic, "status": status(options), "error": None}
         print(as_json({"topics": [{**outcome, "changes": list(map(asdict, changed))}]}))
@@ -185,7 +187,7 @@ async def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-async def _add_partitions(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _add_partitions(cluster: ClientCluster, options: argparse.Namespace) -> int:
     now = len((await cluster.topic(options.topic)).partitions)
     total = now + options.num
     await topics.add_partitions(cluster, options.topic, total, validate_only=options.dry_run)
@@ -204,7 +206,7 @@ class _Deleted:
     error: str | None
 
 
-async def _delete_records(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _delete_records(cluster: ClientCluster, options: argparse.Namespace) -> int:
     name, numbers = options.place
     topic = await cluster.topic(name)
     wanted = [each.partition_index for each in topic.partitions] if numbers is None else numbers

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quafka.client import transactions
-from quafka.client.cluster import Cluster
-from quafka.client.errors import ClientError, RefusedError, about
+from quafka.client.cluster import ClientCluster
+from quafka.client.errors import ClientError, RequestRefusedError, about
 from quafka.client.transactions import OpenPartition
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, moment, open_for, plain, span, table
@@ -28,7 +28,7 @@ def _now_ms() -> int:
 # --- list, describe ---------------------------------------------------------------------------
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await transactions.summaries(cluster, options.state, options.open_for, _now_ms())
     if options.format == "json":
         print(as_json({"transactions": found}))
@@ -56,13 +56,13 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
-    found: list[transactions.Description] = []
+async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
+    found: list[transactions.TransactionDetails] = []
     failed = False
     for name in dict.fromkeys(options.ids):
         try:
             found.append(await transactions.describe(cluster, name, _now_ms()))
-        except RefusedError as e:
+        except RequestRefusedError as e:
             failed = True
             complain(str(e))
     if options.format == "json":
@@ -72,7 +72,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else EXIT_DONE
 
 
-def _description(found: transactions.Description) -> str:
+def _description(found: transactions.TransactionDetails) -> str:
     started = found.started_ms
     head = facts(
         [
@@ -129,7 +129,7 @@ class _Ended:
     error: str | None
 
 
-async def _abort(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _abort(cluster: ClientCluster, options: argparse.Namespace) -> int:
     if bool(options.ids) == bool(options.topic):
         raise UsageError("name transactional ids, or partitions with --topic, but not both")
     if options.ids and options.producer is not None:
@@ -141,7 +141,7 @@ async def _abort(cluster: Cluster, options: argparse.Namespace) -> int:
         error = None
         try:
             await transactions.abort(cluster, name)
-        except RefusedError as e:
+        except RequestRefusedError as e:
             error = str(e)
             complain(error)
         found.append(_Aborted(name, "failed" if error else "aborted", error))
@@ -152,7 +152,7 @@ async def _abort(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_FAILED if any(each.error for each in found) else EXIT_DONE
 
 
-async def _abort_in_partitions(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _abort_in_partitions(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found: list[_Ended] = []
     for topic, numbers in options.topic:
         errors = await transactions.abort_in_partitions(cluster, topic, numbers, options.producer)

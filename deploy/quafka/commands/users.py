@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quafka.client import users
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.credentials import stored_credential
-from quafka.client.errors import ClientError, RefusedError, about
+from quafka.client.errors import ClientError, RequestRefusedError, about
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import (
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     return with_cluster(options, _ACTIONS[options.action])
 
 
-async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
     found = await users.users(cluster)
     if options.format == "json":
         print(as_json({"users": found}))
@@ -61,7 +61,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
 # --- add, set-password ------------------------------------------------------------------------
 
 
-async def _add(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _add(cluster: ClientCluster, options: argparse.Namespace) -> int:
     if await users.find(cluster, options.user) is not None:
         raise ClientError(
             f"user {options.user!r} exists already; `quafka users set-password` changes the "
@@ -70,7 +70,7 @@ async def _add(cluster: Cluster, options: argparse.Namespace) -> int:
     return await _set(cluster, options, options.mechanism or list(users.NUMBERS), "added")
 
 
-async def _set_password(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _set_password(cluster: ClientCluster, options: argparse.Namespace) -> int:
     known = await users.find(cluster, options.user)
     if known is None:
         raise ClientError(f"user {options.user!r} does not exist; `quafka users add` adds one")
@@ -79,7 +79,7 @@ async def _set_password(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _set(
-    cluster: Cluster, options: argparse.Namespace, mechanisms: Sequence[str], status: str
+    cluster: ClientCluster, options: argparse.Namespace, mechanisms: Sequence[str], status: str
 ) -> int:
     for host, _ in bootstrap(options):
         if is_readable_on_the_way(security(options), host):
@@ -92,7 +92,7 @@ async def _set(
         users.salted, options.user, secret, mechanisms, options.iterations
     )
     await users.set_password(cluster, credentials)
-    return report([Outcome(options.user, status, None)], options)
+    return report([UserOutcome(options.user, status, None)], options)
 
 
 def password(options: argparse.Namespace) -> str:
@@ -144,14 +144,14 @@ def _at_the_broker(options: argparse.Namespace) -> int:
         ) from e
     except (ControlError, OSError) as e:
         raise ClientError(str(e)) from e
-    return report([Outcome(options.user, "added" if new else "changed", None)], options)
+    return report([UserOutcome(options.user, "added" if new else "changed", None)], options)
 
 
 # --- remove -----------------------------------------------------------------------------------
 
 
-async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
-    outcomes: list[Outcome] = []
+async def _remove(cluster: ClientCluster, options: argparse.Namespace) -> int:
+    outcomes: list[UserOutcome] = []
     for name in dict.fromkeys(options.users):
         known = await users.find(cluster, name)
         own = [] if known is None else [each.mechanism for each in known.credentials]
@@ -159,14 +159,14 @@ async def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
         error = None if chosen else "no such user, or no such credential"
         try:
             await users.remove(cluster, name, chosen)
-        except RefusedError as e:
+        except RequestRefusedError as e:
             error = str(e)
-        outcomes.append(Outcome(name, "failed" if error else "removed", error))
+        outcomes.append(UserOutcome(name, "failed" if error else "removed", error))
     return report(outcomes, options)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UserOutcome:
     """The result for one user."""
 
     user: str
@@ -174,7 +174,7 @@ class Outcome:
     error: str | None
 
 
-def report(outcomes: list[Outcome], options: argparse.Namespace) -> int:
+def report(outcomes: list[UserOutcome], options: argparse.Namespace) -> int:
     """Print the result for each user; return the exit code."""
     if options.format == "json":
         print(as_json({"users": outcomes}))

@@ -12,7 +12,7 @@ import logging
 import sys
 from dataclasses import asdict
 
-from quafka.snapshot.output import Progress, reason_of, size_text
+from quafka.snapshot.output import ProgressLine, reason_of, size_text
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.importer import ImportedTopic, import_topics
 from quafka_broker.kafka_logs.errors import KafkaLogError
@@ -29,7 +29,7 @@ EXIT_DONE, EXIT_FAILED = 0, 2
 def run(options: argparse.Namespace) -> int:
     """Import; return the exit code."""
     begun = clock.monotonic()
-    progress = Progress(sys.stderr.isatty())
+    progress = ProgressLine(sys.stderr.isatty())
     logging.getLogger("quafka.broker").setLevel(logging.ERROR)
     try:
         folders = KafkaFolders(options.folders)

@@ -12,7 +12,7 @@ from typing import Any
 
 from quafka.snapshot.output import (
     EXIT_DONE,
-    Progress,
+    ProgressLine,
     incomplete,
     reason_of,
     size_text,
@@ -27,7 +27,7 @@ from quafka_broker.snapshots.stored_log_snapshot import has_log, snapshot_in_sto
 from quafka_loop import clock
 from quafka_mesh_ops.node_ids import parse_node_id
 from quafka_mesh_ops.settings import split_address
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 
 _NICE = 10  # clients of a broker on this machine come first
 
@@ -72,7 +72,7 @@ def _of_a_broker(options: argparse.Namespace, store: Destination) -> Created:
     """A snapshot of a broker's log, with a copy of what DEST lacks."""
     taken = _cut(options)  # checks the options before anything is created
     with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
-        progress = Progress(sys.stderr.isatty())
+        progress = ProgressLine(sys.stderr.isatty())
         creation = Creation(
             store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
         )
@@ -82,7 +82,7 @@ def _of_a_broker(options: argparse.Namespace, store: Destination) -> Created:
             progress.end()
 
 
-def _export(dest: str, manifest: Manifest, isolation: str) -> None:
+def _export(dest: str, manifest: SnapshotManifest, isolation: str) -> None:
     """Write the snapshot's topics as Parquet files, below DEST/parquet."""
     try:
         from pyspark_quafka.errors import QuafkaError
@@ -96,7 +96,7 @@ def _export(dest: str, manifest: Manifest, isolation: str) -> None:
             f"{sorted(orgs)}; use --org"
         )
     begun = clock.monotonic()
-    progress = Progress(sys.stderr.isatty())
+    progress = ProgressLine(sys.stderr.isatty())
     try:
         done = export_parquet(
             dest, f"{dest}/parquet", as_of=manifest.id, org=min(orgs, default=1),

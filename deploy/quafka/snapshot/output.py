@@ -10,13 +10,13 @@ from typing import Any
 from quafka_broker.snapshots.catalog import expired, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
 from quafka_loop import clock
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 _PROGRESS_SECONDS = 1.0
 
 
-class Progress:
+class ProgressLine:
     """A progress line that overwrites itself; shown on a terminal only."""
 
     def __init__(self, wanted: bool) -> None:
@@ -40,7 +40,7 @@ class Progress:
             print(file=sys.stderr)
 
 
-def manifest_of(options: argparse.Namespace, store: Destination) -> Manifest:
+def manifest_of(options: argparse.Namespace, store: Destination) -> SnapshotManifest:
     """The manifest of the snapshot that the options name; the latest by default."""
     if options.id is not None:
         return load(store, options.id)
@@ -50,7 +50,7 @@ def manifest_of(options: argparse.Namespace, store: Destination) -> Manifest:
     return load(store, ids[-1])
 
 
-def summary_of(manifest: Manifest) -> dict[str, Any]:
+def summary_of(manifest: SnapshotManifest) -> dict[str, Any]:
     """A snapshot in a few fields, for people and as JSON."""
     partitions = [partition for topic in manifest.topics for partition in topic.partitions]
     until = manifest.lease_until_ms
@@ -70,7 +70,7 @@ def summary_of(manifest: Manifest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def incomplete(manifest: Manifest) -> list[tuple[str, int]]:
+def incomplete(manifest: SnapshotManifest) -> list[tuple[str, int]]:
     """The partitions stored by another system of which records are missing."""
     return [
         (topic.name, partition.partition)

@@ -13,7 +13,7 @@ from pathlib import Path
 from quafka.snapshot.output import (
     EXIT_DAMAGED,
     EXIT_DONE,
-    Progress,
+    ProgressLine,
     manifest_of,
     size_text,
     summary_of,
@@ -28,7 +28,7 @@ from quafka_objects.address import open_store
 def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     """Restore a snapshot into a new data folder; return the exit code."""
     begun = clock.monotonic()
-    progress = Progress(sys.stderr.isatty())
+    progress = ProgressLine(sys.stderr.isatty())
     try:
         with _quiet_log():
             done = _restore(options, store, progress)
@@ -47,7 +47,7 @@ def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     return EXIT_DAMAGED if done.faults else EXIT_DONE
 
 
-def _restore(options: argparse.Namespace, store: Destination, progress: Progress) -> Restored:
+def _restore(options: argparse.Namespace, store: Destination, progress: ProgressLine) -> Restored:
     manifest, skip = manifest_of(options, store), options.damaged == "skip"
     if "://" not in options.data:
         return restore(

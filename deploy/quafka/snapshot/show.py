@@ -18,7 +18,7 @@ from quafka.snapshot.output import (
 )
 from quafka_broker.snapshots.catalog import drop, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_objects.folder import FolderStore
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import manifest_path
@@ -121,7 +121,7 @@ def drop_snapshot(options: argparse.Namespace, store: Destination) -> int:
 def verify(options: argparse.Namespace, store: Destination) -> int:
     """Read a whole snapshot and print its faults; return the exit code."""
     manifest = manifest_of(options, store)
-    verification = Verification(store, manifest)
+    verification = SnapshotVerification(store, manifest)
     whole = True
     text = options.format == "text"
     if text:

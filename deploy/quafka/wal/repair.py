@@ -19,7 +19,7 @@ from quafka_broker.wal.data_folder import DataFolder
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import SegmentDamage
 from quafka_broker.wal.segment import index_name
 from quafka_broker.wal.verify import verify
 from quafka_telemetry.startup import StartupError
@@ -40,8 +40,8 @@ class _Found:
         dropped, kept: nameless topics whose records are deleted, or kept.
     """
 
-    read: list[Damage] = field(default_factory=list[Damage])
-    damages: list[Damage] = field(default_factory=list[Damage])
+    read: list[SegmentDamage] = field(default_factory=list[SegmentDamage])
+    damages: list[SegmentDamage] = field(default_factory=list[SegmentDamage])
     indexes: list[int] = field(default_factory=list[int])
     checkpoints: list[str] = field(default_factory=list[str])
     named: dict[Unnamed, str] = field(default_factory=dict[Unnamed, str])
@@ -183,7 +183,7 @@ class Repair:
         sys.stdout.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
-    def _end(self, found: _Found, left: Sequence[Damage]) -> int:
+    def _end(self, found: _Found, left: Sequence[SegmentDamage]) -> int:
         if self.format == "json":
             print(json.dumps(_as_json(found)))
         elif not found.work:

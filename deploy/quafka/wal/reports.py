@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import SegmentDamage
 
 EXIT_WHOLE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 
 
-def as_json(damage: Damage) -> dict[str, Any]:
+def as_json(damage: SegmentDamage) -> dict[str, Any]:
     """A damaged place and the partitions that lost records there, as a JSON object."""
     lost = [
         {
@@ -28,7 +28,7 @@ def as_json(damage: Damage) -> dict[str, Any]:
     }
 
 
-def sentence(damage: Damage) -> str:
+def sentence(damage: SegmentDamage) -> str:
     """A damaged place and the partitions that lost records there, in one line."""
     lost = ", ".join(
         f"{part.partition.key} offsets {part.first} to {part.end - 1}" for part in damage.lost

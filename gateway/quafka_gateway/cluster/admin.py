@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
@@ -27,8 +27,8 @@ from quafka_mesh_ops.ops.admin import (
     DescribeLogDirResp,
     DescribeTopicConfigs,
     NamedValue,
+    PartitionsByTopic,
     TopicConfigs,
-    TopicPartitions,
 )
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.group_configs import (
@@ -54,7 +54,7 @@ class DescribedTopic(NamedTuple):
     defaults: list[ConfigDescription]
 
 
-class DescribedGroup(NamedTuple):
+class GroupConfigs(NamedTuple):
     """The configs that a group sets, and the defaults."""
 
     own: list[NamedValue]
@@ -93,7 +93,7 @@ class Admin:
         """Add partitions to one topic, durably."""
         try:
             answer = await self.call_topic(op.topic, op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
         if not answer.error_code and not op.validate_only:
             self._cluster.catalog.extend(op.topic, op.count)
@@ -105,7 +105,7 @@ class Admin:
         """Change one topic's configs, durably."""
         try:
             return await self.call_topic(op.topic, op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return AlterTopicConfigsResp(e.code, str(e))
 
     async def describe_topic_configs(
@@ -128,26 +128,26 @@ class Admin:
         """The compaction of a topic's partitions."""
         try:
             return await self.call_topic(topic, DescribeCompaction(topic), trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return DescribeCompactionResp([], e.code)
 
     # --- groups -----------------------------------------------------------------------------
 
     async def describe_group_configs(
         self, groups: list[str], trace: TraceContext | None
-    ) -> list[DescribedGroup]:
+    ) -> list[GroupConfigs]:
         """The configs of each of these groups.
 
         Raises:
             UnavailableError: the broker of one of the groups does not answer.
         """
 
-        async def call(send: Send, its: list[str]) -> list[DescribedGroup]:
+        async def call(send: Send, its: list[str]) -> list[GroupConfigs]:
             answer = await send(DescribeGroupConfigs(its))
-            return [DescribedGroup(each.own, answer.defaults) for each in answer.groups]
+            return [GroupConfigs(each.own, answer.defaults) for each in answer.groups]
 
-        def failed(_group: str, code: int, text: str) -> DescribedGroup:
-            raise UnavailableError(text, code)
+        def failed(_group: str, code: int, text: str) -> GroupConfigs:
+            raise BrokerUnavailableError(text, code)
 
         return await self._cluster.ask(RouteBy.GROUP_CONFIGS, groups, call, failed, trace)
 
@@ -157,7 +157,7 @@ class Admin:
         """Change one group's configs, durably."""
         try:
             return await self._cluster.administer(self._cluster.link_of_group(op.group), op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return AlterGroupConfigsResp(e.code, str(e))
 
     # --- brokers ----------------------------------------------------------------------------
@@ -170,21 +170,21 @@ class Admin:
         async def alter(link: BrokerLink) -> AlterBrokerConfigsResp:
             try:
                 return await self._cluster.administer(link, op, trace)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 return AlterBrokerConfigsResp(e.code, str(e))
 
         answers = await asyncio.gather(*map(alter, self._cluster.links))
         return next((answer for answer in answers if answer.error_code), answers[0])
 
     async def log_dirs(
-        self, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None
+        self, topics: Sequence[PartitionsByTopic] | None, trace: TraceContext | None
     ) -> list[LogDir]:
         """The bytes of these partitions, or of all, at each broker. `topics` has no duplicates."""
         brokers = range(len(self._cluster.links))
         return await asyncio.gather(*(self._log_dir(b, topics, trace) for b in brokers))
 
     async def _log_dir(
-        self, broker: int, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None
+        self, broker: int, topics: Sequence[PartitionsByTopic] | None, trace: TraceContext | None
     ) -> LogDir:
         routes, link = self._cluster.routes, self._cluster.links[broker]
         its = None
@@ -195,7 +195,7 @@ class Admin:
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
                 part = await self._cluster.administer(link, DescribeLogDir(some), trace)
-            except UnavailableError:
+            except BrokerUnavailableError:
                 failed = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
                 return LogDir(prefix, failed)
             found = replace(part, topics=[*(found.topics if found else []), *part.topics])
@@ -207,7 +207,7 @@ class Admin:
 
 def partitions_of(
     named: Iterable[tuple[str, list[int]]],
-) -> Generator[None, None, list[TopicPartitions]]:
+) -> Generator[None, None, list[PartitionsByTopic]]:
     """Each topic, and each partition that a topic can have, once: for `in_slices`."""
     topics: dict[str, dict[int, None]] = {}
     for topic, partitions in named:
@@ -217,7 +217,7 @@ def partitions_of(
             if 0 <= partition < _MOST_PARTITIONS:
                 its[partition] = None
             yield
-    return [TopicPartitions(topic, list(partitions)) for topic, partitions in topics.items()]
+    return [PartitionsByTopic(topic, list(partitions)) for topic, partitions in topics.items()]
 
 
 def _slices(items: list[K]) -> list[list[K]]:

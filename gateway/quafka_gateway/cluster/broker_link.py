@@ -1,6 +1,6 @@
 """The gateway's side of the mesh: the only module that sends ops, and that knows the mesh's errors.
 
-A broker answers an op, or `UnavailableError` means that no answer came.
+A broker answers an op, or `BrokerUnavailableError` means that no answer came.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AGAIN_SECONDS = 0.05
 _VAIN_SECONDS = 0.25  # the mesh client finds a broker that is back within about this time
 
 
-class UnavailableError(Exception):
+class BrokerUnavailableError(Exception):
     """An op has no answer.
 
     Attributes:
@@ -75,7 +75,7 @@ class UnavailableError(Exception):
         return unanswered if self.unanswered else self.code
 
 
-def coordinator_code(error: UnavailableError) -> int:
+def coordinator_code(error: BrokerUnavailableError) -> int:
     """The error code for clients: a coordinator that does not answer in time has moved."""
     late = error.code == ErrorCode.REQUEST_TIMED_OUT
     return ErrorCode.NOT_COORDINATOR if late else error.code_or(ErrorCode.NOT_COORDINATOR)
@@ -85,7 +85,7 @@ class BrokerLink:
     """Sends the ops of one org to one broker.
 
     A failed produce or fetch is a retriable Kafka error in every partition, unless the producer is
-    idempotent. Every other failed op raises `UnavailableError`.
+    idempotent. Every other failed op raises `BrokerUnavailableError`.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class BrokerLink:
         """Topics, their ids and partition counts. The list may be shared: do not change it."""
         try:
             answer = await self._lister.describe(op, trace, seconds)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             if e.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
             return _refused(op)
@@ -292,7 +292,7 @@ class BrokerLink:
             UnavailableError: no answer came within `seconds`, or the broker failed the op.
         """
         if seconds <= 0:
-            raise UnavailableError("the broker is unavailable")
+            raise BrokerUnavailableError("the broker is unavailable")
         if self._heartbeats.waiting:
             self._heartbeats.release()
         now = asyncio.get_running_loop().time
@@ -306,14 +306,14 @@ class BrokerLink:
                     await asyncio.sleep(_AGAIN_SECONDS)
                     left = until - now()
                     continue
-                raise UnavailableError(ErrorCode.name_of(e.error_code), e.error_code) from e
+                raise BrokerUnavailableError(ErrorCode.name_of(e.error_code), e.error_code) from e
             except PeerUnavailableError as e:
                 self._in_vain_at = now()
-                raise UnavailableError(str(e)) from e
+                raise BrokerUnavailableError(str(e)) from e
             except OutcomeUnknownError as e:
                 lost = now()
                 if not op.reads or lost >= until:
-                    raise UnavailableError(str(e)) from e
+                    raise BrokerUnavailableError(str(e)) from e
                 until = min(until, lost + _RESTARTED_SECONDS)
                 left = until - lost
 
@@ -339,7 +339,7 @@ def _failed(partitions: Sequence[ProduceOp], error: BaseException) -> list[Produ
     code = _error_code(error)
     unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if unanswered and _is_idempotent(partitions):
-        raise UnavailableError(str(error)) from error
+        raise BrokerUnavailableError(str(error)) from error
     failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
     return [failed] * len(partitions)
 

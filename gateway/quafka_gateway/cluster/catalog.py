@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.topic_book import TopicBook
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
@@ -151,7 +151,7 @@ class Catalog:
                 self._listed.add(b)
         if len(self._listed) < len(brokers):
             missing = ", ".join(self._routes.brokers[b] for b in brokers if b not in self._listed)
-            raise UnavailableError(f"no list of the topics of {missing}")
+            raise BrokerUnavailableError(f"no list of the topics of {missing}")
         topics = [topic for b in brokers for topic in self._book.all_of(b)]
         topics.sort(key=lambda topic: topic.topic)
         self._all = DescribeTopicsResp(self.cluster_id, topics, version)

@@ -15,7 +15,7 @@ from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
     SMALL_OP_SECONDS,
     BrokerLink,
-    UnavailableError,
+    BrokerUnavailableError,
     coordinator_code,
 )
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER, Catalog
@@ -79,7 +79,7 @@ class RouteBy(Enum):
     GROUP_CONFIGS = Hashed.GROUP, ErrorCode.REQUEST_TIMED_OUT
     TRANSACTION = Hashed.TRANSACTION, ErrorCode.NOT_COORDINATOR
 
-    def code(self, error: UnavailableError) -> int:
+    def code(self, error: BrokerUnavailableError) -> int:
         """The error code of an item whose broker gave no answer."""
         unanswered = self.value[1]
         if unanswered == ErrorCode.NOT_COORDINATOR:
@@ -224,7 +224,7 @@ class Cluster:
         try:
             for at in range(0, len(items), per_op):
                 found += await call(send, items[at : at + per_op])
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code, text = route.code(e), str(e)
             found += await listed(failed(item, code, text) for item in items[len(found) :])
         return found
@@ -241,10 +241,10 @@ class Cluster:
             seconds = link.wait_once(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
         try:
             return await link.call(op, trace, seconds)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             if not e.unanswered:
                 raise
-            raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
+            raise BrokerUnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
 
     async def _describe(
         self, broker: int, op: DescribeTopics, trace: TraceContext | None
@@ -252,7 +252,7 @@ class Cluster:
         link = self.links[broker]
         try:
             return await link.describe_topics(op, trace, link.wait_among_others(SMALL_OP_SECONDS))
-        except UnavailableError:
+        except BrokerUnavailableError:
             return None
 
 

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from quafka_gateway.cluster.broker_link import (
     SMALL_OP_SECONDS,
     BrokerLink,
-    UnavailableError,
+    BrokerUnavailableError,
     coordinator_code,
 )
 from quafka_gateway.cluster.catalog import NamedTopic
@@ -92,7 +92,7 @@ class GroupCoordinator:
         """Join; parked at the broker until the group's next generation begins."""
         try:
             answer = await self._link.call(op, trace, _GROUP_WAIT_SECONDS)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return JoinGroupResp(_member_code(e), op.member_id)
         add_parked(answer.parked_us / 1e6)
         return answer
@@ -101,7 +101,7 @@ class GroupCoordinator:
         """Get an assignment; parked at the broker until the leader has made it."""
         try:
             answer = await self._link.call(op, trace, _GROUP_WAIT_SECONDS)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return SyncGroupResp(_member_code(e))
         add_parked(answer.parked_us / 1e6)
         return answer
@@ -113,7 +113,7 @@ class GroupCoordinator:
         """
         try:
             return await self._link.heartbeat(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return coordinator_code(e)
 
     def hurry(self) -> None:
@@ -136,7 +136,7 @@ class GroupCoordinator:
                     return ConsumerHeartbeatResp(0, "", op.member_id, op.member_epoch, interval_ms)
             whole = replace(op, is_whole=self._cluster.only is not None)
             answer = await self._link.call(whole, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ConsumerHeartbeatResp(_member_code(e))
         if answer.heartbeat_interval_ms:
             self._intervals.put(op.group, answer.heartbeat_interval_ms, self._now())
@@ -149,7 +149,7 @@ class GroupCoordinator:
         try:
             whole = replace(op, is_whole=self._cluster.only is not None)
             return await self._link.call(whole, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ConsumerHeartbeatResp(_member_code(e))
 
     def _now(self) -> float:
@@ -176,7 +176,7 @@ class GroupCoordinator:
         """Remove members."""
         try:
             return await self._link.call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return LeaveGroupResp(coordinator_code(e), [])
 
     # --- groups -----------------------------------------------------------------------------
@@ -191,8 +191,8 @@ class GroupCoordinator:
         """
         try:
             return await self._link.call(op, trace, seconds)
-        except UnavailableError as e:
-            raise UnavailableError(str(e), coordinator_code(e)) from e
+        except BrokerUnavailableError as e:
+            raise BrokerUnavailableError(str(e), coordinator_code(e)) from e
 
     async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
         """How far groups lag. A topic at an unavailable broker has an offset and no lag.
@@ -231,7 +231,7 @@ class GroupCoordinator:
             )
         try:
             answer = await self._link.call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return CommittedOffsetsResp([], coordinator_code(e))
         if self._cluster.only is None and op.topics is None:
             return await self._without_deleted(answer, trace)
@@ -254,7 +254,7 @@ class GroupCoordinator:
             op = replace(op, topics=accepted)
         try:
             answer = await self._link.call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return DeleteOffsetsResp(coordinator_code(e), [])
         if answer.error_code or not refusals:
             return answer
@@ -270,7 +270,7 @@ class GroupCoordinator:
                     op = replace(op, home=home.node_id)
                 return (await self._link.call(op, trace)).partitions
             return (await self._link.call(op, trace)).partitions
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code = coordinator_code(e)
             if code == ErrorCode.MESSAGE_TOO_LARGE:
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -351,14 +351,14 @@ class GroupCoordinator:
 
         async def call(link: BrokerLink, its: list[PartitionLag]) -> list[PartitionLag]:
             if link.connected:
-                with suppress(UnavailableError):
+                with suppress(BrokerUnavailableError):
                     return (await link.call(LagOfOffsets(group, its), trace)).partitions
             return its
 
         return await self._cluster.spread_by_topic(parts, call)
 
 
-def _member_code(error: UnavailableError) -> int:
+def _member_code(error: BrokerUnavailableError) -> int:
     """The error code for a member: an op too large for the mesh means a group that is too large."""
     code = coordinator_code(error)
     too_large = code == ErrorCode.MESSAGE_TOO_LARGE

@@ -15,7 +15,7 @@ from typing import Any
 
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_loop.eager_task import DirectFuture, EagerTask
-from quafka_mesh_ops.ops.groups import Beat, Heartbeat, HeartbeatResp
+from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp, JoinedHeartbeat
 
 HOLD_SECONDS = 0.1
 """How long a heartbeat is held at most; it delays the news of a rebalance by as much."""
@@ -101,5 +101,5 @@ class JointHeartbeats:
         self.release()
 
 
-def _beat(op: Heartbeat) -> Beat:
-    return Beat(op.group, op.generation, op.member_id, op.instance_id)
+def _beat(op: Heartbeat) -> JoinedHeartbeat:
+    return JoinedHeartbeat(op.group, op.generation, op.member_id, op.instance_id)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, OfTopic, RouteBy, Send
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_loop.slices import listed
@@ -49,7 +49,7 @@ _MOST_CONFIGS = 10_000
 Change = TypeVar("Change", AlterShareOffsets, DeleteShareOffsets)
 
 
-class Acquired(NamedTuple):
+class PartitionAcquisition(NamedTuple):
     """What was acquired of a partition, and for how long; -1 ms: unknown."""
 
     partition: AcquiredPartition
@@ -63,7 +63,7 @@ class Acknowledged(NamedTuple):
     lock_ms: int = _UNKNOWN_LOCK
 
 
-class Shares:
+class ClusterShares:
     """One method per op. Answers about partitions are in the order of the op's partitions."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -89,9 +89,9 @@ class Shares:
         forgotten = self._forgotten
         try:
             known = await self._cluster.link_of_group(group).call(ShareGroupConfigs(group), trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             if known is None:
-                raise UnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
+                raise BrokerUnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
         if self._forgotten != forgotten:
             return known
         self._configs[group] = known, now + CONFIGS_SECONDS
@@ -121,14 +121,16 @@ class Shares:
         try:
             op = ShareGroupTopics(group, topic_ids)
             answer = await self._cluster.link_of_group(group).call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             if e.code == ErrorCode.UNSUPPORTED_VERSION:  # an earlier broker notes no partitions
                 return set()
-            raise UnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
+            raise BrokerUnavailableError(str(e), ErrorCode.COORDINATOR_NOT_AVAILABLE) from e
         first = dict(await listed(zip(topic_ids, answer.first_partitions, strict=True)))
         return set(await listed(each for each in places if 0 <= first[each[0]] <= each[1]))
 
-    async def acquire(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
+    async def acquire(
+        self, op: AcquireRecords, trace: TraceContext | None
+    ) -> list[PartitionAcquisition]:
         """Acquire records at once if there are some, otherwise after a wait for them."""
         if self._cluster.only is not None:
             return await self._acquire(self._cluster.only, op, trace)
@@ -169,22 +171,24 @@ class Shares:
                 wait.cancel()
         return asyncio.get_running_loop().time() - began < op.max_wait_ms / 1000
 
-    async def _spread(self, op: AcquireRecords, trace: TraceContext | None) -> list[Acquired]:
-        def call(link: BrokerLink, part: AcquireRecords) -> Awaitable[list[Acquired]]:
+    async def _spread(
+        self, op: AcquireRecords, trace: TraceContext | None
+    ) -> list[PartitionAcquisition]:
+        def call(link: BrokerLink, part: AcquireRecords) -> Awaitable[list[PartitionAcquisition]]:
             return self._acquire(link, part, trace)
 
         return await self._cluster.spread_partitions(op, call, _not_acquired, trace)
 
     async def _acquire(
         self, link: BrokerLink, op: AcquireRecords, trace: TraceContext | None
-    ) -> list[Acquired]:
+    ) -> list[PartitionAcquisition]:
         try:
             answer = await link.call(op, trace, op.max_wait_ms / 1000 + _ACQUIRE_GRACE_SECONDS)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [_not_acquired(code)] * len(op.partitions)
         add_parked(answer.parked_us / 1e6)
-        return [Acquired(each, answer.lock_ms) for each in answer.partitions]
+        return [PartitionAcquisition(each, answer.lock_ms) for each in answer.partitions]
 
     async def acknowledge(
         self, op: AcknowledgeRecords, trace: TraceContext | None
@@ -194,7 +198,7 @@ class Shares:
         async def call(link: BrokerLink, part: AcknowledgeRecords) -> list[Acknowledged]:
             try:
                 answer = await link.call(part, trace)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return [Acknowledged(code)] * len(part.partitions)
             return [Acknowledged(code, answer.lock_ms) for code in answer.partitions]
@@ -209,7 +213,7 @@ class Shares:
         """Give back a member's records. If a broker does not answer, the locks expire."""
 
         async def release(link: BrokerLink) -> None:
-            with suppress(UnavailableError):
+            with suppress(BrokerUnavailableError):
                 await link.call(op, trace, link.wait_among_others(_RELEASE_SECONDS))
 
         await asyncio.gather(*map(release, self._cluster.links))
@@ -262,5 +266,5 @@ class Shares:
         return await self._cluster.ask(RouteBy.SHARE, parts, call, failed, trace)
 
 
-def _not_acquired(code: int) -> Acquired:
-    return Acquired(AcquiredPartition([], [], code))
+def _not_acquired(code: int) -> PartitionAcquisition:
+    return PartitionAcquisition(AcquiredPartition([], [], code))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
@@ -61,7 +61,7 @@ class TopicNames:
     ) -> dict[bytes, tuple[str, int]]:
         try:
             answer = await self._describe(DescribeTopics([], ids), trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code = e.code_or(ErrorCode.LEADER_NOT_AVAILABLE)
             return dict.fromkeys(ids, ("", code))
         self.learn(answer.topics)

@@ -1,7 +1,7 @@
 """Topics, their records and their producers: ops that go to the broker of each topic.
 
 An unavailable broker, or a lost answer, is a retriable Kafka error in every partition of that
-broker. If the table has one broker, ops that name topics raise `UnavailableError` instead.
+broker. If the table has one broker, ops that name topics raise `BrokerUnavailableError` instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
     SMALL_OP_SECONDS,
     BrokerLink,
-    UnavailableError,
+    BrokerUnavailableError,
 )
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
 from quafka_gateway.cluster.cluster import Cluster
@@ -40,7 +40,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
 
-class Topics:
+class ClusterTopics:
     """One method per op. Answers about partitions are in the order of the op's partitions."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -64,7 +64,9 @@ class Topics:
             if part.transactional_id and link is not home:
                 # That broker asks the coordinator before it adds partitions to the transaction.
                 if not home.node_id:
-                    raise UnavailableError("the transaction's coordinator was never connected")
+                    raise BrokerUnavailableError(
+                        "the transaction's coordinator was never connected"
+                    )
                 part = replace(part, home=home.node_id)
             return link.produce(part, lane, timeout, trace)
 
@@ -99,7 +101,7 @@ class Topics:
         link = self._cluster.link_of(op.topic)
         try:
             answer = await link.call(op, trace, self._patience(link))
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return CreateTopicResp(b"", -1, self._code(e), str(e))
         if not answer.error_code and not op.validate_only:
             self._cluster.catalog.add(op.topic, answer.topic_id, answer.partitions)
@@ -113,7 +115,7 @@ class Topics:
         link = self._cluster.links[broker]
         try:
             answer = await link.call(op, trace, self._patience(link))
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return DeleteTopicResp(op.topic, op.topic_id, self._code(e))
         if not answer.error_code:
             self._cluster.catalog.remove(answer.topic)
@@ -128,7 +130,7 @@ class Topics:
         op = ForgetTopic(deleted.topic, deleted.topic_id)
 
         async def forget(coordinator: BrokerLink) -> None:
-            with suppress(UnavailableError):
+            with suppress(BrokerUnavailableError):
                 await coordinator.call(op, trace, RETURN_SECONDS)
 
         others = self._cluster.coordinators(Hashed.GROUP)
@@ -139,7 +141,7 @@ class Topics:
     def _patience(self, link: BrokerLink) -> float:
         return link.wait_once(SMALL_OP_SECONDS) if self._only is None else SMALL_OP_SECONDS
 
-    def _code(self, error: UnavailableError) -> int:
+    def _code(self, error: BrokerUnavailableError) -> int:
         """The error code of a topic. Raises the error if the only broker did not answer."""
         if self._only is not None and error.unanswered:
             raise error
@@ -161,7 +163,7 @@ class Topics:
             for link in [home, *others]:
                 if link.connected:
                     # Losing an assigned id does no harm.
-                    with suppress(UnavailableError):
+                    with suppress(BrokerUnavailableError):
                         return await _init_producer_id(link, op, trace)
         return await _init_producer_id(home, op, trace)
 
@@ -171,7 +173,7 @@ async def _init_producer_id(
 ) -> InitProducerIdResp:
     try:
         return await link.call(op, trace)
-    except UnavailableError as e:
+    except BrokerUnavailableError as e:
         if e.unanswered:
             raise
         return InitProducerIdResp(-1, -1, e.code)

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, repeat
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError, coordinator_code
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError, coordinator_code
 from quafka_gateway.cluster.cluster import Cluster
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.transactions import (
     AddOffsets,
     AddPartitions,
@@ -37,11 +37,11 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
 
-def _count(topics: Sequence[TopicPartitions]) -> int:
+def _count(topics: Sequence[PartitionsByTopic]) -> int:
     return sum(len(topic.partitions) for topic in topics)
 
 
-class Transactions:
+class ClusterTransactions:
     """One method per op. Errors are in the answers, unless a method says otherwise."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -61,10 +61,10 @@ class Transactions:
         """
         try:
             answer = await self._home(op.producer).call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return InitTransactionsResp(error_code=coordinator_code(e))
         if answer.error_code == ErrorCode.NOT_COORDINATOR:
-            raise UnavailableError("the transactional id was used on a newer connection")
+            raise BrokerUnavailableError("the transactional id was used on a newer connection")
         return answer
 
     async def add_partitions(self, op: AddPartitions, trace: TraceContext | None) -> list[int]:
@@ -78,14 +78,14 @@ class Transactions:
         if all(link is home for link in links):
             try:
                 return (await home.call(op, trace)).partitions
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 return [coordinator_code(e)] * _count(op.topics)
         if not all(link.node_id for link in links):  # never connected: clients retry
             return [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * _count(op.topics)
         # Home answers its own partitions first, then those of each other broker.
         order = sorted(range(len(links)), key=lambda at: self._cluster.links.index(links[at]))
         order.sort(key=lambda at: links[at] is not home)
-        elsewhere: dict[str, list[TopicPartitions]] = {}
+        elsewhere: dict[str, list[PartitionsByTopic]] = {}
         for at in order:
             if links[at] is not home:
                 elsewhere.setdefault(links[at].node_id, []).append(op.topics[at])
@@ -94,7 +94,7 @@ class Transactions:
         try:
             asked = replace(op, topics=its, elsewhere=others)
             codes = (await home.call(asked, trace)).partitions
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return [coordinator_code(e)] * _count(op.topics)
         # An older broker does not answer partitions elsewhere, and has not added them.
         rest = chain(codes, repeat(ErrorCode.POLICY_VIOLATION))
@@ -110,14 +110,14 @@ class Transactions:
             op = replace(op, elsewhere=its.node_id)
         try:
             return (await home.call(op, trace)).error_code
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return coordinator_code(e)
 
     async def end(self, op: EndTransaction, trace: TraceContext | None) -> EndTransactionResp:
         """Commit or abort; all of the transaction is durable on return without an error."""
         try:
             return await self._home(op.producer).call(op, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return EndTransactionResp(error_code=coordinator_code(e))
 
     async def write_markers(self, op: WriteMarkers, trace: TraceContext | None) -> list[int]:
@@ -129,19 +129,19 @@ class Transactions:
             whole = WriteMarkers(op.producer_id, op.producer_epoch, op.commit, [])
 
             async def abort(home: BrokerLink) -> None:
-                with suppress(UnavailableError):  # the other brokers find out by themselves
+                with suppress(BrokerUnavailableError):  # the other brokers find out by themselves
                     await home.call(whole, trace)
 
             homes = self._cluster.coordinators(Hashed.TRANSACTION)
             await asyncio.gather(*(abort(home) for home in homes if home.connected))
 
-        async def call(link: BrokerLink, its: list[TopicPartitions]) -> list[list[int]]:
+        async def call(link: BrokerLink, its: list[PartitionsByTopic]) -> list[list[int]]:
             part = WriteMarkers(
                 op.producer_id, op.producer_epoch, op.commit, its, op.coordinator_epoch
             )
             try:
                 answers = (await link.call(part, trace)).partitions
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return [[code] * len(topic.partitions) for topic in its]
             rest = iter(answers)
@@ -163,5 +163,5 @@ class Transactions:
         try:
             answers = await asyncio.gather(*(home.call(op, trace) for home in homes))
             return ListTransactionsResp([each for found in answers for each in found.transactions])
-        except UnavailableError as e:
-            raise UnavailableError(str(e), coordinator_code(e)) from e
+        except BrokerUnavailableError as e:
+            raise BrokerUnavailableError(str(e), coordinator_code(e)) from e

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.responses.encoded_response import EncodedResponse
@@ -25,7 +25,7 @@ async def handle_audited(
         response: Message | EncodedResponse | None = await request.api.handle(
             request.message, context
         )
-    except UnavailableError:
+    except BrokerUnavailableError:
         _record(request, context, None, (ErrorCode.BROKER_NOT_AVAILABLE,))
         raise
     except Exception:

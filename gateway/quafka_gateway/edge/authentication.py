@@ -21,12 +21,12 @@ from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.framing import bad_length
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.listeners import Listener
+from quafka_gateway.listeners import KafkaListener
 from quafka_gateway.memory import HeldRequests
 from quafka_gateway.security.sasl.authenticator import (
     HANDSHAKE_KEY,
     Authenticator,
-    Offer,
+    LoginOffer,
     Previous,
     Step,
 )
@@ -66,7 +66,7 @@ class SaslConnection(NamedTuple):
     services: Services
     sasl: SaslService
     versions: AnyApi
-    listener: Listener
+    listener: KafkaListener
     client: ConnectedClient
     session: ClientSession
     writer: ResponseWriter
@@ -95,7 +95,7 @@ class SaslExchange:
         self._loop = asyncio.get_running_loop()
         sasl, listener = connection.sasl, connection.listener
         versions = partial(_versions, connection)
-        offer = Offer(sasl.mechanisms(listener.org), versions, sasl.lifetime)
+        offer = LoginOffer(sasl.mechanisms(listener.org), versions, sasl.lifetime)
         self._authenticator = Authenticator(offer, previous)
         self._task: EagerTask[None] | None = None
         self._delay: asyncio.TimerHandle | None = None

@@ -21,14 +21,14 @@ from quafka_gateway.edge.authentication import FirstAuthentication, SaslConnecti
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.org_turn import OrgTurn
 from quafka_gateway.edge.pipeline import PipelineEvents, RequestPipeline
-from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.edge.throttling import Muting, peer_has_gone
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.listeners import Listener
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.listeners import KafkaListener
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.security.org_of import org_of
 from quafka_gateway.security.principal import ANONYMOUS, Principal
 from quafka_gateway.security.sasl.mechanism import Account
@@ -59,7 +59,7 @@ class KafkaConnection(asyncio.Protocol):
         self,
         services: Services,
         apis: Mapping[int, AnyApi],
-        listener: Listener,
+        listener: KafkaListener,
         serial: int,
         on_close: Callable[[KafkaConnection], None],
         may_open: Callable[[KafkaConnection], bool] = lambda _: True,
@@ -105,8 +105,8 @@ class KafkaConnection(asyncio.Protocol):
         self._muting = Muting(self._loop, self._unmuted)
         services, config = self._services, self._services.config
         rate = config.socket_min_bytes_per_second
-        reads = Progress(config.socket_response_stall_ms / 1000, rate)
-        sends = Progress(config.socket_request_stall_ms / 1000, rate)
+        reads = RequiredProgress(config.socket_response_stall_ms / 1000, rate)
+        sends = RequiredProgress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
         listener = self._listener
@@ -150,7 +150,7 @@ class KafkaConnection(asyncio.Protocol):
         quotas = self._services.quotas
         opening = quotas.open_connection(tenant, self.host, self._loop.time())
         if opening.seconds:
-            quotas.count(tenant, "", Kind.CONNECTIONS, opening.seconds)
+            quotas.count(tenant, "", QuotaKind.CONNECTIONS, opening.seconds)
             self._refused = opening.refused
             self._throttle(opening.seconds)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from quafka_gateway.config import AddressLimit
 
 
-class ConnectionLimits:
+class ClientConnectionLimits:
     """Counts open connections, in all and by address."""
 
     def __init__(self, most: int, per_address: int, overrides: Iterable[AddressLimit] = ()) -> None:

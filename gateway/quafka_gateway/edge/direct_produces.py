@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
@@ -105,7 +105,7 @@ class DirectProduces:
             request.response, code = repeated.response(
                 request.header.correlation_id, ops.partitions[0], answers[0]
             )
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code, failure = ErrorCode.BROKER_NOT_AVAILABLE, f"Produce needs the broker: {e}"
         except (Exception, asyncio.CancelledError):
             log.exception("Produce from %s failed", self._client)

@@ -15,11 +15,11 @@ from itertools import count
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
-from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_gateway.edge.connection_limits import ClientConnectionLimits
 from quafka_gateway.edge.tls.contexts import TlsContext
 from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.listeners import Listener
+from quafka_gateway.listeners import KafkaListener
 from quafka_gateway.security.session import SSL
 from quafka_loop import sockets
 from quafka_loop.heap import Heap
@@ -37,7 +37,7 @@ class Listeners:
     """Accepts Kafka clients on all addresses: call `bind`, then `serve`, at last `close`."""
 
     def __init__(
-        self, limits: ConnectionLimits, idle_seconds: float, handshakes: Handshakes
+        self, limits: ClientConnectionLimits, idle_seconds: float, handshakes: Handshakes
     ) -> None:
         """Connections without a request for `idle_seconds` are closed."""
         self._limits = limits
@@ -65,8 +65,8 @@ class Listeners:
         return self._limits.most
 
     async def bind(
-        self, listeners: Sequence[Listener], *, shared: bool = False
-    ) -> tuple[Listener, ...]:
+        self, listeners: Sequence[KafkaListener], *, shared: bool = False
+    ) -> tuple[KafkaListener, ...]:
         """Bind all addresses; return the listeners with the bound ones. Accepts no client yet.
 
         With `shared`, other processes of this user may bind the addresses, too, and the system
@@ -77,7 +77,7 @@ class Listeners:
         """
         return tuple([await self._bind(each, shared=shared) for each in listeners])
 
-    async def _bind(self, listener: Listener, *, shared: bool) -> Listener:
+    async def _bind(self, listener: KafkaListener, *, shared: bool) -> KafkaListener:
         if listener.tls is not None:
             self.tls[listener.name] = TlsContext(listener, listener.tls)
         loop = asyncio.get_running_loop()
@@ -133,14 +133,16 @@ class Listeners:
         for connection in list(self._connections):
             connection.close("the gateway stops")
 
-    def _accept(self, bound: Sequence[Listener]) -> asyncio.BaseProtocol:
+    def _accept(self, bound: Sequence[KafkaListener]) -> asyncio.BaseProtocol:
         listener = bound[0]
         tls = self.tls.get(listener.name)
         if tls is None:
             return self._make_connection(listener)
         return TlsHandshake(self.handshakes, tls, partial(self._make_connection, listener))
 
-    def _make_connection(self, listener: Listener, certificate_name: str = "") -> KafkaConnection:
+    def _make_connection(
+        self, listener: KafkaListener, certificate_name: str = ""
+    ) -> KafkaConnection:
         assert self._services is not None, "serve() comes first"
         return KafkaConnection(
             self._services,

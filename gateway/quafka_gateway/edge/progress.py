@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Progress:
+class RequiredProgress:
     """Requires at least `rate` bytes a second, and no pause of more than `base` seconds.
 
     The slack begins at `base` seconds, shrinks as time passes, and grows by a second with each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from quafka_gateway.edge.framing import RequestFramer
-from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.memory import HeldRequests
 
 
@@ -13,10 +13,10 @@ class RequestIntake:
     """Turns bytes into request frames; `frames` are whole and not yet decoded.
 
     Once a request has begun to arrive, it must keep arriving while the client is read from
-    (`Progress`).
+    (`RequiredProgress`).
     """
 
-    def __init__(self, limit: int, held: HeldRequests, progress: Progress) -> None:
+    def __init__(self, limit: int, held: HeldRequests, progress: RequiredProgress) -> None:
         self._limit = limit
         self._held = held
         self._progress = progress

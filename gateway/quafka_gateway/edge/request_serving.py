@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.parked_time import NEVER_PARKED, begin_request
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.audited import handle_audited, record_if_denied
@@ -15,7 +15,7 @@ from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.edge.throttling import set_throttle_time, stated
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
 from quafka_gateway.responses.response_length import is_long
@@ -102,7 +102,7 @@ class RequestServing:
                     self._long_responses.hold(request)
             else:
                 errors = await _answer(request, context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             # These responses have no error code for "try again"; a closed connection means that.
             errors, failure = (
                 (ErrorCode.BROKER_NOT_AVAILABLE,),
@@ -210,7 +210,7 @@ def _charge_time(request: InFlightRequest, context: RequestContext) -> None:
     wait = quotas.requests.charge(100 * seconds, clock.monotonic())
     if wait:
         context.throttle(
-            Kind.REQUESTS, min(wait, context.services.config.quota_window_size_seconds)
+            QuotaKind.REQUESTS, min(wait, context.services.config.quota_window_size_seconds)
         )
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from quafka_gateway.edge.file_sender import TURN_BYTES, FileSender, Turn, file_sender
-from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
@@ -35,7 +35,7 @@ class ResponseWriter:
         transport: asyncio.Transport,
         memory: ResponseMemory,
         stats: GatewayStats,
-        progress: Progress,
+        progress: RequiredProgress,
         went_on: Callable[[], None],
         turn: Turn,
     ) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quafka_mesh_ops.ops.records import AbortedTransaction
+from quafka_mesh_ops.ops.records import AbortedByOffset
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 """Kafka's isolation levels."""
 
-Aborted = Sequence[AbortedTransaction]
+Aborted = Sequence[AbortedByOffset]
 """Aborted transactions, each once, in the order of their first offsets."""
 NONE: Aborted = ()
 

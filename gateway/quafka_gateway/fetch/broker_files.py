@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.fetch.file_slice import LogFile
 from quafka_loop import sockets
 from quafka_mesh_ops import descriptors
-from quafka_mesh_ops.descriptors import Kind, Message, socket_path
+from quafka_mesh_ops.descriptors import DescriptorMessage, DescriptorMessageKind, socket_path
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 
@@ -127,7 +127,7 @@ class BrokerFiles:
         """Hold one connection until it ends."""
         try:
             named = await self._open_places(OpenPlaces())
-        except UnavailableError:  # or a broker of an earlier version
+        except BrokerUnavailableError:  # or a broker of an earlier version
             return
         if not named.folder:
             return
@@ -178,15 +178,15 @@ class BrokerFiles:
         finally:
             loop.remove_reader(connection)
 
-    def _act(self, message: Message) -> None:
-        if message.kind is Kind.WELCOME:
+    def _act(self, message: DescriptorMessage) -> None:
+        if message.kind is DescriptorMessageKind.WELCOME:
             self._number = message.number
             self._delay = _FIRST_DELAY
             self._welcomed()
             logger.info("records come from the broker's files")
-        elif message.kind is Kind.HANDED:
+        elif message.kind is DescriptorMessageKind.HANDED:
             self._take(LogFile(message.key, message.fd))
-        elif message.kind is Kind.WITHDRAWN:
+        elif message.kind is DescriptorMessageKind.WITHDRAWN:
             file = self._files.get(message.key)
             if file is not None:
                 self._retire((file,))

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 
 from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.fetch.aborted import NONE, Aborted, concerning, joined
-from quafka_gateway.fetch.cached_partition import CachedPartition, Chunk, PartitionKey
+from quafka_gateway.fetch.cached_partition import CachedChunk, CachedPartition, PartitionKey
 from quafka_gateway.fetch.file_slice import (
     LogFile,
     base_offset,
@@ -54,8 +54,8 @@ class FetchCache:
         self._partitions: dict[PartitionKey, CachedPartition] = {}
         self._names: dict[tuple[str, int], CachedPartition] = {}
         # Both from the least to the most recently used.
-        self._once: OrderedDict[Chunk, None] = OrderedDict()
-        self._again: OrderedDict[Chunk, None] = OrderedDict()
+        self._once: OrderedDict[CachedChunk, None] = OrderedDict()
+        self._again: OrderedDict[CachedChunk, None] = OrderedDict()
         self._again_size = 0
 
     @property
@@ -299,7 +299,7 @@ class FetchCache:
             self._add(chunk, self._once)
         self._room.settle()
 
-    def _append(self, before: Chunk, chunk: Chunk) -> bool:
+    def _append(self, before: CachedChunk, chunk: CachedChunk) -> bool:
         """Make one chunk of two, if the first is small and ends where the second begins."""
         if before.end != chunk.first or before.size >= _SMALL_CHUNK:
             return False
@@ -326,7 +326,7 @@ class FetchCache:
         at = bisect_left(partition.firsts, chunk.first)
         del partition.chunks[at], partition.firsts[at]
 
-    def _add(self, chunk: Chunk, lru: OrderedDict[Chunk, None]) -> None:
+    def _add(self, chunk: CachedChunk, lru: OrderedDict[CachedChunk, None]) -> None:
         lru[chunk] = None
         cost = _cost(chunk)
         self._room.hold(cost)
@@ -334,7 +334,7 @@ class FetchCache:
             self._again_size += cost
         chunk.partition.undecided += chunk.aborted is None
 
-    def _remove(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
+    def _remove(self, chunk: CachedChunk) -> OrderedDict[CachedChunk, None]:
         """Returns where it was."""
         lru = self._lru(chunk)
         del lru[chunk]
@@ -345,7 +345,7 @@ class FetchCache:
         chunk.partition.undecided -= chunk.aborted is None
         return lru
 
-    def _lru(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
+    def _lru(self, chunk: CachedChunk) -> OrderedDict[CachedChunk, None]:
         return self._again if chunk in self._again else self._once
 
 
@@ -370,9 +370,11 @@ def _chunk(
     batches: list[Buffer],
     end: int,
     aborted: Aborted | None,
-) -> Chunk:
+) -> CachedChunk:
     size = sum(map(len, batches))
-    return Chunk(partition, starts[0], end, starts, batches, size, file_bytes(batches), aborted)
+    return CachedChunk(
+        partition, starts[0], end, starts, batches, size, file_bytes(batches), aborted
+    )
 
 
 def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
@@ -380,6 +382,6 @@ def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
     return [batch if file_bytes((batch,)) else bytes(batch) for batch in batches]
 
 
-def _cost(chunk: Chunk) -> int:
+def _cost(chunk: CachedChunk) -> int:
     objects = _BATCH_OVERHEAD * (len(chunk.batches) + len(chunk.aborted or ()))
     return chunk.size - chunk.in_files + _CHUNK_OVERHEAD + objects

@@ -22,7 +22,7 @@ class PartitionKey(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class CachedChunk:
     """Adjacent batches, kept and evicted together. Offsets [first, end).
 
     `size`: the bytes of all batches; `in_files`: of these, the bytes that are not in memory.
@@ -79,7 +79,7 @@ class CachedPartition:
     epochs: set[int] = field(default_factory=set[int])
     dropped: bool = False
     largest: int = 0
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    chunks: list[CachedChunk] = field(default_factory=list[CachedChunk])
     firsts: list[int] = field(default_factory=list[int])
     undecided: int = 0
     readers: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])

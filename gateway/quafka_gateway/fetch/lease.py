@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_loop import clock
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
@@ -76,7 +76,7 @@ class ReadLease:
             op = HoldLease(self._holder, self._incarnation, self._serial)
             try:
                 answer = await self._broker.hold_lease(op)
-            except UnavailableError:
+            except BrokerUnavailableError:
                 # The lease stays valid until its end: the broker changes nothing before that.
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue

@@ -20,7 +20,7 @@ from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
-from quafka_mesh_ops.ops.places import Extent, Place, unpack_extents
+from quafka_mesh_ops.ops.places import Extent, ObjectPlace, unpack_extents
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp
 from quafka_telemetry.tracing import TraceContext
 
@@ -105,7 +105,7 @@ class PlacedBroker:
         return answer
 
 
-async def _batches(files: BrokerFiles, place: Place) -> list[Buffer]:
+async def _batches(files: BrokerFiles, place: ObjectPlace) -> list[Buffer]:
     file = await files.find(place.key)
     if file is None:
         raise ShortFileError(f"{place.key} was withdrawn")

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.ops.places import Extent, Place, unpack_extents
+from quafka_mesh_ops.ops.places import Extent, ObjectPlace, unpack_extents
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_proto.chain_format import FILES
@@ -52,7 +52,7 @@ class StoreObjects:
         """Whether to ask the store: it has answered lately, or it is time to try again."""
         return asyncio.get_running_loop().time() >= self._silent_until
 
-    async def batches(self, places: Sequence[Place]) -> list[Buffer]:
+    async def batches(self, places: Sequence[ObjectPlace]) -> list[Buffer]:
         """The batches of these places, in order.
 
         Raises:

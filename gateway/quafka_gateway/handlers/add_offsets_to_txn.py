@@ -8,7 +8,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, WRITE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.transactions import AddOffsets, TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -47,5 +47,5 @@ API = Api(
     request=AddOffsetsToTxnRequest,
     handle=handle,
     access=(WRITE_TRANSACTION, READ_GROUP),
-    order=Order(writes=State.TRANSACTIONS | State.PRODUCERS),
+    order=Order(writes=SeenState.TRANSACTIONS | SeenState.PRODUCERS),
 )

@@ -20,10 +20,10 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_loop.slices import in_slices, listed
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.transactions import AddPartitions, TransactionalProducer
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -81,7 +81,7 @@ API = Api(
     request=AddPartitionsToTxnRequest,
     handle=handle,
     access=(WRITE_TRANSACTION, WRITE_TOPIC, CLUSTER_ACTION),
-    order=Order(reads=State.TOPICS, writes=State.TRANSACTIONS | State.PRODUCERS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.TRANSACTIONS | SeenState.PRODUCERS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
@@ -120,7 +120,7 @@ async def _add(
             transaction.producer_epoch,
             connection,
         ),
-        await listed(TopicPartitions(each.name, each.partitions) for each in transaction.topics),
+        await listed(PartitionsByTopic(each.name, each.partitions) for each in transaction.topics),
         transaction.verify_only,
     )
     codes = await context.tenant.transactions.add_partitions(op, trace)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from itertools import repeat
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER_CONFIGS, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.alteration import change_problem
 from quafka_loop.slices import in_slices, listed
@@ -56,7 +56,7 @@ async def handle(
                         [changes[at] for at in some],
                         span.context,
                     )
-                except UnavailableError as e:
+                except BrokerUnavailableError as e:
                     for at in good[first:]:
                         outcomes[at] = (e.code_or(ErrorCode.REQUEST_TIMED_OUT), str(e))
                     break
@@ -72,7 +72,7 @@ API = Api(
     request=AlterClientQuotasRequest,
     handle=handle,
     access=(ALTER_CLUSTER_CONFIGS,),
-    order=Order(writes=State.QUOTAS),
+    order=Order(writes=SeenState.QUOTAS),
     audited=True,
 )
 

@@ -11,9 +11,9 @@ from quafka_gateway.handlers.authorized import (
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC_CONFIGS,
 )
-from quafka_gateway.handlers.config_changes import Resource
+from quafka_gateway.handlers.config_changes import ChangedResource
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
@@ -37,16 +37,16 @@ API = Api(
     request=AlterConfigsRequest,
     handle=handle,
     access=(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
-    order=Order(reads=State.TOPICS, writes=State.CONFIGS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.CONFIGS),
     audited=True,
 )
 
 
-def _resources(request: AlterConfigsRequest) -> Generator[None, None, list[Resource]]:
-    found: list[Resource] = []
+def _resources(request: AlterConfigsRequest) -> Generator[None, None, list[ChangedResource]]:
+    found: list[ChangedResource] = []
     for each in request.resources:
         changes: list[ConfigChange] = []
-        found.append(Resource(each.resource_type, each.resource_name, changes))
+        found.append(ChangedResource(each.resource_type, each.resource_name, changes))
         yield
         for config in each.configs:
             changes.append(ConfigChange(config.name, ConfigOperation.SET, config.value))

@@ -7,15 +7,15 @@ disconnected, and a deleted org loses everything that it has.
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.describe_orgs import NOT_AN_OPERATOR, described
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenants import ACTIVE
 from quafka_mesh_ops.grants import LAST_ORG
-from quafka_mesh_ops.ops.security import AlterOrg, OrgLimit, OrgRecord
+from quafka_mesh_ops.ops.security import AlterOrg, OrgLimitValue, OrgRecord
 from quafka_mesh_ops.org_limits import limit_problem
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -40,7 +40,7 @@ async def handle(request: AlterOrgRequest, context: RequestContext) -> AlterOrgR
             answer = await context.services.security_writer.alter_org(
                 context.tenant.org_id, op, span.context
             )
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return _failed(e.code_or(ErrorCode.REQUEST_TIMED_OUT), str(e))
     if answer.error_code or answer.org is None:
         return _failed(answer.error_code, answer.error_message)
@@ -54,7 +54,7 @@ API = Api(
     handle=handle,
     access=(),
     for_operators=True,
-    order=Order(writes=State.ORGS),
+    order=Order(writes=SeenState.ORGS),
     audited=True,
     quafka_only=True,
 )
@@ -85,16 +85,16 @@ def _op(request: AlterOrgRequest, context: RequestContext) -> AlterOrg | AlterOr
     return AlterOrg(org_id, request.new_name, request.state, _changed_limits(record, request))
 
 
-def _changed_limits(record: OrgRecord, request: AlterOrgRequest) -> list[OrgLimit] | None:
+def _changed_limits(record: OrgRecord, request: AlterOrgRequest) -> list[OrgLimitValue] | None:
     if not request.limits and not request.removed_limits:
         return None
     return _limits(record.limits, request)
 
 
-def _limits(present: list[OrgLimit], request: AlterOrgRequest) -> list[OrgLimit]:
+def _limits(present: list[OrgLimitValue], request: AlterOrgRequest) -> list[OrgLimitValue]:
     named = {limit.name for limit in request.limits} | set(request.removed_limits)
     kept = [limit for limit in present if limit.name not in named]
-    return kept + [OrgLimit(limit.name, limit.value) for limit in request.limits]
+    return kept + [OrgLimitValue(limit.name, limit.value) for limit in request.limits]
 
 
 def _failed(code: int, message: str) -> AlterOrgResponse:

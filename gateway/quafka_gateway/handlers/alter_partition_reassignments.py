@@ -11,7 +11,7 @@ from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -63,7 +63,7 @@ API = Api(
     request=AlterPartitionReassignmentsRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(reads=State.TOPICS, writes=State.REPLICAS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.REPLICAS),
     audited=True,
 )
 

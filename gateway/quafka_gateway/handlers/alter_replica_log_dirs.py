@@ -14,7 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices, listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -71,7 +71,7 @@ API = Api(
     request=AlterReplicaLogDirsRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
+    order=Order(reads=SeenState.TOPICS | SeenState.RECORDS, writes=SeenState.REPLICAS),
     audited=True,
 )
 

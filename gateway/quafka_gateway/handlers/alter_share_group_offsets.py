@@ -10,7 +10,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, READ_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, create_group, described
 from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.shares import AlterShareOffsets, NewShareOffset
@@ -74,7 +74,9 @@ API = Api(
     request=AlterShareGroupOffsetsRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.GROUPS | State.TOPICS, writes=State.GROUPS | State.SHARES),
+    order=Order(
+        reads=SeenState.GROUPS | SeenState.TOPICS, writes=SeenState.GROUPS | SeenState.SHARES
+    ),
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
 )

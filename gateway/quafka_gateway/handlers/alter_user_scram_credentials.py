@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security import users
 from quafka_gateway.security.users import Alteration, Problem
 from quafka_loop.slices import in_slices, listed
@@ -55,7 +55,7 @@ API = Api(
     request=AlterUserScramCredentialsRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(writes=State.USERS),
+    order=Order(writes=SeenState.USERS),
     audited=True,
 )
 
@@ -78,7 +78,7 @@ async def _alter(
         try:
             writer = context.services.security_writer
             answer = await users.alter(writer, context.tenant, changes, span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             for each in some:
                 outcomes[each.name] = (e.code_or(ErrorCode.REQUEST_TIMED_OUT), str(e))
             return

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.context import RequestContext
-from quafka_gateway.security.authorizer import Right, right
+from quafka_gateway.security.authorizer import NeededRight, right
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.topics import TopicDescription
-from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, Resource
+from quafka_proto.acl_kinds import CLUSTER_NAME, Operation, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 from quafka_telemetry.tracing import TraceContext
@@ -27,29 +27,29 @@ NO_AUTHORIZER = "no authorizer is configured"
 """The error of the ACL APIs."""
 DENIED = "the authorizer does not allow it"
 
-READ_TOPIC = right(Operation.READ, Resource.TOPIC)
-WRITE_TOPIC = right(Operation.WRITE, Resource.TOPIC)
-CREATE_TOPIC = right(Operation.CREATE, Resource.TOPIC)
-DELETE_TOPIC = right(Operation.DELETE, Resource.TOPIC)
-ALTER_TOPIC = right(Operation.ALTER, Resource.TOPIC)
-DESCRIBE_TOPIC = right(Operation.DESCRIBE, Resource.TOPIC)
-DESCRIBE_TOPIC_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC)
-ALTER_TOPIC_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.TOPIC)
-READ_GROUP = right(Operation.READ, Resource.GROUP)
-DELETE_GROUP = right(Operation.DELETE, Resource.GROUP)
-DESCRIBE_GROUP = right(Operation.DESCRIBE, Resource.GROUP)
-DESCRIBE_GROUP_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.GROUP)
-ALTER_GROUP_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.GROUP)
-WRITE_TRANSACTION = right(Operation.WRITE, Resource.TRANSACTIONAL_ID)
-DESCRIBE_TRANSACTION = right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
-CLUSTER_ACTION = right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
-CREATE_CLUSTER = right(Operation.CREATE, Resource.CLUSTER)
-DELETE_CLUSTER = right(Operation.DELETE, Resource.CLUSTER)
-ALTER_CLUSTER = right(Operation.ALTER, Resource.CLUSTER)
-DESCRIBE_CLUSTER = right(Operation.DESCRIBE, Resource.CLUSTER)
-DESCRIBE_CLUSTER_CONFIGS = right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
-ALTER_CLUSTER_CONFIGS = right(Operation.ALTER_CONFIGS, Resource.CLUSTER)
-IDEMPOTENT_WRITE = right(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)
+READ_TOPIC = right(Operation.READ, ResourceKind.TOPIC)
+WRITE_TOPIC = right(Operation.WRITE, ResourceKind.TOPIC)
+CREATE_TOPIC = right(Operation.CREATE, ResourceKind.TOPIC)
+DELETE_TOPIC = right(Operation.DELETE, ResourceKind.TOPIC)
+ALTER_TOPIC = right(Operation.ALTER, ResourceKind.TOPIC)
+DESCRIBE_TOPIC = right(Operation.DESCRIBE, ResourceKind.TOPIC)
+DESCRIBE_TOPIC_CONFIGS = right(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
+ALTER_TOPIC_CONFIGS = right(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
+READ_GROUP = right(Operation.READ, ResourceKind.GROUP)
+DELETE_GROUP = right(Operation.DELETE, ResourceKind.GROUP)
+DESCRIBE_GROUP = right(Operation.DESCRIBE, ResourceKind.GROUP)
+DESCRIBE_GROUP_CONFIGS = right(Operation.DESCRIBE_CONFIGS, ResourceKind.GROUP)
+ALTER_GROUP_CONFIGS = right(Operation.ALTER_CONFIGS, ResourceKind.GROUP)
+WRITE_TRANSACTION = right(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTION = right(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+CLUSTER_ACTION = right(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+CREATE_CLUSTER = right(Operation.CREATE, ResourceKind.CLUSTER)
+DELETE_CLUSTER = right(Operation.DELETE, ResourceKind.CLUSTER)
+ALTER_CLUSTER = right(Operation.ALTER, ResourceKind.CLUSTER)
+DESCRIBE_CLUSTER = right(Operation.DESCRIBE, ResourceKind.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS = right(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
+ALTER_CLUSTER_CONFIGS = right(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+IDEMPOTENT_WRITE = right(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
 
 _NAMES_PER_SLICE = 500
 _NO_ID = bytes(16)
@@ -74,17 +74,19 @@ def rule_changes(context: RequestContext) -> Callable[[], bool]:
     return changed
 
 
-def may_on_cluster(right: Right, context: RequestContext) -> bool:
+def may_on_cluster(right: NeededRight, context: RequestContext) -> bool:
     """Whether the client has a right on the cluster, which is its org."""
     return context.may(right, CLUSTER_NAME)
 
 
-def may_on_all_orgs(right: Right, context: RequestContext) -> bool:
+def may_on_all_orgs(right: NeededRight, context: RequestContext) -> bool:
     """Whether the client may do what concerns all orgs: its org must be this gateway's own."""
     return context.sees_all_orgs and may_on_cluster(right, context)
 
 
-async def denied(names: Iterable[str], right: Right, context: RequestContext) -> Collection[str]:
+async def denied(
+    names: Iterable[str], right: NeededRight, context: RequestContext
+) -> Collection[str]:
     """Return those of the names on which the client does not have a right."""
     access = context.access
     if access is None:
@@ -119,7 +121,7 @@ async def visible(
 
 async def refusals(
     topics: Iterable[NamedTopic],
-    right: Right,
+    right: NeededRight,
     context: RequestContext,
     trace: TraceContext | None,
 ) -> Mapping[NamedTopic, int]:
@@ -171,23 +173,23 @@ _CLUSTER = _bits(
 
 def topic_operations(name: str, context: RequestContext, *, requested: bool) -> int:
     """Return the operations allowed on a topic."""
-    return _operations(_TOPIC, Resource.TOPIC, name, context, requested)
+    return _operations(_TOPIC, ResourceKind.TOPIC, name, context, requested)
 
 
 def group_operations(name: str, context: RequestContext, *, requested: bool) -> int:
     """Return the operations allowed on a group."""
-    return _operations(_GROUP, Resource.GROUP, name, context, requested)
+    return _operations(_GROUP, ResourceKind.GROUP, name, context, requested)
 
 
 def cluster_operations(context: RequestContext, *, requested: bool) -> int:
     """Return the operations allowed on the cluster: none for a client that may not describe it."""
     if requested and not may_on_cluster(DESCRIBE_CLUSTER, context):
         return 0
-    return _operations(_CLUSTER, Resource.CLUSTER, CLUSTER_NAME, context, requested)
+    return _operations(_CLUSTER, ResourceKind.CLUSTER, CLUSTER_NAME, context, requested)
 
 
 def _operations(
-    known: int, kind: Resource, name: str, context: RequestContext, requested: bool
+    known: int, kind: ResourceKind, name: str, context: RequestContext, requested: bool
 ) -> int:
     if not requested:
         return AUTHORIZED_OPERATIONS_UNKNOWN

@@ -34,7 +34,7 @@ _CHANGES_PER_SLICE = 500
 _OF_CLUSTER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 
 
-class Resource(NamedTuple):
+class ChangedResource(NamedTuple):
     """A resource that has configs, and the requested changes."""
 
     kind: int
@@ -43,7 +43,7 @@ class Resource(NamedTuple):
 
 
 async def apply(
-    resources: Sequence[Resource],
+    resources: Sequence[ChangedResource],
     context: RequestContext,
     trace: TraceContext | None,
     *,
@@ -88,7 +88,7 @@ async def apply(
 
 
 def _denial(
-    resource: Resource,
+    resource: ChangedResource,
     times: Counter[tuple[int, str]],
     context: RequestContext,
     *,
@@ -109,7 +109,7 @@ def _denial(
     return ErrorCode.NONE, ""
 
 
-def _refusal(resource: Resource, node: int) -> tuple[int, str]:
+def _refusal(resource: ChangedResource, node: int) -> tuple[int, str]:
     if len(resource.changes) > _MOST_CHANGES:
         return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
     names = ", ".join(change.name for change in resource.changes)

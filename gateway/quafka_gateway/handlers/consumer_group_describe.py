@@ -10,16 +10,16 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from quafka_gateway.handlers.described_groups import described, items
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_proto.message import Versions
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeMember,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeTopicPartitions,
-    DescribedGroup,
-    Member,
+    DescribedConsumerGroup,
 )
 
 _CLASSIC, _CONSUMER = 0, 1
@@ -32,7 +32,7 @@ async def handle(
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group of the request."""
     groups = await described(
-        _GROUPS, ops.DescribeConsumerGroups, _member, DescribedGroup, request, context
+        _GROUPS, ops.DescribeConsumerGroups, _member, DescribedConsumerGroup, request, context
     )
     return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -44,13 +44,13 @@ API = Api(
     handle=handle,
     items=_GROUPS,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.GROUPS | State.TOPICS),
+    order=Order(reads=SeenState.GROUPS | SeenState.TOPICS),
     response_length=ResponseLength.LONG,
 )
 
 
-def _member(member: ops.ConsumerMember) -> Member:
-    return Member(
+def _member(member: ops.ConsumerMember) -> ConsumerGroupDescribeMember:
+    return ConsumerGroupDescribeMember(
         member_id=member.member_id,
         instance_id=member.instance_id or None,
         rack_id=member.rack_id or None,

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import replace
 from uuid import uuid4
 
-from quafka_gateway.cluster.broker_link import UnavailableError, coordinator_code
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError, coordinator_code
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
     DENIED,
@@ -25,12 +25,12 @@ from quafka_gateway.handlers.authorized import (
     visible,
 )
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices, listed, turn
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
-    TopicPartitions,
+    PartitionsById,
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
@@ -38,7 +38,7 @@ from quafka_proto.linear_pattern import LinearPattern, PatternError
 from quafka_proto.message import Versions
 from quafka_proto.schema import consumer_groups
 from quafka_proto.schema.consumer_groups import (
-    Assignment,
+    ConsumerGroupAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -85,7 +85,7 @@ async def handle(
                 break
             try:
                 asked = await _with_topics(op, answer, context, span.context)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 answer = ConsumerHeartbeatResp(coordinator_code(e))
                 break
             answer = await coordinator.consumer_heartbeat(asked, span.context)
@@ -104,7 +104,7 @@ API = Api(
     request=ConsumerGroupHeartbeatRequest,
     handle=handle,
     access=(READ_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.TOPICS, writes=State.GROUPS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.GROUPS),
     held=True,
 )
 
@@ -137,11 +137,11 @@ def _error(code: int, message: str) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
-async def _owned(request: ConsumerGroupHeartbeatRequest) -> list[TopicPartitions] | None:
+async def _owned(request: ConsumerGroupHeartbeatRequest) -> list[PartitionsById] | None:
     if request.topic_partitions is None:
         return None
     return await listed(
-        TopicPartitions(each.topic_id, each.partitions) for each in request.topic_partitions
+        PartitionsById(each.topic_id, each.partitions) for each in request.topic_partitions
     )
 
 
@@ -184,11 +184,13 @@ def _matched(
 
 
 async def _response(answer: ConsumerHeartbeatResp) -> ConsumerGroupHeartbeatResponse:
-    assignment: Assignment | None = None
+    assignment: ConsumerGroupAssignment | None = None
     if answer.assignment is not None:
-        assignment = Assignment(
+        assignment = ConsumerGroupAssignment(
             topic_partitions=await listed(
-                consumer_groups.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                consumer_groups.ConsumerGroupTopicPartitions(
+                    topic_id=each.topic_id, partitions=each.partitions
+                )
                 for each in answer.assignment
             )
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
     ALTER_CLUSTER,
@@ -18,11 +18,11 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security import acl_records
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import AclRecord
-from quafka_proto.acl_kinds import CLUSTER_NAME, Resource
+from quafka_proto.acl_kinds import CLUSTER_NAME, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.acls import (
@@ -52,7 +52,7 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
             try:
                 writer = context.services.security_writer
                 answer = await acl_records.create(writer, context.tenant, rules, span.context)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 for at in good[first:]:
                     outcomes[at] = (ErrorCode.REQUEST_TIMED_OUT, str(e))
                 break
@@ -68,7 +68,7 @@ API = Api(
     request=CreateAclsRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(writes=State.ACLS),
+    order=Order(writes=SeenState.ACLS),
     audited=True,
 )
 
@@ -86,7 +86,7 @@ async def _results(outcomes: Iterable[_Outcome]) -> list[AclCreationResult]:
 
 def _checked(each: AclCreation) -> _Outcome:
     """What is wrong with a rule in every org; the broker checks the rest."""
-    if each.resource_type == Resource.CLUSTER and each.resource_name != CLUSTER_NAME:
+    if each.resource_type == ResourceKind.CLUSTER and each.resource_name != CLUSTER_NAME:
         message = f"the only resource of the kind CLUSTER is {CLUSTER_NAME}"
         return ErrorCode.INVALID_REQUEST, message
     return _GOOD

@@ -12,7 +12,7 @@ from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.authorized import ALTER_TOPIC, DENIED
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_proto.errors import ErrorCode
@@ -65,7 +65,7 @@ API = Api(
     request=CreatePartitionsRequest,
     handle=handle,
     access=(ALTER_TOPIC,),
-    order=Order(writes=State.TOPICS),
+    order=Order(writes=SeenState.TOPICS),
     audited=True,
 )
 

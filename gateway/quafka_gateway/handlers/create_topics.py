@@ -22,7 +22,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
@@ -88,7 +88,7 @@ API = Api(
     request=CreateTopicsRequest,
     handle=handle,
     access=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS),
-    order=Order(writes=State.TOPICS | State.CONFIGS),
+    order=Order(writes=SeenState.TOPICS | SeenState.CONFIGS),
     audited=True,
 )
 

@@ -5,7 +5,7 @@ Version 0 knows no pattern types: its filters mean literal names, as in Kafka.
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
     ALTER_CLUSTER,
@@ -15,7 +15,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security import acl_records
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import AclFilter, DeletedAcls
@@ -46,7 +46,7 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
             try:
                 writer = context.services.security_writer
                 answer = await acl_records.delete(writer, context.tenant, some, span.context)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 left = len(filters) - first
                 results += [_failed(ErrorCode.REQUEST_TIMED_OUT, str(e))] * left
                 break
@@ -61,7 +61,7 @@ API = Api(
     request=DeleteAclsRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(writes=State.ACLS),
+    order=Order(writes=SeenState.ACLS),
     audited=True,
 )
 

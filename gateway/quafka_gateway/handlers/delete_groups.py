@@ -5,13 +5,13 @@ A group that the request names twice has one result, as in Kafka.
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.cluster import RouteBy, Send
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP
 from quafka_gateway.handlers.items import Items
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.consumer_groups import DescribeConsumerGroupsResp
 from quafka_mesh_ops.ops.groups import DeleteGroups
@@ -59,7 +59,9 @@ API = Api(
     handle=handle,
     items=_GROUPS,
     access=(DELETE_GROUP,),
-    order=Order(reads=State.TOPICS, writes=State.GROUPS | State.OFFSETS | State.SHARES),
+    order=Order(
+        reads=SeenState.TOPICS, writes=SeenState.GROUPS | SeenState.OFFSETS | SeenState.SHARES
+    ),
     audited=True,
 )
 
@@ -80,6 +82,6 @@ async def _forget_shares(
         try:
             everything = DeleteShareOffsets(group.group, [])
             await context.tenant.shares.change(everything, trace)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             failed[group.group] = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return failed

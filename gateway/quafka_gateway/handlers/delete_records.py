@@ -7,7 +7,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_TOPIC
 from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
 from quafka_proto.message import Versions
@@ -54,6 +54,6 @@ API = Api(
     handle=handle,
     items=_PARTITIONS,
     access=(DELETE_TOPIC,),
-    order=Order(reads=State.TOPICS, writes=State.RECORDS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.RECORDS),
     audited=True,
 )

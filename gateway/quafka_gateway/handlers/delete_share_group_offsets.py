@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, DENIED, READ_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.share_offsets import NO_ID, check_group, forget_topics, ids_of
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.shares import EVERY_PARTITION, DeleteShareOffsets, SharePlace
@@ -60,7 +60,7 @@ API = Api(
     request=DeleteShareGroupOffsetsRequest,
     handle=handle,
     access=(DELETE_GROUP, READ_TOPIC),
-    order=Order(reads=State.GROUPS | State.TOPICS, writes=State.SHARES),
+    order=Order(reads=SeenState.GROUPS | SeenState.TOPICS, writes=SeenState.SHARES),
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
 )

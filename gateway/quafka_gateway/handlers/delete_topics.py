@@ -19,7 +19,7 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.topics import DeleteTopic, DeleteTopicResp, DescribeTopics
 from quafka_proto.errors import ErrorCode
@@ -126,7 +126,11 @@ API = Api(
     handle=handle,
     access=(DELETE_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC),
     order=Order(
-        writes=State.TOPICS | State.CONFIGS | State.RECORDS | State.PRODUCERS | State.OFFSETS
+        writes=SeenState.TOPICS
+        | SeenState.CONFIGS
+        | SeenState.RECORDS
+        | SeenState.PRODUCERS
+        | SeenState.OFFSETS
     ),
     audited=True,
 )

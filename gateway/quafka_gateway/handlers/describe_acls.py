@@ -18,7 +18,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security import acl_records
 from quafka_loop.slices import listed
 from quafka_mesh_ops.acl_filters import filter_error
@@ -61,7 +61,7 @@ API = Api(
     request=DescribeAclsRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.ACLS),
+    order=Order(reads=SeenState.ACLS),
     response_length=ResponseLength.LONG,
 )
 

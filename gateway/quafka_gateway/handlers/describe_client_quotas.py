@@ -12,7 +12,7 @@ from collections.abc import Generator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.filters import EntityFilter, FilterError
 from quafka_gateway.quotas.kinds import PLACES
@@ -67,6 +67,6 @@ API = Api(
     request=DescribeClientQuotasRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER_CONFIGS,),
-    order=Order(reads=State.QUOTAS),
+    order=Order(reads=SeenState.QUOTAS),
     response_length=ResponseLength.LONG,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, cluster_operations
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -49,7 +49,7 @@ API = Api(
     request=DescribeClusterRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.TOPICS),
+    order=Order(reads=SeenState.TOPICS),
 )
 
 

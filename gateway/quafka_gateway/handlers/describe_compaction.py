@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -47,7 +47,7 @@ API = Api(
     request=DescribeCompactionRequest,
     handle=handle,
     access=(DESCRIBE_TOPIC,),
-    order=Order(reads=State.RECORDS | State.CONFIGS | State.TOPICS),
+    order=Order(reads=SeenState.RECORDS | SeenState.CONFIGS | SeenState.TOPICS),
     response_length=ResponseLength.LONG,
     quafka_only=True,
 )

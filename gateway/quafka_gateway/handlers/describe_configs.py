@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import fields, replace
 
-from quafka_gateway.cluster.admin import DescribedGroup, DescribedTopic
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.admin import DescribedTopic, GroupConfigs
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
@@ -26,7 +26,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym, DescribeBroker
@@ -105,14 +105,14 @@ async def handle(
                 if resource.resource_type == ResourceType.TOPIC:
                     result.configs = writer.topic(next(topics), resource.configuration_keys)
                 elif resource.resource_type == ResourceType.GROUP and resource.resource_name:
-                    if isinstance(groups, UnavailableError):
+                    if isinstance(groups, BrokerUnavailableError):
                         raise groups
                     of_group = groups[resource.resource_name]
                     result.configs = writer.group(of_group, resource.configuration_keys)
                 else:
                     found = await _describe(resource, context, span.context)
                     result.configs = writer.all(found, resource.configuration_keys)
-            except (_Refused, UnavailableError) as e:
+            except (_Refused, BrokerUnavailableError) as e:
                 result.error_code, result.error_message = e.code, str(e)
             results.append(result)
     return DescribeConfigsResponse(results=results)
@@ -124,7 +124,7 @@ API = Api(
     request=DescribeConfigsRequest,
     handle=handle,
     access=(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
-    order=Order(reads=State.CONFIGS | State.TOPICS),
+    order=Order(reads=SeenState.CONFIGS | SeenState.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
@@ -146,7 +146,7 @@ async def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
 
 async def _groups(
     request: DescribeConfigsRequest, context: RequestContext, trace: TraceContext | None
-) -> dict[str, DescribedGroup] | UnavailableError:
+) -> dict[str, GroupConfigs] | BrokerUnavailableError:
     """The configs of the groups that the client may know, by name."""
     names = {
         r.resource_name: None
@@ -159,7 +159,7 @@ async def _groups(
         return {}
     try:
         found = await context.tenant.admin.describe_group_configs(list(names), trace)
-    except UnavailableError as e:
+    except BrokerUnavailableError as e:
         return e
     return dict(zip(names, found, strict=True))
 
@@ -294,7 +294,7 @@ class _Writer:
         return [each for name, each in written.items() if not keys or name in keys]
 
     def group(
-        self, group: DescribedGroup, keys: list[str] | None
+        self, group: GroupConfigs, keys: list[str] | None
     ) -> list[DescribeConfigsResourceResult]:
         """Return a group's configs."""
         written = dict(self._shared(group.defaults))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.config import parse_super_users
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.listeners import Listener
+from quafka_gateway.handlers.order import Order, SeenState
+from quafka_gateway.listeners import KafkaListener
 from quafka_loop import clock
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.settings import join_address
@@ -69,12 +69,12 @@ API = Api(
     request=DescribeGatewayRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.ALL),
+    order=Order(reads=SeenState.ALL),
     quafka_only=True,
 )
 
 
-def _listener(listener: Listener) -> GatewayListener:
+def _listener(listener: KafkaListener) -> GatewayListener:
     return GatewayListener(
         name=listener.name,
         protocol=listener.protocol,
@@ -90,7 +90,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     # A broker that has just disconnected, or is just being connected, may answer in a moment.
     patience = link.wait_among_others(_ANSWER_SECONDS)
     if patience > 0:
-        with suppress(UnavailableError):  # reported as not answered
+        with suppress(BrokerUnavailableError):  # reported as not answered
             answer = await link.call(Probe(), trace, patience)
     seconds = clock.perf_counter() - began
     counters = link.counters()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.ops.lag import LagOfGroup
 from quafka_proto.errors import ErrorCode
@@ -31,14 +31,16 @@ async def handle(
     hidden = await denied(request.groups, DESCRIBE_GROUP, context)
     names = await listed(name for name in request.groups if name not in hidden)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    refused = await listed(quafka.GroupLag(error_code=code, group_id=name) for name in hidden)
+    refused = await listed(
+        quafka.DescribedGroupLag(error_code=code, group_id=name) for name in hidden
+    )
     if hidden and not names:
         return DescribeGroupLagResponse(groups=refused)
     with context.child("gateway.kafka.describe_group_lag") as span:
         answer = await context.tenant.groups.lag(names, span.context)
     topics = (each.topic for group in answer.groups for each in group.partitions or [])
     hidden_topics = await denied(topics, DESCRIBE_TOPIC, context)
-    found: list[quafka.GroupLag] = []
+    found: list[quafka.DescribedGroupLag] = []
     slices = Slices(_GROUPS_PER_SLICE)
     for group in answer.groups:
         found.append(await _group(group, hidden_topics))
@@ -52,14 +54,14 @@ API = Api(
     request=DescribeGroupLagRequest,
     handle=handle,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.GROUPS | State.OFFSETS | State.RECORDS | State.TOPICS),
+    order=Order(reads=SeenState.GROUPS | SeenState.OFFSETS | SeenState.RECORDS | SeenState.TOPICS),
     response_length=ResponseLength.LONG,
     quafka_only=True,
 )
 
 
-async def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.GroupLag:
-    return quafka.GroupLag(
+async def _group(group: LagOfGroup, hidden: Collection[str]) -> quafka.DescribedGroupLag:
+    return quafka.DescribedGroupLag(
         error_code=group.error_code,
         group_id=group.group,
         group_state=group.state,

@@ -11,10 +11,10 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, group_operations
 from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
-from quafka_mesh_ops.ops.groups import DescribedGroup as Described
 from quafka_mesh_ops.ops.groups import DescribeGroups
+from quafka_mesh_ops.ops.groups import GroupDescription as Described
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import (
@@ -61,7 +61,7 @@ API = Api(
     handle=handle,
     items=_GROUPS,
     access=(DESCRIBE_GROUP,),
-    order=Order(reads=State.GROUPS),
+    order=Order(reads=SeenState.GROUPS),
     response_length=ResponseLength.LONG,
 )
 

@@ -10,7 +10,7 @@ from quafka_gateway.cluster.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, in_slices
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -51,7 +51,7 @@ API = Api(
     request=DescribeLogDirsRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.RECORDS | State.TOPICS | State.REPLICAS),
+    order=Order(reads=SeenState.RECORDS | SeenState.TOPICS | SeenState.REPLICAS),
     response_length=ResponseLength.BY_REQUEST,
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenant import Traffic
 from quafka_gateway.tenants import ACTIVE
@@ -78,7 +78,7 @@ API = Api(
     handle=handle,
     access=(),
     for_operators=True,
-    order=Order(reads=State.ORGS),
+    order=Order(reads=SeenState.ORGS),
     response_length=ResponseLength.LONG,
     quafka_only=True,
 )

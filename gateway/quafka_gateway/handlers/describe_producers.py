@@ -8,7 +8,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_TOPIC
 from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import DescribeProducersOps, PartitionOp, PartitionProducers
 from quafka_proto.message import Versions
@@ -59,7 +59,9 @@ API = Api(
     handle=handle,
     items=_PARTITIONS,
     access=(READ_TOPIC,),
-    order=Order(reads=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.TOPICS),
+    order=Order(
+        reads=SeenState.PRODUCERS | SeenState.TRANSACTIONS | SeenState.RECORDS | SeenState.TOPICS
+    ),
     response_length=ResponseLength.LONG,
 )
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop import clock
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.admin import DescribeBroker, DescribeBrokerResp
@@ -24,9 +24,9 @@ from quafka_proto.schema.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumTopicData,
-    Listener,
-    Node,
-    ReplicaState,
+    QuorumListener,
+    QuorumNode,
+    QuorumReplicaState,
 )
 
 _TOPIC = "__cluster_metadata"
@@ -40,7 +40,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
             broker = await context.tenant.admin.call_home(DescribeBroker(), span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     if not context.sees_all_orgs:  # every org's changes of topics have offsets there
         broker = replace(broker, registry_start=0, registry_end=0)
@@ -54,7 +54,9 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     )
     return DescribeQuorumResponse(
         topics=await in_slices(topics),
-        nodes=[Node(node_id=node, listeners=[Listener(name=name, host=host, port=port)])],
+        nodes=[
+            QuorumNode(node_id=node, listeners=[QuorumListener(name=name, host=host, port=port)])
+        ],
     )
 
 
@@ -64,7 +66,7 @@ API = Api(
     request=DescribeQuorumRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.TOPICS | State.CONFIGS),
+    order=Order(reads=SeenState.TOPICS | SeenState.CONFIGS),
 )
 
 
@@ -76,7 +78,7 @@ def _partition(
             partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     now = clock.time_ns() // 1_000_000
-    leader = ReplicaState(
+    leader = QuorumReplicaState(
         replica_id=node,
         log_end_offset=broker.registry_end,
         last_fetch_timestamp=now,

@@ -8,13 +8,13 @@ not dealt with.
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.shares import DescribeShareOffsets, ShareOffset, SharePlace
 from quafka_proto.errors import ErrorCode
@@ -61,7 +61,7 @@ API = Api(
     handle=handle,
     items=_OFFSETS,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.GROUPS | State.SHARES | State.TOPICS | State.RECORDS),
+    order=Order(reads=SeenState.GROUPS | SeenState.SHARES | SeenState.TOPICS | SeenState.RECORDS),
     response_length=ResponseLength.LONG,
 )
 
@@ -77,7 +77,7 @@ async def _group(
             return DescribeShareGroupOffsetsResponseGroup(
                 group_id=name, topics=await _topics(await _offsets(group, context))
             )
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             code, message = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE), str(e)
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=name, error_code=code, error_message=message or None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, denied, topic_operations, visible
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
@@ -72,7 +72,7 @@ API = Api(
     request=DescribeTopicPartitionsRequest,
     handle=handle,
     access=(DESCRIBE_TOPIC,),
-    order=Order(reads=State.TOPICS),
+    order=Order(reads=SeenState.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 

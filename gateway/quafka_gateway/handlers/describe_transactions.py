@@ -12,15 +12,15 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC, DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.transactions import DescribedTransaction, DescribeTransactions
 from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TopicData,
     TransactionState,
+    TransactionTopicData,
 )
 
 
@@ -65,7 +65,7 @@ API = Api(
     handle=handle,
     items=_TRANSACTIONS,
     access=(DESCRIBE_TRANSACTION, DESCRIBE_TOPIC),
-    order=Order(reads=State.TRANSACTIONS | State.TOPICS),
+    order=Order(reads=SeenState.TRANSACTIONS | SeenState.TOPICS),
     response_length=ResponseLength.LONG,
 )
 
@@ -80,7 +80,7 @@ def _state(found: DescribedTransaction, hidden: Collection[str]) -> TransactionS
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
         topics=[
-            TopicData(topic=topic.topic, partitions=topic.partitions)
+            TransactionTopicData(topic=topic.topic, partitions=topic.partitions)
             for topic in found.topics or ()
             if topic.topic not in hidden
         ],

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security.users import NUMBERS, user_of, users_of
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.security import UserRecord
@@ -52,7 +52,7 @@ API = Api(
     request=DescribeUserScramCredentialsRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.USERS),
+    order=Order(reads=SeenState.USERS),
     response_length=ResponseLength.LONG,
 )
 

@@ -21,7 +21,7 @@ from quafka_gateway.handlers.items import Items, Refused
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroup,
+    ConsumerGroupDescription,
     ConsumerMember,
     DescribeConsumerGroupsResp,
 )
@@ -34,13 +34,13 @@ _PER_SLICE = 100
 Group = TypeVar("Group", bound=Struct)
 
 
-def items(span: str) -> Items[str, ConsumerGroup]:
+def items(span: str) -> Items[str, ConsumerGroupDescription]:
     """The groups of an API."""
     return Items(
         span=span,
         right=DESCRIBE_GROUP,
         route=RouteBy.GROUP,
-        failed=ConsumerGroup,
+        failed=ConsumerGroupDescription,
         refused=Refused.FIRST,
     )
 
@@ -51,7 +51,7 @@ class _Request(Protocol):
 
 
 async def described(
-    groups: Items[str, ConsumerGroup],
+    groups: Items[str, ConsumerGroupDescription],
     op: Callable[[list[str]], Op[DescribeConsumerGroupsResp]],
     member: Callable[[ConsumerMember], Struct],
     result: Callable[..., Group],
@@ -86,7 +86,7 @@ async def described(
     return results
 
 
-def _topics_of(group: ConsumerGroup) -> Iterable[str]:
+def _topics_of(group: ConsumerGroupDescription) -> Iterable[str]:
     for member in group.members or ():
         yield from member.topics
         for part in member.assignment:

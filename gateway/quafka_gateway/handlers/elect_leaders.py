@@ -13,7 +13,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_cluster
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.replicas import UNKNOWN_PARTITION, partition_counts
 from quafka_loop.slices import in_slices
 from quafka_proto.errors import ErrorCode
@@ -61,6 +61,6 @@ API = Api(
     request=ElectLeadersRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(reads=State.TOPICS, writes=State.REPLICAS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.REPLICAS),
     audited=True,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import WRITE_TRANSACTION
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.transactions import EndTransaction, TransactionalProducer
 from quafka_proto.errors import ErrorCode
@@ -53,6 +53,10 @@ API = Api(
     handle=handle,
     access=(WRITE_TRANSACTION,),
     order=Order(
-        writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS | State.GROUPS
+        writes=SeenState.TRANSACTIONS
+        | SeenState.PRODUCERS
+        | SeenState.RECORDS
+        | SeenState.OFFSETS
+        | SeenState.GROUPS
     ),
 )

@@ -33,10 +33,10 @@ from quafka_gateway.handlers.authorized import (
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.quotas.client import RateQuota
-from quafka_gateway.quotas.kinds import Kind
-from quafka_gateway.security.authorizer import Access
+from quafka_gateway.quotas.kinds import QuotaKind
+from quafka_gateway.security.authorizer import ClientAccess
 from quafka_loop import clock
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
@@ -111,7 +111,9 @@ API = Api(
     request=FetchRequest,
     handle=handle,
     access=(READ_TOPIC, CLUSTER_ACTION),
-    order=Order(reads=State.RECORDS | State.TOPICS, writes=State.FETCH_SESSIONS, long_poll=True),
+    order=Order(
+        reads=SeenState.RECORDS | SeenState.TOPICS, writes=SeenState.FETCH_SESSIONS, long_poll=True
+    ),
 )
 
 
@@ -125,7 +127,7 @@ async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchO
 
 
 async def _read_allowed(
-    op: FetchOps, access: Access, context: RequestContext, span: Span
+    op: FetchOps, access: ClientAccess, context: RequestContext, span: Span
 ) -> list[FetchOpResp]:
     """Read from the topics that the client may read, as the rules are when the answer is made.
 
@@ -150,7 +152,7 @@ async def _read_allowed(
 
 
 async def _refusals(
-    op: FetchOps, access: Access, context: RequestContext, span: Span
+    op: FetchOps, access: ClientAccess, context: RequestContext, span: Span
 ) -> Sequence[int]:
     """The error code of each partition, as far as the client's rights are concerned."""
     parts = op.partitions
@@ -207,7 +209,7 @@ def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestCo
     seconds = quota.charge(size, now)
     if not seconds:
         return False
-    context.throttle(Kind.FETCH, seconds)
+    context.throttle(QuotaKind.FETCH, seconds)
     if first:
         return False
     quota.refund(size, now)

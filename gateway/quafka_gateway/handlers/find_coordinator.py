@@ -13,9 +13,9 @@ from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
-    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    FoundCoordinator,
 )
 
 _GROUP, _TRANSACTION = 0, 1
@@ -49,7 +49,7 @@ API = Api(
 )
 
 
-def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
+def _coordinator(key: str, key_type: int, context: RequestContext) -> FoundCoordinator:
     error, message = ErrorCode.NONE, ""
     if key_type not in (_GROUP, _TRANSACTION):
         error, message = ErrorCode.INVALID_REQUEST, f"key type {key_type} is not known here"
@@ -62,8 +62,8 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
     elif not key:
         error, message = ErrorCode.INVALID_REQUEST, "a transactional id must not be empty"
     if error:
-        return Coordinator(
+        return FoundCoordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
         )
     host, port = context.session.advertised
-    return Coordinator(key=key, node_id=context.node_id, host=host, port=port)
+    return FoundCoordinator(key=key, node_id=context.node_id, host=host, port=port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_mesh_ops.ops.groups import Heartbeat
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -35,6 +35,6 @@ API = Api(
     request=HeartbeatRequest,
     handle=handle,
     access=(READ_GROUP,),
-    order=Order(writes=State.GROUPS),
+    order=Order(writes=SeenState.GROUPS),
     held=True,
 )

@@ -15,7 +15,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.records import InitProducerId
 from quafka_mesh_ops.ops.transactions import InitTransactions, TransactionalProducer
@@ -53,7 +53,7 @@ API = Api(
     access=(WRITE_TRANSACTION, IDEMPOTENT_WRITE, WRITE_TOPIC),
     order=Order(
         # It aborts the transaction that an earlier producer left open.
-        writes=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.OFFSETS
+        writes=SeenState.PRODUCERS | SeenState.TRANSACTIONS | SeenState.RECORDS | SeenState.OFFSETS
     ),
 )
 

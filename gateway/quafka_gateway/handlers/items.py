@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from quafka_gateway.cluster.cluster import OfTopic, RouteBy, Send, name_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, denied, may_on_cluster
-from quafka_gateway.security.authorizer import Right
+from quafka_gateway.security.authorizer import NeededRight
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.base import Op, R
-from quafka_proto.acl_kinds import Resource
+from quafka_proto.acl_kinds import ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Span, TraceContext
 
@@ -30,9 +30,9 @@ TopicResult = TypeVar("TopicResult")
 PartResult = TypeVar("PartResult")
 
 _REFUSED: dict[int, ErrorCode] = {
-    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -64,10 +64,10 @@ class Items(Generic[Item, Answer]):
     """
 
     span: str
-    right: Right
+    right: NeededRight
     route: RouteBy
     failed: Callable[[Item, int, str], Answer]
-    unless: Right | None = None
+    unless: NeededRight | None = None
     refused: Refused = Refused.IN_PLACE
     describe: Callable[[Span, list[Item], RequestContext], None] | None = None
 

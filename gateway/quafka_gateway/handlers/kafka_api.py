@@ -16,7 +16,7 @@ from quafka_gateway.handlers.items import AnyItems
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.response_length import names_few
-from quafka_gateway.security.authorizer import Access, Right
+from quafka_gateway.security.authorizer import ClientAccess, NeededRight
 from quafka_gateway.tenant import Tenant
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp
 from quafka_proto.headers import RequestHeader
@@ -43,7 +43,7 @@ class RepeatedRequest(Protocol):
         """The batch of a request that repeats the last one; None: it does not."""
         ...
 
-    def is_allowed(self, tenant: Tenant, access: Access) -> bool:
+    def is_allowed(self, tenant: Tenant, access: ClientAccess) -> bool:
         """Whether the client is known to have the right that the request needs."""
         ...
 
@@ -108,7 +108,7 @@ class Api(Generic[Request]):
     request: type[Request]
     handle: Handler[Request]
     order: Order
-    access: tuple[Right, ...]
+    access: tuple[NeededRight, ...]
     response_length: ResponseLength = ResponseLength.SHORT
     unknown_version: Callable[[], Request] | None = None
     held: bool = False

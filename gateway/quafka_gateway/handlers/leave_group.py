@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
 from quafka_proto.errors import ErrorCode
@@ -48,5 +48,5 @@ API = Api(
     request=LeaveGroupRequest,
     handle=handle,
     access=(READ_GROUP,),
-    order=Order(writes=State.GROUPS),
+    order=Order(writes=SeenState.GROUPS),
 )

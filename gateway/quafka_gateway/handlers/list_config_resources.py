@@ -5,11 +5,11 @@ Version 0 lists client metrics alone, and none exist. Of groups, those that set 
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_CLUSTER_CONFIGS, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.group_configs import ListGroupConfigs
 from quafka_mesh_ops.ops.topics import DescribeTopics
@@ -40,7 +40,7 @@ async def handle(
         for kind in dict.fromkeys(wanted):
             try:
                 names = await _names(kind, context, span.context)
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 return ListConfigResourcesResponse(error_code=e.code)
             found += await listed(
                 ConfigResource(resource_name=name, resource_type=kind) for name in names
@@ -54,7 +54,7 @@ API = Api(
     request=ListConfigResourcesRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER_CONFIGS,),
-    order=Order(reads=State.TOPICS | State.CONFIGS | State.GROUPS),
+    order=Order(reads=SeenState.TOPICS | SeenState.CONFIGS | SeenState.GROUPS),
 )
 
 

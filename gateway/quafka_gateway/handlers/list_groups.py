@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
     DESCRIBE_CLUSTER,
@@ -13,7 +13,7 @@ from quafka_gateway.handlers.authorized import (
     may_on_cluster,
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.message import Versions
@@ -26,7 +26,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     with context.child("gateway.kafka.list_groups") as span:
         try:
             answers = await context.tenant.groups.call_all(op, span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ListGroupsResponse(error_code=e.code)
     groups = await listed(group for answer in answers for group in answer.groups)
     hidden: Collection[str] = ()
@@ -52,6 +52,6 @@ API = Api(
     request=ListGroupsRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER, DESCRIBE_GROUP),
-    order=Order(reads=State.GROUPS | State.OFFSETS),
+    order=Order(reads=SeenState.GROUPS | SeenState.OFFSETS),
     response_length=ResponseLength.LONG,
 )

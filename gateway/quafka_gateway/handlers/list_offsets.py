@@ -13,7 +13,7 @@ from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
@@ -76,7 +76,7 @@ API = Api(
     handle=handle,
     items=_PARTITIONS,
     access=(DESCRIBE_TOPIC,),
-    order=Order(reads=State.RECORDS | State.TOPICS),
+    order=Order(reads=SeenState.RECORDS | SeenState.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_CLUSTER, may_on_cluster
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.replicas import (
@@ -30,5 +30,5 @@ API = Api(
     request=ListPartitionReassignmentsRequest,
     handle=handle,
     access=(DESCRIBE_CLUSTER,),
-    order=Order(reads=State.TOPICS | State.REPLICAS),
+    order=Order(reads=SeenState.TOPICS | SeenState.REPLICAS),
 )

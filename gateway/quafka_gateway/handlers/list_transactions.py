@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TRANSACTION, denied
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.transactions import ListedTransaction, ListTransactions
 from quafka_proto.errors import ErrorCode
@@ -51,7 +51,7 @@ async def handle(
     with context.child("gateway.kafka.list_transactions") as span:
         try:
             answer = await context.tenant.transactions.list_all(op, span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ListTransactionsResponse(error_code=e.code)
     open_ones = answer.transactions
     ids = (each.transactional_id for each in open_ones)
@@ -68,7 +68,7 @@ API = Api(
     request=ListTransactionsRequest,
     handle=handle,
     access=(DESCRIBE_TRANSACTION,),
-    order=Order(reads=State.TRANSACTIONS),
+    order=Order(reads=SeenState.TRANSACTIONS),
     response_length=ResponseLength.LONG,
 )
 

@@ -32,7 +32,7 @@ from quafka_gateway.handlers.authorized import (
     visible,
 )
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
 from quafka_loop.slices import Slices, in_slices
@@ -94,7 +94,7 @@ API = Api(
     request=MetadataRequest,
     handle=handle,
     access=(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
-    order=Order(writes=State.TOPICS),
+    order=Order(writes=SeenState.TOPICS),
     response_length=ResponseLength.BY_REQUEST,
 )
 

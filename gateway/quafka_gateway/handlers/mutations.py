@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_loop import clock
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.topics import DescribeTopics
@@ -38,7 +38,7 @@ class Mutations:
             return True
         seconds = self._quota.debt(clock.monotonic())
         if seconds:
-            self._context.throttle(Kind.MUTATIONS, seconds)
+            self._context.throttle(QuotaKind.MUTATIONS, seconds)
         return not seconds
 
     def made(self, count: int) -> None:
@@ -47,7 +47,7 @@ class Mutations:
             return
         seconds = self._quota.charge(count, clock.monotonic())
         if seconds and not self._strict:
-            self._context.throttle(Kind.MUTATIONS, seconds)
+            self._context.throttle(QuotaKind.MUTATIONS, seconds)
 
     async def partitions(
         self, names: Sequence[str], ids: Sequence[bytes]
@@ -56,7 +56,7 @@ class Mutations:
         if self._quota is None or not (names or ids):
             return {}
         found: dict[str | bytes, int] = {}
-        with suppress(UnavailableError):  # the change itself will fail
+        with suppress(BrokerUnavailableError):  # the change itself will fail
             op = DescribeTopics(list(names), list(ids))
             answer = await self._context.tenant.topics.describe(op, self._context.trace)
             slices = Slices(_TOPICS_PER_SLICE)

@@ -16,7 +16,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, refusals
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_loop.slices import at_once, in_slices
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
@@ -82,7 +82,7 @@ API = Api(
     request=OffsetCommitRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.TOPICS, writes=State.OFFSETS | State.GROUPS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.OFFSETS | SeenState.GROUPS),
 )
 
 

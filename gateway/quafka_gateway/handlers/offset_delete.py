@@ -6,7 +6,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DELETE_GROUP, READ_TOPIC, denied
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import CommittedQuestion, DeleteOffsets
 from quafka_proto.errors import ErrorCode
@@ -58,6 +58,6 @@ API = Api(
     request=OffsetDeleteRequest,
     handle=handle,
     access=(DELETE_GROUP, READ_TOPIC),
-    order=Order(reads=State.TOPICS | State.GROUPS, writes=State.OFFSETS),
+    order=Order(reads=SeenState.TOPICS | SeenState.GROUPS, writes=SeenState.OFFSETS),
     audited=True,
 )

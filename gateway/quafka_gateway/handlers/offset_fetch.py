@@ -17,7 +17,7 @@ from typing import TypeVar
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC, denied, refusals
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import (
     CommittedOffset,
@@ -60,7 +60,9 @@ API = Api(
     request=OffsetFetchRequest,
     handle=handle,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.OFFSETS | State.GROUPS | State.TOPICS | State.TRANSACTIONS),
+    order=Order(
+        reads=SeenState.OFFSETS | SeenState.GROUPS | SeenState.TOPICS | SeenState.TRANSACTIONS
+    ),
     response_length=ResponseLength.BY_REQUEST,
 )
 

@@ -7,12 +7,12 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import CLUSTER_ACTION, DESCRIBE_TOPIC
 from quafka_gateway.handlers.items import Items, topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
-from quafka_mesh_ops.ops.offsets import EpochEnd, EpochEndOp, EpochEndOpResp, EpochEndOps
+from quafka_mesh_ops.ops.offsets import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndResp
 from quafka_proto.message import Versions
 from quafka_proto.schema.leader_epochs import (
-    EpochEndOffset,
+    LeaderEpochEnd,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
@@ -23,7 +23,7 @@ _PARTITIONS = Items[EpochEndOp, EpochEndOpResp](
     right=DESCRIBE_TOPIC,
     unless=CLUSTER_ACTION,
     route=RouteBy.PARTITION,
-    failed=lambda _op, code, _message: EpochEndOpResp(EpochEnd(-1, -1), code),
+    failed=lambda _op, code, _message: EpochEndOpResp(EpochEndResp(-1, -1), code),
 )
 
 
@@ -45,7 +45,7 @@ async def handle(
     results = topic_results(
         ((topic.topic, topic.partitions) for topic in request.topics),
         answers,
-        lambda asked, found: EpochEndOffset(
+        lambda asked, found: LeaderEpochEnd(
             found.error_code, asked.partition, found.end.leader_epoch, found.end.end_offset
         ),
         OffsetForLeaderTopicResult,
@@ -60,5 +60,5 @@ API = Api(
     handle=handle,
     items=_PARTITIONS,
     access=(CLUSTER_ACTION, DESCRIBE_TOPIC),
-    order=Order(reads=State.RECORDS | State.TOPICS),
+    order=Order(reads=SeenState.RECORDS | SeenState.TOPICS),
 )

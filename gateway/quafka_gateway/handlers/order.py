@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntFlag, auto
 
 
-class State(IntFlag):
+class SeenState(IntFlag):
     """State that requests read and write, as far as a client can see."""
 
     NONE = 0
@@ -62,8 +62,8 @@ class Order:
         long_poll: the request may wait for data or for other clients; later requests wait for it.
     """
 
-    reads: State = State.NONE
-    writes: State = State.NONE
+    reads: SeenState = SeenState.NONE
+    writes: SeenState = SeenState.NONE
     in_lane: bool = False
     long_poll: bool = False
 

@@ -24,11 +24,11 @@ from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.authorized import WRITE_TOPIC, WRITE_TRANSACTION, refusals
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.produce_responses import partition_response
 from quafka_gateway.handlers.repeated_produce import RepeatedProduce
-from quafka_gateway.quotas.kinds import Kind
-from quafka_gateway.security.authorizer import Access
+from quafka_gateway.quotas.kinds import QuotaKind
+from quafka_gateway.security.authorizer import ClientAccess
 from quafka_gateway.tenant import Tenant
 from quafka_loop import clock
 from quafka_loop.slices import listed
@@ -63,7 +63,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
     if quotas is not None and quotas.produce is not None:
         seconds = quotas.produce.charge(context.size, clock.monotonic())
         if seconds:
-            context.throttle(Kind.PRODUCE, seconds)
+            context.throttle(QuotaKind.PRODUCE, seconds)
     with context.child(semconv.GATEWAY_PRODUCE) as span:
         count = 0
         for topic in request.topic_data:
@@ -107,8 +107,8 @@ API = Api(
     handle=handle,
     access=(WRITE_TOPIC, WRITE_TRANSACTION),
     order=Order(
-        reads=State.TOPICS | State.CONFIGS,
-        writes=State.RECORDS | State.PRODUCERS | State.TRANSACTIONS,
+        reads=SeenState.TOPICS | SeenState.CONFIGS,
+        writes=SeenState.RECORDS | SeenState.PRODUCERS | SeenState.TRANSACTIONS,
         in_lane=True,
     ),
     is_unready=_is_unready,
@@ -146,7 +146,7 @@ async def _append(
 
 async def _append_allowed(
     append: _Append,
-    access: Access,
+    access: ClientAccess,
     request: ProduceRequest,
     partitions: list[ProduceOp],
     context: RequestContext,
@@ -166,7 +166,7 @@ async def _append_allowed(
 
 
 def _known_refusals(
-    access: Access, partitions: list[ProduceOp], context: RequestContext
+    access: ClientAccess, partitions: list[ProduceOp], context: RequestContext
 ) -> list[int] | None:
     """The error code of each partition; None: it takes time, or a name must be looked up."""
     if len(partitions) >= _MANY:

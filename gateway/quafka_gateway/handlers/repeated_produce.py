@@ -12,7 +12,7 @@ from functools import cached_property
 
 from quafka_gateway.handlers.authorized import WRITE_TOPIC
 from quafka_gateway.handlers.produce_responses import response_of
-from quafka_gateway.security.authorizer import Access
+from quafka_gateway.security.authorizer import ClientAccess
 from quafka_gateway.tenant import Tenant
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp
 from quafka_proto.errors import Malformed
@@ -106,7 +106,7 @@ class RepeatedProduce:
             return None
         return ProduceOp(self._topic.name, partition, records, self._id)
 
-    def is_allowed(self, tenant: Tenant, access: Access) -> bool:
+    def is_allowed(self, tenant: Tenant, access: ClientAccess) -> bool:
         """Whether the client is known to have the right that the request needs."""
         name = self._topic.name or tenant.names.known(self._id)
         return name is not None and access.allows(WRITE_TOPIC, name)

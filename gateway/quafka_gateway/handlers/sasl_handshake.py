@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.sasl import SaslHandshakeRequest, SaslHandshakeResponse
@@ -25,5 +25,5 @@ API = Api(
     request=SaslHandshakeRequest,
     handle=handle,
     access=(),
-    order=Order(writes=State.ALL),
+    order=Order(writes=SeenState.ALL),
 )

@@ -7,13 +7,13 @@ what the member has not acknowledged. Version 2 can renew the locks of records (
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC
 from quafka_gateway.handlers.destinations import describe_places
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.share_records import (
     acknowledge,
     by_topic,
@@ -46,7 +46,7 @@ async def handle(
     with context.child(semconv.GATEWAY_SHARE_ACKNOWLEDGE) as span:
         try:
             configs = await context.tenant.shares.configs(key[0], span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ShareAcknowledgeResponse(error_code=e.code)
         session = context.tenant.share_sessions.begin(key, epoch, context.lane, fetches=False)
         describe_places(span, wanted.places, context)
@@ -75,6 +75,6 @@ API = Api(
     request=ShareAcknowledgeRequest,
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
-    order=Order(reads=State.TOPICS | State.CONFIGS, writes=State.SHARES),
+    order=Order(reads=SeenState.TOPICS | SeenState.CONFIGS, writes=SeenState.SHARES),
     response_length=ResponseLength.BY_REQUEST,
 )

@@ -23,14 +23,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import end_offset
 from quafka_gateway.fetch.share_sessions import FINAL, INITIAL, Key, Place, ShareSession
 from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, rule_changes
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.share_records import (
     Named,
     acknowledge,
@@ -41,7 +41,7 @@ from quafka_gateway.handlers.share_records import (
     named,
     refused_topics,
 )
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_loop import clock
 from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.base import Buffer
@@ -59,8 +59,8 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.share_fetch import (
     AcquiredRecords,
-    PartitionData,
     ShareFetchableTopicResponse,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
 )
@@ -94,7 +94,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         try:
             configs = await context.tenant.shares.configs(key[0], span.context)
             new = await _new(request, key, wanted, context, span.context)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             return ShareFetchResponse(error_code=e.code)
         session = await _begin(request, key, wanted, new, context)
         describe_session(span, session, wanted, context)
@@ -129,7 +129,9 @@ API = Api(
     handle=handle,
     access=(READ_GROUP, READ_TOPIC),
     order=Order(
-        reads=State.RECORDS | State.TOPICS | State.CONFIGS, writes=State.SHARES, long_poll=True
+        reads=SeenState.RECORDS | SeenState.TOPICS | SeenState.CONFIGS,
+        writes=SeenState.SHARES,
+        long_poll=True,
     ),
 )
 
@@ -339,7 +341,7 @@ def _charge(found: Iterable[_Fetched], context: RequestContext) -> None:
         size = sum(len(batch) for each in found for batch in each.records)
         seconds = quota.charge(size, clock.monotonic())
         if seconds:
-            context.throttle(Kind.FETCH, seconds)
+            context.throttle(QuotaKind.FETCH, seconds)
 
 
 # --- the response ---------------------------------------------------------------------------
@@ -365,8 +367,8 @@ async def _response(
     )
 
 
-def _partition(number: int, code: int, found: _Fetched, batch_size: int) -> PartitionData:
-    return PartitionData(
+def _partition(number: int, code: int, found: _Fetched, batch_size: int) -> ShareFetchPartitionData:
+    return ShareFetchPartitionData(
         partition_index=number,
         error_code=found.error,
         acknowledge_error_code=code,

@@ -10,14 +10,14 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from quafka_gateway.handlers.described_groups import described, items
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
 from quafka_proto.message import Versions
 from quafka_proto.schema.share_groups import (
-    DescribedGroup,
-    Member,
+    DescribedShareGroup,
     ShareGroupDescribeAssignment,
+    ShareGroupDescribeMember,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupDescribeTopicPartitions,
@@ -31,7 +31,7 @@ async def handle(
 ) -> ShareGroupDescribeResponse:
     """Describe each group of the request."""
     groups = await described(
-        _GROUPS, DescribeShareGroups, _member, DescribedGroup, request, context
+        _GROUPS, DescribeShareGroups, _member, DescribedShareGroup, request, context
     )
     return ShareGroupDescribeResponse(groups=groups)
 
@@ -43,13 +43,13 @@ API = Api(
     handle=handle,
     items=_GROUPS,
     access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.GROUPS | State.TOPICS),
+    order=Order(reads=SeenState.GROUPS | SeenState.TOPICS),
     response_length=ResponseLength.LONG,
 )
 
 
-def _member(member: ops.ConsumerMember) -> Member:
-    return Member(
+def _member(member: ops.ConsumerMember) -> ShareGroupDescribeMember:
+    return ShareGroupDescribeMember(
         member_id=member.member_id,
         rack_id=member.rack_id or None,
         member_epoch=member.member_epoch,

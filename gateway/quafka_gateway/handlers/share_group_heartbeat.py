@@ -17,17 +17,17 @@ from quafka_gateway.handlers.authorized import (
     rule_changes,
 )
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeatResp
 from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.share_groups import (
-    Assignment,
+    ShareGroupAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
+    ShareGroupTopicPartitions,
 )
 
 _ROUNDS = 3
@@ -69,7 +69,7 @@ API = Api(
     request=ShareGroupHeartbeatRequest,
     handle=handle,
     access=(READ_GROUP, DESCRIBE_TOPIC),
-    order=Order(reads=State.TOPICS, writes=State.GROUPS),
+    order=Order(reads=SeenState.TOPICS, writes=SeenState.GROUPS),
 )
 
 
@@ -88,11 +88,11 @@ def _error(code: int) -> ShareGroupHeartbeatResponse:
 
 
 async def _response(answer: ConsumerHeartbeatResp) -> ShareGroupHeartbeatResponse:
-    assignment: Assignment | None = None
+    assignment: ShareGroupAssignment | None = None
     if answer.assignment is not None:
-        assignment = Assignment(
+        assignment = ShareGroupAssignment(
             topic_partitions=await listed(
-                TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                ShareGroupTopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
                 for each in answer.assignment
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.consumer_groups import KnownTopic
@@ -32,7 +32,7 @@ async def check_group(group: str, context: RequestContext, trace: TraceContext |
         return _NO_NAME
     try:
         answer = await context.tenant.groups.of(group).call(DescribeShareGroups([group]), trace)
-    except UnavailableError as e:
+    except BrokerUnavailableError as e:
         return e.code, str(e)
     found = answer.groups[0]
     if found.error_code:
@@ -62,7 +62,7 @@ async def create_group(
     op = CreateShareGroup(group, known)
     try:
         answer = await context.tenant.groups.of(group).call(op, trace)
-    except UnavailableError as e:
+    except BrokerUnavailableError as e:
         return e.code, str(e)
     return answer.error_code, answer.error
 
@@ -79,7 +79,7 @@ async def forget_topics(
         return 0
     try:
         return (await context.tenant.groups.of(group).call(op, trace)).error_code
-    except UnavailableError as e:  # an earlier broker notes no partitions
+    except BrokerUnavailableError as e:  # an earlier broker notes no partitions
         return 0 if e.code == ErrorCode.UNSUPPORTED_VERSION else e.code
 
 
@@ -91,7 +91,7 @@ async def described(
         return []
     try:
         found = await context.tenant.topics.describe(DescribeTopics(await listed(names)), trace)
-    except UnavailableError:
+    except BrokerUnavailableError:
         return []
     return found.topics
 

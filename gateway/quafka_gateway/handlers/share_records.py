@@ -14,8 +14,8 @@ from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.ops.shares import (
     MOST_ACQUIRED,
     AcknowledgedBatch,
-    AcknowledgePartition,
     AcknowledgeRecords,
+    PartitionAcknowledgements,
     ReleaseRecords,
     ShareConfigs,
 )
@@ -23,7 +23,7 @@ from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgeTopic,
-    FetchTopic,
+    ShareFetchTopic,
 )
 from quafka_telemetry.tracing import Span, TraceContext
 
@@ -31,7 +31,7 @@ GAP, ACCEPT, RENEW = 0, 1, 4
 _MOST_MEMBER_ID = 255
 _TOPICS_PER_SLICE = 200
 
-Topics = Iterable[FetchTopic] | Iterable[AcknowledgeTopic]
+Topics = Iterable[ShareFetchTopic] | Iterable[AcknowledgeTopic]
 Batches = dict[Place, list[AcknowledgementBatch]]
 
 
@@ -105,14 +105,14 @@ async def acknowledge(
         return {}
     refused = await refused_topics(batches, context, trace)
     codes: dict[Place, int] = {}
-    parts: dict[Place, AcknowledgePartition] = {}
+    parts: dict[Place, PartitionAcknowledgements] = {}
     for place, its in batches.items():
         code = refused.get(place[0], 0)
         found = None if code else await in_slices(_checked(its, renews and configs.renews))
         if found is None:
             codes[place] = code or ErrorCode.INVALID_REQUEST
         else:
-            parts[place] = AcknowledgePartition("", place[1], found, place[0])
+            parts[place] = PartitionAcknowledgements("", place[1], found, place[0])
     if parts:
         op = AcknowledgeRecords(*session.key, list(parts.values()), configs, session.id)
         answers = await context.tenant.shares.acknowledge(op, trace)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
-from quafka_mesh_ops.ops.groups import Assignment, SyncGroup
+from quafka_mesh_ops.ops.groups import MemberAssignment, SyncGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
@@ -30,7 +30,9 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         request.generation_id,
         request.member_id,
         request.group_instance_id or "",
-        await listed(Assignment(each.member_id, each.assignment) for each in request.assignments),
+        await listed(
+            MemberAssignment(each.member_id, each.assignment) for each in request.assignments
+        ),
         request.protocol_type,
         request.protocol_name,
     )
@@ -52,5 +54,5 @@ API = Api(
     request=SyncGroupRequest,
     handle=handle,
     access=(READ_GROUP,),
-    order=Order(writes=State.GROUPS, long_poll=True),
+    order=Order(writes=SeenState.GROUPS, long_poll=True),
 )

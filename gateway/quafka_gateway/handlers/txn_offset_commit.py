@@ -14,7 +14,7 @@ from quafka_gateway.handlers.authorized import READ_GROUP, READ_TOPIC, WRITE_TRA
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
 from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
@@ -89,8 +89,8 @@ API = Api(
     handle=handle,
     access=(WRITE_TRANSACTION, READ_GROUP, READ_TOPIC),
     order=Order(
-        reads=State.TOPICS,
-        writes=State.OFFSETS | State.GROUPS | State.TRANSACTIONS | State.PRODUCERS,
+        reads=SeenState.TOPICS,
+        writes=SeenState.OFFSETS | SeenState.GROUPS | SeenState.TRANSACTIONS | SeenState.PRODUCERS,
     ),
     response_length=ResponseLength.BY_REQUEST,
 )

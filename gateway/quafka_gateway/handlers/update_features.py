@@ -10,7 +10,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, DENIED, may_on_all_orgs
 from quafka_gateway.handlers.features import FEATURES
 from quafka_gateway.handlers.kafka_api import Api
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -48,7 +48,7 @@ API = Api(
     request=UpdateFeaturesRequest,
     handle=handle,
     access=(ALTER_CLUSTER,),
-    order=Order(writes=State.ALL),
+    order=Order(writes=SeenState.ALL),
     audited=True,
 )
 

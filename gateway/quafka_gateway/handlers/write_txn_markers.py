@@ -14,9 +14,9 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import ALTER_CLUSTER, CLUSTER_ACTION, may_on_cluster
 from quafka_gateway.handlers.items import topic_results
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices, listed
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.transactions import WriteMarkers
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -55,8 +55,8 @@ API = Api(
     handle=handle,
     access=(ALTER_CLUSTER, CLUSTER_ACTION),
     order=Order(
-        reads=State.TOPICS,
-        writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS,
+        reads=SeenState.TOPICS,
+        writes=SeenState.TRANSACTIONS | SeenState.PRODUCERS | SeenState.RECORDS | SeenState.OFFSETS,
     ),
     response_length=ResponseLength.BY_REQUEST,
     audited=True,
@@ -82,7 +82,9 @@ async def _write(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
-        await listed(TopicPartitions(each.name, each.partition_indexes) for each in marker.topics),
+        await listed(
+            PartitionsByTopic(each.name, each.partition_indexes) for each in marker.topics
+        ),
         marker.coordinator_epoch,
     )
     codes = await context.tenant.transactions.write_markers(op, trace)

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from math import isfinite
 
-from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, Kind
+from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, QuotaKind
 from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
 
 _LONG, _INT = (1 << 63) - 1, (1 << 31) - 1
-_WHOLE = {Kind.PRODUCE.value: _LONG, Kind.FETCH.value: _LONG, Kind.CONNECTIONS.value: _INT}
+_WHOLE = {
+    QuotaKind.PRODUCE.value: _LONG,
+    QuotaKind.FETCH.value: _LONG,
+    QuotaKind.CONNECTIONS.value: _INT,
+}
 """Keys whose values are whole numbers, with the greatest."""
 _CLIENT_KEYS = frozenset(kind.value for kind in CLIENT_KINDS)
-_ADDRESS_KEYS = frozenset({Kind.CONNECTIONS.value})
+_ADDRESS_KEYS = frozenset({QuotaKind.CONNECTIONS.value})
 _ALMOST_WHOLE = 1e-6
 _LONGEST_NAME = 4_096
 

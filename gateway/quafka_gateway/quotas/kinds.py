@@ -10,7 +10,7 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 """Kafka's types of entities."""
 
 
-class Kind(Enum):
+class QuotaKind(Enum):
     """One kind of quota; the value is Kafka's key."""
 
     PRODUCE = "producer_byte_rate"
@@ -27,9 +27,11 @@ class Kind(Enum):
 
 PLACES = {
     kind.value: place
-    for place, kind in enumerate((Kind.PRODUCE, Kind.FETCH, Kind.MUTATIONS, Kind.REQUESTS))
+    for place, kind in enumerate(
+        (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.MUTATIONS, QuotaKind.REQUESTS)
+    )
 }
 """The place of a key where Kafka lists the quotas of a user or client id."""
 
-CLIENT_KINDS = (Kind.PRODUCE, Kind.FETCH, Kind.REQUESTS, Kind.MUTATIONS)
+CLIENT_KINDS = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUESTS, QuotaKind.MUTATIONS)
 """What users and client ids may have; addresses have connections alone."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from quafka_gateway.quotas.client import ClientQuotas, MutationQuota, RateQuota
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.quotas.precedence import QuotaTable
 from quafka_gateway.quotas.rates import RateWindow, TokenBucket
 from quafka_gateway.quotas.windows import Windows, WindowSettings
-from quafka_mesh_ops.ops.security import OrgLimit
+from quafka_mesh_ops.ops.security import OrgLimitValue
 
 _LONGEST_REFUSAL = 1.0
 """How long a refused connection is kept at most, as in Kafka."""
@@ -34,18 +34,18 @@ class OrgQuotas:
         self._settings = settings
         self._windows = Windows(settings)
         self._table = QuotaTable({})
-        self._limits: dict[Kind, float] = {}
+        self._limits: dict[QuotaKind, float] = {}
         self._clients: dict[tuple[str, str], ClientQuotas] = {}
         self.times_requests = False
         """Whether the time of requests is charged to any client."""
 
-    def set(self, table: QuotaTable, limits: Iterable[OrgLimit]) -> None:
+    def set(self, table: QuotaTable, limits: Iterable[OrgLimitValue]) -> None:
         """Replace all quotas. What was used before still counts."""
         values = {limit.name: limit.value for limit in limits}
         self._table = table
-        self._limits = {k: values[k.org_limit] for k in Kind if values.get(k.org_limit, 0) > 0}
+        self._limits = {k: values[k.org_limit] for k in QuotaKind if values.get(k.org_limit, 0) > 0}
         self._clients.clear()
-        self.times_requests = Kind.REQUESTS in self._limits or table.has(Kind.REQUESTS)
+        self.times_requests = QuotaKind.REQUESTS in self._limits or table.has(QuotaKind.REQUESTS)
 
     def __bool__(self) -> bool:
         return bool(self._limits) or bool(self._table)
@@ -70,9 +70,9 @@ class OrgQuotas:
     def _find(self, user: str, client_id: str, now: float) -> ClientQuotas:
         overflows, windows = self._windows.overflows, len(self._windows)
         found = ClientQuotas(
-            self._rate(Kind.PRODUCE, user, client_id, now),
-            self._rate(Kind.FETCH, user, client_id, now),
-            self._rate(Kind.REQUESTS, user, client_id, now),
+            self._rate(QuotaKind.PRODUCE, user, client_id, now),
+            self._rate(QuotaKind.FETCH, user, client_id, now),
+            self._rate(QuotaKind.REQUESTS, user, client_id, now),
             self._mutations(user, client_id, now),
         )
         if len(self._windows) < windows or len(self._clients) >= self._settings.most:
@@ -85,20 +85,20 @@ class OrgQuotas:
         """Count a new connection from an address."""
         limit = self._table.of_address(host)
         if limit is not None:
-            window = self._windows.rate((Kind.CONNECTIONS, host), now)
+            window = self._windows.rate((QuotaKind.CONNECTIONS, host), now)
             window.add(1, now)
             seconds = window.excess(limit, now)
             if seconds:
                 window.add(-1, now)
                 return Opening(min(seconds, _LONGEST_REFUSAL), refused=True)
-        limit = self._limits.get(Kind.CONNECTIONS)
+        limit = self._limits.get(QuotaKind.CONNECTIONS)
         if limit is None:
             return SERVED
-        window = self._windows.rate((Kind.CONNECTIONS, None), now)
+        window = self._windows.rate((QuotaKind.CONNECTIONS, None), now)
         window.add(1, now)
         return Opening(window.excess(limit, now), refused=False)
 
-    def _rate(self, kind: Kind, user: str, client_id: str, now: float) -> RateQuota | None:
+    def _rate(self, kind: QuotaKind, user: str, client_id: str, now: float) -> RateQuota | None:
         parts: list[tuple[RateWindow, float]] = []
         own = self._table.of_client(kind, user, client_id)
         if own is not None:
@@ -110,7 +110,7 @@ class OrgQuotas:
 
     def _mutations(self, user: str, client_id: str, now: float) -> MutationQuota | None:
         parts: list[tuple[TokenBucket, float]] = []
-        kind = Kind.MUTATIONS
+        kind = QuotaKind.MUTATIONS
         own = self._table.of_client(kind, user, client_id)
         if own is not None:
             bucket = self._windows.bucket((kind, own.scope), own.value, now)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, Kind
+from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, QuotaKind
 from quafka_gateway.security.directory import QuotaKey
 from quafka_mesh_ops.ops.security import QuotaRecord
 
@@ -38,7 +38,7 @@ class QuotaTable:
     """The quotas of one org."""
 
     def __init__(self, records: Mapping[QuotaKey, QuotaRecord]) -> None:
-        self._limits: dict[Kind, dict[QuotaKey, float]] = {}
+        self._limits: dict[QuotaKind, dict[QuotaKey, float]] = {}
         for key, record in records.items():
             for each in record.values:
                 kind = _KINDS.get(each.key)
@@ -48,11 +48,11 @@ class QuotaTable:
     def __bool__(self) -> bool:
         return bool(self._limits)
 
-    def has(self, kind: Kind) -> bool:
+    def has(self, kind: QuotaKind) -> bool:
         """Whether there is any quota of this kind."""
         return kind in self._limits
 
-    def of_client(self, kind: Kind, user: str, client_id: str) -> ClientLimit | None:
+    def of_client(self, kind: QuotaKind, user: str, client_id: str) -> ClientLimit | None:
         """The quota that holds for a client; None: it has none."""
         limits = self._limits.get(kind)
         if limits is None:
@@ -68,7 +68,7 @@ class QuotaTable:
 
     def of_address(self, host: str) -> float | None:
         """Connections a second that an address may open; None: any."""
-        limits = self._limits.get(Kind.CONNECTIONS)
+        limits = self._limits.get(QuotaKind.CONNECTIONS)
         if limits is None:
             return None
         value = limits.get(((IP, host),))
@@ -84,4 +84,4 @@ def _normal(key: QuotaKey) -> QuotaKey:
     return key
 
 
-_KINDS = {kind.value: kind for kind in (*CLIENT_KINDS, Kind.CONNECTIONS)}
+_KINDS = {kind.value: kind for kind in (*CLIENT_KINDS, QuotaKind.CONNECTIONS)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.quotas.org import SERVED, Opening, OrgQuotas
 from quafka_gateway.quotas.precedence import QuotaTable
 from quafka_gateway.quotas.windows import WindowSettings
@@ -24,7 +24,7 @@ class Throttled(NamedTuple):
 
     org: int
     user: str
-    kind: Kind
+    kind: QuotaKind
     seconds: float
 
 
@@ -39,7 +39,7 @@ class Quotas:
         self._orgs_counted = orgs_counted
         self._settings = settings
         self.orgs: dict[int, OrgQuotas] = {}
-        self._throttled: dict[int, dict[tuple[str, Kind], float]] = {}
+        self._throttled: dict[int, dict[tuple[str, QuotaKind], float]] = {}
         directory.listen(self._changed)
         self._changed(None)
 
@@ -52,7 +52,7 @@ class Quotas:
         org = self.of(tenant)
         return SERVED if org is None else org.open_connection(host, now)
 
-    def count(self, tenant: Tenant, user: str, kind: Kind, seconds: float) -> None:
+    def count(self, tenant: Tenant, user: str, kind: QuotaKind, seconds: float) -> None:
         """Count the time that a client must wait; orgs and users beyond a bound together."""
         org_id = tenant.org_id
         if org_id not in self._throttled and len(self._throttled) >= self._orgs_counted:

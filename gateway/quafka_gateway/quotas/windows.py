@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.quotas.precedence import Scope
 from quafka_gateway.quotas.rates import RateWindow, TokenBucket
 
-WindowKey = tuple[Kind, Scope | str | None]
+WindowKey = tuple[QuotaKind, Scope | str | None]
 """A kind, and a client's scope, an address, or None: the org as a whole."""
 
 
@@ -32,7 +32,7 @@ class Windows:
         self._settings = settings
         self._rates: dict[WindowKey, RateWindow] = {}
         self._buckets: dict[WindowKey, tuple[TokenBucket, float]] = {}
-        self._shared_rates: dict[Kind, RateWindow] = {}
+        self._shared_rates: dict[QuotaKind, RateWindow] = {}
         self._shared_bucket: TokenBucket | None = None
         self._swept = -1.0
         self.overflows = 0

@@ -8,7 +8,7 @@ from itertools import count
 
 from quafka_gateway.memory import ResponseMemory
 from quafka_loop.log_context import current_party
-from quafka_loop.turns import Turns
+from quafka_loop.turns import OpTurns
 
 _AT_A_TIME = 4
 
@@ -17,7 +17,7 @@ class LongResponseLimiter:
     """Admits the long responses of all connections; orgs take turns."""
 
     def __init__(self, memory: ResponseMemory) -> None:
-        self._turns = Turns(_AT_A_TIME, lambda: memory.excess > 0)
+        self._turns = OpTurns(_AT_A_TIME, lambda: memory.excess > 0)
         self._numbers = count()
         memory.when_room(self._turns.admit)
 

@@ -19,11 +19,11 @@ from quafka_proto.acl_kinds import (
     Operation,
     Pattern,
     Permission,
-    Resource,
+    ResourceKind,
 )
 
 EVERY_OPERATION = sum(1 << op for op in Operation if op > Operation.ALL)
-_KINDS = len(Resource)
+_KINDS = len(ResourceKind)
 _ALL_OPERATIONS, _LAST_OPERATION = int(Operation.ALL), int(Operation.TWO_PHASE_COMMIT)
 _ALL = 1 << Operation.ALL
 _DESCRIBE = 1 << Operation.DESCRIBE
@@ -119,7 +119,7 @@ class AclIndex:
     def __init__(self) -> None:
         self._by_who: dict[Who, list[_Patterns | None]] = {}
         self._rules: dict[tuple[int, int, str], int] = {}  # the number of rules of each pattern
-        self._all: list[_Patterns] = [_Patterns() for _ in Resource]  # with any rule
+        self._all: list[_Patterns] = [_Patterns() for _ in ResourceKind]  # with any rule
 
     def change(self, rule: AclRecord, *, add: bool) -> None:
         """Add or remove a rule."""

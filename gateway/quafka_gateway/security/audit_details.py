@@ -10,7 +10,7 @@ import re
 from enum import IntEnum
 from typing import Any, cast
 
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Encoded, Struct
 from quafka_proto.schema.acls import AclCreation, DeleteAclsFilter
@@ -60,8 +60,8 @@ def _fields(value: Struct, budget: _Budget) -> dict[str, Any]:
 
 
 _WORDS: dict[str, type[IntEnum]] = {
-    "resource_type": Resource,
-    "resource_type_filter": Resource,
+    "resource_type": ResourceKind,
+    "resource_type_filter": ResourceKind,
     "resource_pattern_type": Pattern,
     "pattern_type_filter": Pattern,
     "operation": Operation,

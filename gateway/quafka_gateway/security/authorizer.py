@@ -2,8 +2,8 @@
 denied.
 
 The rules of an org are kept as an index (`acl_index`), which follows the directory. Connections of
-one principal from one host share an `Access`, which remembers its decisions until a rule of the org
-changes.
+one principal from one host share a `ClientAccess`, which remembers its decisions until a rule of
+the org changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.org_of import org_by_text, split_name
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.security import SecurityChange
-from quafka_proto.acl_kinds import Operation, Resource
+from quafka_proto.acl_kinds import Operation, ResourceKind
 
 log = logging.getLogger("quafka.gateway.security")
 
@@ -29,7 +29,7 @@ _MOST_DECISIONS = 2_048
 """Decisions that one access remembers for each kind of resource; some 200 KB."""
 
 
-class Right(NamedTuple):
+class NeededRight(NamedTuple):
     """An operation on a kind of resource, as an API needs it. `bit`: the operation's."""
 
     resource: int
@@ -37,15 +37,15 @@ class Right(NamedTuple):
     bit: int
 
     def __str__(self) -> str:
-        return f"{Operation(self.operation).name} {Resource(self.resource).name}"
+        return f"{Operation(self.operation).name} {ResourceKind(self.resource).name}"
 
 
-def right(operation: Operation, resource: Resource) -> Right:
+def right(operation: Operation, resource: ResourceKind) -> NeededRight:
     """Make a right, with plain numbers: enumerations are slow to hash."""
-    return Right(int(resource), int(operation), 1 << operation)
+    return NeededRight(int(resource), int(operation), 1 << operation)
 
 
-class Access:
+class ClientAccess:
     """What one principal may do from one host.
 
     Attributes:
@@ -68,8 +68,8 @@ class Access:
         self._rules = rules
         self._host = host
         self._whose = whose_rules(str(principal), host)
-        self._decided: list[dict[str, int]] = [{} for _ in Resource]
-        self._any: dict[Right, bool] = {}
+        self._decided: list[dict[str, int]] = [{} for _ in ResourceKind]
+        self._any: dict[NeededRight, bool] = {}
         self.is_super = authorizer.is_super(self.org_id, principal)
 
     def operations(self, kind: int, name: str) -> int:
@@ -92,15 +92,15 @@ class Access:
         default = EVERY_OPERATION if authorizer.allows_everyone else 0
         return self._rules.index.operations(self._whose, kind, name, default)
 
-    def allows(self, right: Right, name: str) -> bool:
+    def allows(self, right: NeededRight, name: str) -> bool:
         """Whether the right is given on the resource with this name."""
         return self.operations(right.resource, name) & right.bit != 0
 
-    def allows_once(self, right: Right, name: str) -> bool:
+    def allows_once(self, right: NeededRight, name: str) -> bool:
         """As `allows`, without keeping the decision: for long lists of resources."""
         return self.decide(right.resource, name) & right.bit != 0
 
-    def allows_any(self, right: Right) -> bool:
+    def allows_any(self, right: NeededRight) -> bool:
         """Whether the right is given on any resource that may exist."""
         found = self._any.get(right)
         if found is None:
@@ -120,7 +120,7 @@ class Access:
         self._any.clear()
         self.is_super = self._authorizer.is_super(self.org_id, self.principal)
 
-    def _decide_any(self, right: Right) -> bool:
+    def _decide_any(self, right: NeededRight) -> bool:
         # A name that has no rules of its own, as Kafka asks for: it also finds super users.
         if self.decide(right.resource, "hardcode") & right.bit:
             return True
@@ -136,15 +136,17 @@ class OrgRules:
         self.org_id = org_id
         self.index = AclIndex()
         self._authorizer = authorizer
-        self._accesses: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
+        self._accesses: WeakValueDictionary[tuple[Principal, str], ClientAccess] = (
+            WeakValueDictionary()
+        )
         self.rebuild()
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: Principal, host: str) -> ClientAccess:
         """What the principal may do from the host."""
         key = (principal, host)
         access = self._accesses.get(key)
         if access is None:
-            access = self._accesses[key] = Access(self._authorizer, self, principal, host)
+            access = self._accesses[key] = ClientAccess(self._authorizer, self, principal, host)
         return access
 
     def rebuild(self) -> None:
@@ -179,7 +181,7 @@ class Authorizer:
         self._orgs: dict[int, OrgRules] = {}
         directory.listen(self._changed)
 
-    def access(self, org_id: int, principal: Principal, host: str) -> Access:
+    def access(self, org_id: int, principal: Principal, host: str) -> ClientAccess:
         """What a principal of an org may do from a host, an address without a port."""
         rules = self._orgs.get(org_id)
         if rules is None:

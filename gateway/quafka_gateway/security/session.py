@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from quafka_gateway.security.authorizer import Access, Authorizer
+from quafka_gateway.security.authorizer import Authorizer, ClientAccess
 from quafka_gateway.security.principal import ANONYMOUS, Principal
 from quafka_gateway.tenant import Tenant
 
@@ -33,9 +33,9 @@ class ClientSession:
     advertised: tuple[str, int] = ("", 0)
     mechanism: str = ""
     expires_at: float = inf
-    access: Access | None = None
+    access: ClientAccess | None = None
 
-    def access_by(self, authorizer: Authorizer, host: str) -> Access:
+    def access_by(self, authorizer: Authorizer, host: str) -> ClientAccess:
         """What the client, at this address, may do."""
         access, org_id = self.access, self.tenant.org_id
         if access is None or access.principal is not self.principal or access.org_id != org_id:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from random import uniform
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.security.directory import Directory
 from quafka_mesh_ops.ops.security import WatchSecurity
 
@@ -53,7 +53,7 @@ class SecurityWatch:
             try:
                 await self._poll()
                 self._now("")
-            except UnavailableError as e:
+            except BrokerUnavailableError as e:
                 self._now(str(e))
                 await asyncio.sleep(uniform(*_RETRY_SECONDS))  # noqa: S311
             except Exception:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.security.directory import Directory
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.security import (
@@ -35,7 +35,7 @@ _OP_SECONDS = 10.0
 
 
 def _no_broker(broker: int, org_id: int) -> BrokerLink:
-    raise UnavailableError("no broker keeps users, ACLs and quotas")
+    raise BrokerUnavailableError("no broker keeps users, ACLs and quotas")
 
 
 class SecurityWriter:
@@ -107,7 +107,7 @@ class SecurityWriter:
     ) -> AlterOrgResp:
         try:
             answer = await self._link_of(broker, own_org).call(op, trace, _OP_SECONDS)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             message = f"another broker of the cluster has not taken the change: {e}"
             return AlterOrgResp(e.code, None, -1, b"", message)
         if not answer.error_code:

@@ -32,7 +32,7 @@ STALLED_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class BulkOffer:
     """An offer of one TLS connection to the peer of one QUIC connection.
 
     Attributes:
@@ -55,7 +55,7 @@ class ChannelOwner(Protocol):
         """The connection is open; its peer is a stranger."""
         ...
 
-    def claim(self, name: bytes) -> Offer | None:
+    def claim(self, name: bytes) -> BulkOffer | None:
         """Take the offer of this name; None: there is none."""
         ...
 
@@ -88,7 +88,7 @@ class BrokerChannel(asyncio.Protocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._offer: Offer | None = None
+        self._offer: BulkOffer | None = None
         self._pipe: TlsPipe | None = None
         self._open = False
         self._held = b""

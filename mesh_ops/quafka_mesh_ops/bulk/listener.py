@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection
 
 from quafka_loop import clock
-from quafka_mesh_ops.bulk.broker_channel import BrokerChannel, Offer
+from quafka_mesh_ops.bulk.broker_channel import BrokerChannel, BulkOffer
 from quafka_mesh_ops.bulk.chunks import NAME_BYTES, TOKEN_BYTES
 from quafka_mesh_ops.bulk.tls import check_certificate, encoded, tls_context
 from quafka_mesh_ops.identity import Identity
@@ -41,7 +41,7 @@ class BulkListener:
         self._allowed = allowed
         self._handshake_seconds = handshake_seconds
         self._offer_seconds = offer_seconds
-        self._offers: dict[bytes, tuple[Offer, asyncio.TimerHandle]] = {}
+        self._offers: dict[bytes, tuple[BulkOffer, asyncio.TimerHandle]] = {}
         self._pending: dict[BrokerChannel, asyncio.TimerHandle] = {}
         """Connections that are not authenticated yet, the oldest first."""
         self._channels: dict[BrokerChannel, None] = {}  # in the order of their begins
@@ -75,7 +75,7 @@ class BulkListener:
         """
         check_certificate(certificate, peer, self._allowed)
         ours = self._identity.certificate(clock.utc_now())
-        offer = Offer(
+        offer = BulkOffer(
             secrets.token_bytes(NAME_BYTES),
             secrets.token_bytes(TOKEN_BYTES),
             tls_context(ours, certificate, server_side=True),
@@ -109,7 +109,7 @@ class BulkListener:
 
     # --- ChannelOwner -----------------------------------------------------------------------
 
-    def claim(self, name: bytes) -> Offer | None:
+    def claim(self, name: bytes) -> BulkOffer | None:
         """See ChannelOwner."""
         offer, expiry = self._offers.pop(name, (None, None))
         if expiry is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.replies import BulkReplies
 
 
@@ -17,7 +17,7 @@ class Replies:
     ignores a second response to a request.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: QuicSocketConnection) -> None:
         self._quic = BulkReplies(connection)
         self._tls: BrokerChannel | None = None
         self._sent_before = 0

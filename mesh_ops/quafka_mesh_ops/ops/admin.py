@@ -171,7 +171,7 @@ class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
 
 
 @wire_struct
-class TopicPartitions(WireStruct):
+class PartitionsByTopic(WireStruct):
     """Some partitions of a topic."""
 
     topic: str
@@ -204,7 +204,7 @@ class DescribeLogDir(Op[DescribeLogDirResp]):
 
     code = OpCode.DESCRIBE_LOG_DIR
     reads = True
-    topics: list[TopicPartitions] | None = None
+    topics: list[PartitionsByTopic] | None = None
 
 
 @wire_struct
@@ -254,7 +254,7 @@ class DescribeProducersOps(Op[DescribeProducersOpsResp]):
 
 
 @wire_struct
-class PartitionCompaction(WireStruct):
+class PartitionCompactionStatus(WireStruct):
     """The compaction of one partition. Bytes are estimates.
 
     Attributes:
@@ -278,7 +278,7 @@ class PartitionCompaction(WireStruct):
 class DescribeCompactionResp(WireStruct):
     """All partitions of a topic; none if the topic is not compacted."""
 
-    partitions: list[PartitionCompaction]
+    partitions: list[PartitionCompactionStatus]
     error_code: int = 0
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.transactions import TransactionalProducer
 
@@ -37,7 +37,7 @@ class JoinTransaction(Op[JoinTransactionResp]):
 
     code = OpCode.JOIN_TRANSACTION
     producer: TransactionalProducer
-    topics: list[TopicPartitions]
+    topics: list[PartitionsByTopic]
     implicit: bool = False
     by: str = ""
     group: str = ""
@@ -69,7 +69,7 @@ class FinishTransactions(Op[FinishTransactionsResp]):
     by: str = ""
 
 
-class Outcome(IntEnum):
+class TransactionOutcome(IntEnum):
     """How a transaction has ended, if it has."""
 
     OPEN = 0
@@ -78,7 +78,7 @@ class Outcome(IntEnum):
 
 
 @wire_struct
-class Branch(WireStruct):
+class OpenBranch(WireStruct):
     """An open branch."""
 
     transactional_id: str
@@ -111,7 +111,7 @@ class ResolveTransactions(Op[ResolveTransactionsResp]):
 
     code = OpCode.RESOLVE_TRANSACTIONS
     reads = True
-    transactions: list[Branch]
+    transactions: list[OpenBranch]
     by: str = ""
 
 

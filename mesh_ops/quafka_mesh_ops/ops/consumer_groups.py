@@ -11,7 +11,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
 @wire_struct
-class TopicPartitions(WireStruct):
+class PartitionsById(WireStruct):
     """Partitions of one topic, by the topic's id."""
 
     topic_id: bytes
@@ -45,7 +45,7 @@ class ConsumerHeartbeatResp(WireStruct):
     member_id: str = ""
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: list[TopicPartitions] | None = None
+    assignment: list[PartitionsById] | None = None
     asks: list[str] | None = None
     asks_pattern: str = ""
 
@@ -73,7 +73,7 @@ class ConsumerHeartbeat(Op[ConsumerHeartbeatResp]):
     topics: list[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: list[TopicPartitions] | None = None
+    owned: list[PartitionsById] | None = None
     client_id: str = ""
     client_host: str = ""
     is_whole: bool = False
@@ -108,7 +108,7 @@ class ConsumerMember(WireStruct):
 
 
 @wire_struct
-class ConsumerGroup(WireStruct):
+class ConsumerGroupDescription(WireStruct):
     """A group, or the error."""
 
     group: str
@@ -125,7 +125,7 @@ class ConsumerGroup(WireStruct):
 class DescribeConsumerGroupsResp(WireStruct):
     """One answer per group, in the order of the request."""
 
-    groups: list[ConsumerGroup]
+    groups: list[ConsumerGroupDescription]
 
 
 @wire_struct

@@ -12,7 +12,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, OpKind, WireStruct, wire
 
 
 @wire_struct
-class Protocol(WireStruct):
+class MemberProtocol(WireStruct):
     """An assignment protocol that a member supports, and the member's metadata for it."""
 
     name: str
@@ -61,7 +61,7 @@ class JoinGroup(Op[JoinGroupResp]):
     member_id: str
     instance_id: str
     protocol_type: str
-    protocols: list[Protocol]
+    protocols: list[MemberProtocol]
     session_timeout_ms: int
     rebalance_timeout_ms: int
     client_id: str = ""
@@ -76,7 +76,7 @@ class JoinGroup(Op[JoinGroupResp]):
 
 
 @wire_struct
-class Assignment(WireStruct):
+class MemberAssignment(WireStruct):
     """The assignment that the leader makes for a member."""
 
     member_id: str
@@ -105,7 +105,7 @@ class SyncGroup(Op[SyncGroupResp]):
     generation: int
     member_id: str
     instance_id: str
-    assignments: list[Assignment]
+    assignments: list[MemberAssignment]
     protocol_type: str | None = None
     protocol: str | None = None
 
@@ -116,7 +116,7 @@ class SyncGroup(Op[SyncGroupResp]):
 
 
 @wire_struct
-class Beat(WireStruct):
+class JoinedHeartbeat(WireStruct):
     """One more member of a heartbeat."""
 
     group: str
@@ -145,7 +145,7 @@ class Heartbeat(Op[HeartbeatResp]):
     generation: int
     member_id: str
     instance_id: str = ""
-    others: list[Beat] | None = None
+    others: list[JoinedHeartbeat] | None = None
 
 
 @wire_struct
@@ -177,7 +177,7 @@ class LeaveGroup(Op[LeaveGroupResp]):
 
 
 @wire_struct
-class ListedGroup(WireStruct):
+class GroupListing(WireStruct):
     """A group. `state`: one of Kafka's names. `kind`: Kafka's name of its type."""
 
     group: str
@@ -190,7 +190,7 @@ class ListedGroup(WireStruct):
 class ListGroupsResp(WireStruct):
     """The org's groups, by name."""
 
-    groups: list[ListedGroup]
+    groups: list[GroupListing]
 
 
 @wire_struct
@@ -216,7 +216,7 @@ class DescribedMember(WireStruct):
 
 
 @wire_struct
-class DescribedGroup(WireStruct):
+class GroupDescription(WireStruct):
     """A group, or the error. `protocol_type`: of a group that is not classic, its kind."""
 
     group: str
@@ -231,7 +231,7 @@ class DescribedGroup(WireStruct):
 class DescribeGroupsResp(WireStruct):
     """One answer per group, in the order of the request."""
 
-    groups: list[DescribedGroup]
+    groups: list[GroupDescription]
 
 
 @wire_struct

@@ -6,7 +6,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
 @wire_struct
-class Change(WireStruct):
+class LeaseChange(WireStruct):
     """A partition whose cached records must no longer be served. `partition` -1: all of them."""
 
     topic: str
@@ -30,7 +30,7 @@ class HoldLeaseResp(WireStruct):
     serial: int
     valid_ms: int
     forget: bool
-    changes: list[Change]
+    changes: list[LeaseChange]
 
 
 @wire_struct

@@ -48,7 +48,7 @@ class ListOffsetsOps(Op[ListOffsetsOpsResp]):
 
 
 @wire_struct
-class EpochEnd(WireStruct):
+class EpochEndResp(WireStruct):
     """The offset after the last record of a leader epoch; -1 and -1 if unknown."""
 
     leader_epoch: int
@@ -69,7 +69,7 @@ class EpochEndOp(WireStruct):
 class EpochEndOpResp(WireStruct):
     """The greatest epoch at or below the requested one, and its end; -1 and -1: unknown."""
 
-    end: EpochEnd
+    end: EpochEndResp
     error_code: int = 0
 
 

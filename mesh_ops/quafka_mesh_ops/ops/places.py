@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 @wire_struct
-class Place(WireStruct):
+class ObjectPlace(WireStruct):
     """Record batches in one immutable object, in the order of their offsets.
 
     Attributes:
@@ -79,7 +79,7 @@ def unpack_extents(data: bytes) -> list[Extent]:
     return found
 
 
-def extents_of(places: Iterable[Place] | None) -> list[Extent]:
+def extents_of(places: Iterable[ObjectPlace] | None) -> list[Extent]:
     """The extents of all places. Raises ProtocolError."""
     return [extent for place in places or () for extent in unpack_extents(place.extents)]
 

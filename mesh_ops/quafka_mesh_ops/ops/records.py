@@ -7,8 +7,8 @@ The codes 0x02 and 0x03 and the first fields of FetchOp and FetchOpResp are Rafk
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, OpKind, WireStruct, wire_struct
-from quafka_mesh_ops.ops.offsets import EpochEnd
-from quafka_mesh_ops.ops.places import Place
+from quafka_mesh_ops.ops.offsets import EpochEndResp
+from quafka_mesh_ops.ops.places import ObjectPlace
 from quafka_proto.records import packed_records
 
 # --- Produce 0x02 -----------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class FetchOp(WireStruct):
 
 
 @wire_struct
-class AbortedTransaction(WireStruct):
+class AbortedByOffset(WireStruct):
     """A transaction whose records a read_committed consumer must drop.
 
     `last_offset`: that of its control batch, so that a cache can tell which reads it concerns; -1:
@@ -171,12 +171,12 @@ class FetchOpResp(WireStruct):
     error_code: int = 0
     log_start_offset: int = -1
     last_stable_offset: int = -1
-    aborted_transactions: list[AbortedTransaction] | None = None
-    diverging_epoch: EpochEnd | None = None
+    aborted_transactions: list[AbortedByOffset] | None = None
+    diverging_epoch: EpochEndResp | None = None
     topic_id: bytes = b""
     produced_by: list[BatchTrace] | None = None
     leader_epoch: int = -1
-    places: list[Place] | None = None
+    places: list[ObjectPlace] | None = None
 
 
 @wire_struct

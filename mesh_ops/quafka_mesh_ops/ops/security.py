@@ -15,7 +15,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
 @wire_struct
-class OrgLimit(WireStruct):
+class OrgLimitValue(WireStruct):
     """One limit of an org, by its name in `docs/security.md`; the value is 0 or more."""
 
     name: str
@@ -29,7 +29,7 @@ class OrgRecord(WireStruct):
     org_id: int
     name: str
     state: str
-    limits: list[OrgLimit]
+    limits: list[OrgLimitValue]
 
 
 @wire_struct
@@ -285,7 +285,7 @@ class AlterOrg(Op[AlterOrgResp]):
     org_id: int
     name: str
     state: str
-    limits: list[OrgLimit] | None
+    limits: list[OrgLimitValue] | None
     create: bool = False
     copy: bool = False
 

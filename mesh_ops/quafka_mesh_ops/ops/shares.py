@@ -140,7 +140,7 @@ class AcknowledgedBatch(WireStruct):
 
 
 @wire_struct
-class AcknowledgePartition(WireStruct):
+class PartitionAcknowledgements(WireStruct):
     """The acknowledgements in one partition. All of them are refused if one is."""
 
     topic: str
@@ -164,7 +164,7 @@ class AcknowledgeRecords(Op[AcknowledgeRecordsResp]):
     code = OpCode.ACKNOWLEDGE_RECORDS
     group: str
     member_id: str
-    partitions: list[AcknowledgePartition]
+    partitions: list[PartitionAcknowledgements]
     configs: ShareConfigs = ShareConfigs()
     session: bytes = b""
 

@@ -89,7 +89,7 @@ class ConfigEntry(WireStruct):
 
 
 @wire_struct
-class EffectiveConfig(WireStruct):
+class DescribedConfig(WireStruct):
     """A config of a topic. `source`: Kafka's number for the origin of its value."""
 
     name: str
@@ -105,7 +105,7 @@ class CreateTopicResp(WireStruct):
     partitions: int
     error_code: int = 0
     error_message: str = ""
-    configs: list[EffectiveConfig] | None = None
+    configs: list[DescribedConfig] | None = None
 
 
 @wire_struct

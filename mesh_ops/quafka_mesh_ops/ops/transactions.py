@@ -11,7 +11,7 @@ on the old one would take effect in the next transaction. Empty: the request is 
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
 
@@ -66,7 +66,7 @@ class BrokerPartitions(WireStruct):
     """Partitions of another broker than the coordinator, by that broker's node id."""
 
     node_id: str
-    topics: list[TopicPartitions]
+    topics: list[PartitionsByTopic]
 
 
 @wire_struct
@@ -89,7 +89,7 @@ class AddPartitions(Op[AddPartitionsResp]):
 
     code = OpCode.ADD_PARTITIONS
     producer: TransactionalProducer
-    topics: list[TopicPartitions]
+    topics: list[PartitionsByTopic]
     verify_only: bool = False
     elsewhere: list[BrokerPartitions] | None = None
 
@@ -191,7 +191,7 @@ class WriteMarkers(Op[WriteMarkersResp]):
     producer_id: int
     producer_epoch: int
     commit: bool
-    topics: list[TopicPartitions]
+    topics: list[PartitionsByTopic]
     coordinator_epoch: int = 0
 
 
@@ -214,7 +214,7 @@ class DescribedTransaction(WireStruct):
     start_ms: int = -1
     producer_id: int = -1
     producer_epoch: int = -1
-    topics: list[TopicPartitions] | None = None
+    topics: list[PartitionsByTopic] | None = None
     groups: list[str] | None = None
 
 

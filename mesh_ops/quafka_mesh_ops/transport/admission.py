@@ -42,7 +42,7 @@ def host_of(address: Address) -> Host:
     return packed[12:] if packed.startswith(_MAPPED) else packed[:8]
 
 
-class Kind(Enum):
+class SlotKind(Enum):
     """The kinds of slots."""
 
     UNPROVEN = "unproven"
@@ -69,11 +69,11 @@ class Bucket:
         return True
 
 
-class Admission:
+class SlotAdmission:
     """The slots of one listener. Times are in seconds, of any monotonic clock."""
 
     def __init__(self) -> None:
-        self._used: Counter[Kind] = Counter()
+        self._used: Counter[SlotKind] = Counter()
         self._by_host: Counter[Host] = Counter()
         self._known: OrderedDict[Host, float] = OrderedDict()
         self._unproven = Bucket(UNPROVEN_A_SECOND, UNPROVEN_AT_ONCE)
@@ -84,24 +84,24 @@ class Admission:
         """The number of slots in use."""
         return self._used.total()
 
-    def admit(self, host: Host, *, proven: bool, now: float) -> Kind | None:
+    def admit(self, host: Host, *, proven: bool, now: float) -> SlotKind | None:
         """Take a slot for a handshake; None if none is free.
 
         An unproven sender may then be sent a Retry.
         """
         if not proven:
-            free = self._used[Kind.UNPROVEN] < MAX_UNPROVEN and self._unproven.spend(now)
-            return self._take(Kind.UNPROVEN, host) if free else None
-        if self._is_known(host, now) and self._used[Kind.KNOWN] < MAX_KNOWN:
-            return self._take(Kind.KNOWN, host)
-        if self._used[Kind.PROVEN] < MAX_PROVEN and self._by_host[host] < MAX_PROVEN_OF_ADDRESS:
-            return self._take(Kind.PROVEN, host)
+            free = self._used[SlotKind.UNPROVEN] < MAX_UNPROVEN and self._unproven.spend(now)
+            return self._take(SlotKind.UNPROVEN, host) if free else None
+        if self._is_known(host, now) and self._used[SlotKind.KNOWN] < MAX_KNOWN:
+            return self._take(SlotKind.KNOWN, host)
+        if self._used[SlotKind.PROVEN] < MAX_PROVEN and self._by_host[host] < MAX_PROVEN_OF_ADDRESS:
+            return self._take(SlotKind.PROVEN, host)
         return None
 
-    def release(self, kind: Kind, host: Host) -> None:
+    def release(self, kind: SlotKind, host: Host) -> None:
         """Release a slot."""
         self._used[kind] -= 1
-        if kind is Kind.PROVEN:
+        if kind is SlotKind.PROVEN:
             self._by_host[host] -= 1
             if not self._by_host[host]:
                 del self._by_host[host]
@@ -117,9 +117,9 @@ class Admission:
         if len(self._known) > _MAX_KNOWN_ADDRESSES:
             self._known.popitem(last=False)
 
-    def _take(self, kind: Kind, host: Host) -> Kind:
+    def _take(self, kind: SlotKind, host: Host) -> SlotKind:
         self._used[kind] += 1
-        if kind is Kind.PROVEN:
+        if kind is SlotKind.PROVEN:
             self._by_host[host] += 1
         return kind
 

@@ -61,11 +61,11 @@ class ConnectionUser(Protocol):
 class CidRouter(Protocol):
     """The owner of the socket, which routes datagrams by connection id."""
 
-    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+    def refusal(self, connection: QuicSocketConnection, peer: NodeId) -> str | None:
         """Decide on a peer that is authenticated and allowed; the reason if it is refused."""
         ...
 
-    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+    def cid_issued(self, cid: bytes, connection: QuicSocketConnection) -> None:
         """Route datagrams with this connection id to the connection from now on."""
         ...
 
@@ -73,12 +73,12 @@ class CidRouter(Protocol):
         """Stop routing this connection id."""
         ...
 
-    def terminated(self, connection: Connection) -> None:
+    def terminated(self, connection: QuicSocketConnection) -> None:
         """The connection needs no more datagrams."""
         ...
 
 
-class Connection:
+class QuicSocketConnection:
     """One QUIC connection on a socket. All methods are for the loop's thread.
 
     Writing never blocks and never fails; after the end it does nothing. Written data is held by
@@ -89,7 +89,7 @@ class Connection:
         self,
         quic: MeshQuic,
         socket: UdpSocket,
-        make_user: Callable[[Connection], ConnectionUser],
+        make_user: Callable[[QuicSocketConnection], ConnectionUser],
         router: CidRouter,
     ) -> None:
         self._quic = quic

@@ -14,7 +14,7 @@ TOO_MANY = "too many connections"
 """The reason that is sent to a refused node begins with this."""
 
 
-class ConnectionLimits:
+class NodeConnectionLimits:
     """Counts the connections of each node, and refuses those that exceed a bound.
 
     One place is kept for each allowed node that has no connection: however many connections the

@@ -1,4 +1,4 @@
-"""Opens connections: `dial` makes one, a `Listener` accepts many on one socket."""
+"""Opens connections: `dial` makes one, a `QuicListener` accepts many on one socket."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cryptography import x509
 from quafka_loop import clock, sockets
 from quafka_mesh_ops.identity import Identity, verify_peer
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.transport.admission import Host, Kind, host_of
+from quafka_mesh_ops.transport.admission import Host, SlotKind, host_of
 from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import VerifyPeer, quic_configuration
 from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
 from quafka_mesh_ops.transport.aioquic_adapter.quic_class import quic_class
-from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
-from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
+from quafka_mesh_ops.transport.connection import ConnectionUser, QuicSocketConnection
+from quafka_mesh_ops.transport.connection_limits import NodeConnectionLimits
 from quafka_mesh_ops.transport.initial import destination_of
 from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -55,11 +55,11 @@ async def dial(
     port: int,
     identity: Identity,
     allowed: Collection[NodeId],
-    make_user: Callable[[Connection], ConnectionUser],
+    make_user: Callable[[QuicSocketConnection], ConnectionUser],
     *,
     datagram_size: int | None = None,
     batched: bool = True,
-) -> Connection:
+) -> QuicSocketConnection:
     """Start to connect; the user receives the result. The socket lives as long as the connection.
 
     Without a `datagram_size` the path is probed for the largest size. Raises OSError
@@ -91,23 +91,23 @@ class _Dialled:
         sock: socket.socket,
         address: Address,
         quic: MeshQuic,
-        make_user: Callable[[Connection], ConnectionUser],
+        make_user: Callable[[QuicSocketConnection], ConnectionUser],
     ) -> None:
         self._udp = UdpSocket(sock, self._received, self._writable, self._failed, peer=address)
-        self.connection = Connection(quic, self._udp, make_user, self)
+        self.connection = QuicSocketConnection(quic, self._udp, make_user, self)
         self.connection.connect(address)
 
-    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+    def refusal(self, connection: QuicSocketConnection, peer: NodeId) -> str | None:
         """Refuses none: the peer is the one that was dialled."""
         return None
 
-    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+    def cid_issued(self, cid: bytes, connection: QuicSocketConnection) -> None:
         """Does nothing: all datagrams on this socket are the connection's."""
 
     def cid_retired(self, cid: bytes) -> None:
         """See `cid_issued`."""
 
-    def terminated(self, connection: Connection) -> None:
+    def terminated(self, connection: QuicSocketConnection) -> None:
         """Close the socket."""
         self._udp.close()
 
@@ -128,11 +128,11 @@ class _Handshake(NamedTuple):
     """The handshake of a connection whose peer is not authenticated yet."""
 
     timer: asyncio.TimerHandle
-    kind: Kind
+    kind: SlotKind
     host: Host
 
 
-class Listener:
+class QuicListener:
     """Accepts connections from allowed peers on one UDP socket.
 
     `make_user(connection, address)` makes the user of a new connection. Until the peer is
@@ -143,26 +143,26 @@ class Listener:
         self,
         identity: Identity,
         allowed: Collection[NodeId],
-        make_user: Callable[[Connection, Address], ConnectionUser],
+        make_user: Callable[[QuicSocketConnection, Address], ConnectionUser],
         *,
-        limits: ConnectionLimits | None = None,
+        limits: NodeConnectionLimits | None = None,
         datagram_size: int | None = None,
         batched: bool = True,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
-        self.limits = limits or ConnectionLimits(allowed)
+        self.limits = limits or NodeConnectionLimits(allowed)
         self._identity = identity
         self._verify = checker(allowed)
         self._make_user = make_user
         self._datagram_size = datagram_size
         self._quic_class = quic_class(batched)
         self._handshake_deadline = handshake_deadline
-        self._cids: dict[bytes, Connection] = {}
-        self._connections: dict[Connection, set[bytes]] = {}
-        self._handshakes: dict[Connection, _Handshake] = {}
-        self._postponed: deque[tuple[Connection, list[bytes], Address]] = deque()
-        self._postponed_of: Counter[Connection] = Counter()
-        self._admitted: dict[Connection, NodeId] = {}
+        self._cids: dict[bytes, QuicSocketConnection] = {}
+        self._connections: dict[QuicSocketConnection, set[bytes]] = {}
+        self._handshakes: dict[QuicSocketConnection, _Handshake] = {}
+        self._postponed: deque[tuple[QuicSocketConnection, list[bytes], Address]] = deque()
+        self._postponed_of: Counter[QuicSocketConnection] = Counter()
+        self._admitted: dict[QuicSocketConnection, NodeId] = {}
         """The connections that `limits` counts, until they need no more datagrams."""
         self._reset_secret = identity.secret("stateless reset")
         self._strangers = Strangers(identity.secret("retry tokens"))
@@ -197,7 +197,7 @@ class Listener:
 
     # --- CidRouter --------------------------------------------------------------------------
 
-    def refusal(self, connection: Connection, peer: NodeId) -> str | None:
+    def refusal(self, connection: QuicSocketConnection, peer: NodeId) -> str | None:
         """See CidRouter: refuse a connection above the limits."""
         reason = self.limits.admit(peer)
         if reason is None:
@@ -206,7 +206,7 @@ class Listener:
             self._full.warning(reason + peer, "refused node %s: %s", peer[:16], reason)
         return reason
 
-    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+    def cid_issued(self, cid: bytes, connection: QuicSocketConnection) -> None:
         """See CidRouter."""
         self._cids[cid] = connection
         self._connections[connection].add(cid)
@@ -217,7 +217,7 @@ class Listener:
         if connection is not None:
             self._connections[connection].discard(cid)
 
-    def terminated(self, connection: Connection) -> None:
+    def terminated(self, connection: QuicSocketConnection) -> None:
         """Remove the connection and its ids."""
         node = self._admitted.pop(connection, None)
         if node is not None:
@@ -268,7 +268,9 @@ class Listener:
         else:
             self._feed(connection, [data], address)
 
-    def _postpone(self, connection: Connection, datagrams: list[bytes], address: Address) -> None:
+    def _postpone(
+        self, connection: QuicSocketConnection, datagrams: list[bytes], address: Address
+    ) -> None:
         """Process datagrams of a handshake soon, and those that follow them after them.
 
         Each takes a millisecond of cryptography, for which open connections do not wait.
@@ -293,7 +295,9 @@ class Listener:
             if self._postponed:
                 self._loop.call_soon(self._continue_handshakes)
 
-    def _feed(self, connection: Connection, datagrams: list[bytes], address: Address) -> None:
+    def _feed(
+        self, connection: QuicSocketConnection, datagrams: list[bytes], address: Address
+    ) -> None:
         connection.receive(datagrams, address)
         if not connection.is_over and not connection.quic.is_open:
             self._strangers.outcomes["unreadable"] += 1
@@ -325,7 +329,9 @@ class Listener:
         connection = self._new_connection(found, len(data), address)
         self._postpone(connection, [data], address)
 
-    def _new_connection(self, welcome: Welcome, size: int, address: Address) -> Connection:
+    def _new_connection(
+        self, welcome: Welcome, size: int, address: Address
+    ) -> QuicSocketConnection:
         assert self._udp is not None
         # A client pads its first datagram to its full size. A size above the floor was configured.
         fixed = self._datagram_size or (min(size, RUNGS[0]) if size > FLOOR else None)
@@ -341,7 +347,7 @@ class Listener:
             ladder=ladder,
             retry_cid=welcome.retry_cid,
         )
-        connection = Connection(
+        connection = QuicSocketConnection(
             quic, self._udp, lambda connection: self._make_user(connection, address), self
         )
         self._connections[connection] = set()
@@ -353,7 +359,7 @@ class Listener:
         self._handshakes[connection] = _Handshake(timer, welcome.kind, host_of(address))
         return connection
 
-    def _handshake_over(self, connection: Connection) -> None:
+    def _handshake_over(self, connection: QuicSocketConnection) -> None:
         """Release the slot of a handshake. A refused peer holds it until its connection ends."""
         handshake = self._handshakes.pop(connection, None)
         if handshake is not None:

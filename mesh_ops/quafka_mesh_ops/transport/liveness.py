@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.silence import Silence
 
 SILENT_SECONDS = 2.0
@@ -24,7 +24,7 @@ class Liveness:
     `is_busy`: returns whether ops of the peer are unanswered.
     """
 
-    def __init__(self, connection: Connection, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, connection: QuicSocketConnection, is_busy: Callable[[], bool]) -> None:
         self._connection = connection
         self._is_busy = is_busy
         self._loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 
 _SENDING = 3
 """Replies that are being sent at a time. aioquic tries every such stream for every packet."""
@@ -21,7 +21,7 @@ _OPEN = 32
 class BulkReplies:
     """The bulk replies of one connection, started in the order of `add`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: QuicSocketConnection) -> None:
         self._connection = connection
         self._queued: OrderedDict[int, tuple[list[Buffer], int]] = OrderedDict()
         self._open: dict[int, tuple[int, int]] = {}  # stream id -> (request id, bytes)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aioquic.quic.packet import QuicProtocolVersion, encode_quic_version_negotiation
 
-from quafka_mesh_ops.transport.admission import Admission, Kind, host_of
+from quafka_mesh_ops.transport.admission import SlotAdmission, SlotKind, host_of
 from quafka_mesh_ops.transport.initial import Initial, OtherVersion, read_initial
 from quafka_mesh_ops.transport.retry import RetryTokens, is_ours
 from quafka_mesh_ops.transport.udp import Address
@@ -27,7 +27,7 @@ class Welcome(NamedTuple):
     cid: bytes
     original_cid: bytes
     retry_cid: bytes | None
-    kind: Kind
+    kind: SlotKind
 
 
 class Strangers:
@@ -35,7 +35,7 @@ class Strangers:
 
     def __init__(self, secret: bytes) -> None:
         """`secret`: the tokens of Retry packets are derived from it."""
-        self.admission = Admission()
+        self.admission = SlotAdmission()
         self.outcomes: Counter[str] = Counter()
         self._tokens = RetryTokens(secret)
 

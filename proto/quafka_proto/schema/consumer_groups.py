@@ -22,7 +22,7 @@ from quafka_proto.message import (
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
 
-class TopicPartitions(Struct):
+class ConsumerGroupTopicPartitions(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array(int32())
 
@@ -37,13 +37,13 @@ class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0
     subscribed_topic_names: list[str] | None = array(string(), default=None, nullable="0+")
     subscribed_topic_regex: str | None = string("1+", default=None, nullable="0+")
     server_assignor: str | None = string(default=None, nullable="0+")
-    topic_partitions: list[TopicPartitions] | None = array(
-        TopicPartitions, default=None, nullable="0+"
+    topic_partitions: list[ConsumerGroupTopicPartitions] | None = array(
+        ConsumerGroupTopicPartitions, default=None, nullable="0+"
     )
 
 
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+class ConsumerGroupAssignment(Struct):
+    topic_partitions: list[ConsumerGroupTopicPartitions] = array(ConsumerGroupTopicPartitions)
 
 
 class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible="0+"):
@@ -53,7 +53,9 @@ class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible=
     member_id: str | None = string(default=None, nullable="0+")
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    assignment: Assignment | None = struct(Assignment, default=None, nullable="0+")
+    assignment: ConsumerGroupAssignment | None = struct(
+        ConsumerGroupAssignment, default=None, nullable="0+"
+    )
 
 
 class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):
@@ -73,7 +75,7 @@ class ConsumerGroupDescribeAssignment(Struct):
     )
 
 
-class Member(Struct):
+class ConsumerGroupDescribeMember(Struct):
     member_id: str = string()
     instance_id: str | None = string(default=None, nullable="0+")
     rack_id: str | None = string(default=None, nullable="0+")
@@ -87,7 +89,7 @@ class Member(Struct):
     member_type: int = int8("1+", default=-1)
 
 
-class DescribedGroup(Struct):
+class DescribedConsumerGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
     group_id: str = string()
@@ -95,10 +97,10 @@ class DescribedGroup(Struct):
     group_epoch: int = int32()
     assignment_epoch: int = int32()
     assignor_name: str = string()
-    members: list[Member] = array(Member)
+    members: list[ConsumerGroupDescribeMember] = array(ConsumerGroupDescribeMember)
     authorized_operations: int = int32(default=AUTHORIZED_OPERATIONS_UNKNOWN)
 
 
 class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[DescribedConsumerGroup] = array(DescribedConsumerGroup)

@@ -28,7 +28,7 @@ class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):
     coordinator_keys: list[str] = array(string(), "4+")
 
 
-class Coordinator(Struct):
+class FoundCoordinator(Struct):
     key: str = string()
     node_id: int = int32()
     host: str = string()
@@ -44,7 +44,7 @@ class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
     node_id: int = int32("0-3")
     host: str = string("0-3")
     port: int = int32("0-3")
-    coordinators: list[Coordinator] = array(Coordinator, "4+")
+    coordinators: list[FoundCoordinator] = array(FoundCoordinator, "4+")
 
 
 class JoinGroupRequestProtocol(Struct):

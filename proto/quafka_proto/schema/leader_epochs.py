@@ -30,7 +30,7 @@ class OffsetForLeaderEpochRequest(Request, key=23, versions="0-4", flexible="4+"
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
-class EpochEndOffset(Struct):
+class LeaderEpochEnd(Struct):
     error_code: int = int16()
     partition: int = int32()
     leader_epoch: int = int32("1+", default=-1)
@@ -39,7 +39,7 @@ class EpochEndOffset(Struct):
 
 class OffsetForLeaderTopicResult(Struct):
     topic: str = string()
-    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+    partitions: list[LeaderEpochEnd] = array(LeaderEpochEnd)
 
 
 class OffsetForLeaderEpochResponse(Response, key=23, versions="0-4", flexible="4+"):

@@ -58,7 +58,7 @@ class GroupLagMember(Struct):
     client_host: str = string()
 
 
-class GroupLag(Struct):
+class DescribedGroupLag(Struct):
     error_code: int = int16()
     group_id: str = string()
     group_state: str = string()
@@ -71,7 +71,7 @@ class GroupLag(Struct):
 class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+"):
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
-    groups: list[GroupLag] = array(GroupLag)
+    groups: list[DescribedGroupLag] = array(DescribedGroupLag)
 
 
 class DescribeGatewayRequest(Request, key=20551, versions="0-7", flexible="0+"):

@@ -17,20 +17,20 @@ from quafka_proto.message import (
 )
 
 
-class PartitionData(Struct):
+class QuorumPartitionData(Struct):
     partition_index: int = int32()
 
 
 class TopicData(Struct):
     topic_name: str = string()
-    partitions: list[PartitionData] = array(PartitionData)
+    partitions: list[QuorumPartitionData] = array(QuorumPartitionData)
 
 
 class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-class ReplicaState(Struct):
+class QuorumReplicaState(Struct):
     replica_id: int = int32()
     replica_directory_id: bytes = uuid("2+")
     log_end_offset: int = int64()
@@ -45,8 +45,8 @@ class DescribeQuorumPartitionData(Struct):
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
-    current_voters: list[ReplicaState] = array(ReplicaState)
-    observers: list[ReplicaState] = array(ReplicaState)
+    current_voters: list[QuorumReplicaState] = array(QuorumReplicaState)
+    observers: list[QuorumReplicaState] = array(QuorumReplicaState)
 
 
 class DescribeQuorumTopicData(Struct):
@@ -54,22 +54,22 @@ class DescribeQuorumTopicData(Struct):
     partitions: list[DescribeQuorumPartitionData] = array(DescribeQuorumPartitionData)
 
 
-class Listener(Struct):
+class QuorumListener(Struct):
     name: str = string()
     host: str = string()
     port: int = uint16()
 
 
-class Node(Struct):
+class QuorumNode(Struct):
     node_id: int = int32()
-    listeners: list[Listener] = array(Listener)
+    listeners: list[QuorumListener] = array(QuorumListener)
 
 
 class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     error_code: int = int16()
     error_message: str | None = string("2+", default=None, nullable="0+")
     topics: list[DescribeQuorumTopicData] = array(DescribeQuorumTopicData)
-    nodes: list[Node] = array(Node, "2+")
+    nodes: list[QuorumNode] = array(QuorumNode, "2+")
 
 
 class AddRaftVoterRequest(Request, key=80, versions="0-1", flexible="0+"):
@@ -77,7 +77,7 @@ class AddRaftVoterRequest(Request, key=80, versions="0-1", flexible="0+"):
     timeout_ms: int = int32()
     voter_id: int = int32()
     voter_directory_id: bytes = uuid()
-    listeners: list[Listener] = array(Listener)
+    listeners: list[QuorumListener] = array(QuorumListener)
     ack_when_committed: bool = boolean("1+", default=True)
 
 

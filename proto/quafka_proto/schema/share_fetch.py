@@ -30,17 +30,17 @@ class AcknowledgementBatch(Struct):
     acknowledge_types: list[int] = array(int8())
 
 
-class FetchPartition(Struct):
+class ShareFetchPartition(Struct):
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
-class FetchTopic(Struct):
+class ShareFetchTopic(Struct):
     topic_id: bytes = uuid()
-    partitions: list[FetchPartition] = array(FetchPartition)
+    partitions: list[ShareFetchPartition] = array(ShareFetchPartition)
 
 
-class ForgottenTopic(Struct):
+class ShareForgottenTopic(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array(int32())
 
@@ -56,11 +56,11 @@ class ShareFetchRequest(Request, key=78, versions="1-2", flexible="0+"):
     batch_size: int = int32()
     share_acquire_mode: int = int8("2+")
     is_renew_ack: bool = boolean("2+")
-    topics: list[FetchTopic] = array(FetchTopic)
-    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic)
+    topics: list[ShareFetchTopic] = array(ShareFetchTopic)
+    forgotten_topics_data: list[ShareForgottenTopic] = array(ShareForgottenTopic)
 
 
-class LeaderIdAndEpoch(Struct):
+class ShareLeaderIdAndEpoch(Struct):
     leader_id: int = int32()
     leader_epoch: int = int32()
 
@@ -71,20 +71,20 @@ class AcquiredRecords(Struct):
     delivery_count: int = int16()
 
 
-class PartitionData(Struct):
+class ShareFetchPartitionData(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
     acknowledge_error_code: int = int16()
     acknowledge_error_message: str | None = string(default=None, nullable="0+")
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
+    current_leader: ShareLeaderIdAndEpoch = struct(ShareLeaderIdAndEpoch)
     records: Buffer | list[Buffer] = records(nullable=None)
     acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
 
 
 class ShareFetchableTopicResponse(Struct):
     topic_id: bytes = uuid()
-    partitions: list[PartitionData] = array(PartitionData)
+    partitions: list[ShareFetchPartitionData] = array(ShareFetchPartitionData)
 
 
 class ShareFetchResponse(Response, key=78, versions="1-2", flexible="0+"):
@@ -118,7 +118,7 @@ class ShareAcknowledgePartitionData(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
+    current_leader: ShareLeaderIdAndEpoch = struct(ShareLeaderIdAndEpoch)
 
 
 class ShareAcknowledgeTopicResponse(Struct):

@@ -28,13 +28,13 @@ class ShareGroupHeartbeatRequest(Request, key=76, versions="1", flexible="0+"):
     subscribed_topic_names: list[str] | None = array(string(), default=None, nullable="0+")
 
 
-class TopicPartitions(Struct):
+class ShareGroupTopicPartitions(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array(int32())
 
 
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+class ShareGroupAssignment(Struct):
+    topic_partitions: list[ShareGroupTopicPartitions] = array(ShareGroupTopicPartitions)
 
 
 class ShareGroupHeartbeatResponse(Response, key=76, versions="1", flexible="0+"):
@@ -44,7 +44,9 @@ class ShareGroupHeartbeatResponse(Response, key=76, versions="1", flexible="0+")
     member_id: str | None = string(default=None, nullable="0+")
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    assignment: Assignment | None = struct(Assignment, default=None, nullable="0+")
+    assignment: ShareGroupAssignment | None = struct(
+        ShareGroupAssignment, default=None, nullable="0+"
+    )
 
 
 class ShareGroupDescribeRequest(Request, key=77, versions="1", flexible="0+"):
@@ -64,7 +66,7 @@ class ShareGroupDescribeAssignment(Struct):
     )
 
 
-class Member(Struct):
+class ShareGroupDescribeMember(Struct):
     member_id: str = string()
     rack_id: str | None = string(default=None, nullable="0+")
     member_epoch: int = int32()
@@ -74,7 +76,7 @@ class Member(Struct):
     assignment: ShareGroupDescribeAssignment = struct(ShareGroupDescribeAssignment)
 
 
-class DescribedGroup(Struct):
+class DescribedShareGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
     group_id: str = string()
@@ -82,10 +84,10 @@ class DescribedGroup(Struct):
     group_epoch: int = int32()
     assignment_epoch: int = int32()
     assignor_name: str = string()
-    members: list[Member] = array(Member)
+    members: list[ShareGroupDescribeMember] = array(ShareGroupDescribeMember)
     authorized_operations: int = int32(default=AUTHORIZED_OPERATIONS_UNKNOWN)
 
 
 class ShareGroupDescribeResponse(Response, key=77, versions="1", flexible="0+"):
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[DescribedShareGroup] = array(DescribedShareGroup)

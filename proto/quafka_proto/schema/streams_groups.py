@@ -60,7 +60,7 @@ class TaskIds(Struct):
     partitions: list[int] = array(int32())
 
 
-class Endpoint(Struct):
+class StreamsEndpoint(Struct):
     host: str = string()
     port: int = uint16()
 
@@ -84,7 +84,7 @@ class StreamsGroupHeartbeatRequest(Request, key=88, versions="0", flexible="0+")
     standby_tasks: list[TaskIds] | None = array(TaskIds, default=None, nullable="0+")
     warmup_tasks: list[TaskIds] | None = array(TaskIds, default=None, nullable="0+")
     process_id: str | None = string(default=None, nullable="0+")
-    user_endpoint: Endpoint | None = struct(Endpoint, default=None, nullable="0+")
+    user_endpoint: StreamsEndpoint | None = struct(StreamsEndpoint, default=None, nullable="0+")
     client_tags: list[KeyValue] | None = array(KeyValue, default=None, nullable="0+")
     task_offsets: list[TaskOffset] | None = array(TaskOffset, default=None, nullable="0+")
     task_end_offsets: list[TaskOffset] | None = array(TaskOffset, default=None, nullable="0+")
@@ -102,7 +102,7 @@ class TopicPartition(Struct):
 
 
 class EndpointToPartitions(Struct):
-    user_endpoint: Endpoint = struct(Endpoint)
+    user_endpoint: StreamsEndpoint = struct(StreamsEndpoint)
     active_partitions: list[TopicPartition] = array(TopicPartition)
     standby_partitions: list[TopicPartition] = array(TopicPartition)
 
@@ -146,13 +146,13 @@ class StreamsGroupDescribeTopology(Struct):
     )
 
 
-class Assignment(Struct):
+class StreamsGroupAssignment(Struct):
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
     warmup_tasks: list[TaskIds] = array(TaskIds)
 
 
-class Member(Struct):
+class StreamsGroupDescribeMember(Struct):
     member_id: str = string()
     member_epoch: int = int32()
     instance_id: str | None = string(default=None, nullable="0+")
@@ -161,16 +161,16 @@ class Member(Struct):
     client_host: str = string()
     topology_epoch: int = int32()
     process_id: str = string()
-    user_endpoint: Endpoint | None = struct(Endpoint, default=None, nullable="0+")
+    user_endpoint: StreamsEndpoint | None = struct(StreamsEndpoint, default=None, nullable="0+")
     client_tags: list[KeyValue] = array(KeyValue)
     task_offsets: list[TaskOffset] = array(TaskOffset)
     task_end_offsets: list[TaskOffset] = array(TaskOffset)
-    assignment: Assignment = struct(Assignment)
-    target_assignment: Assignment = struct(Assignment)
+    assignment: StreamsGroupAssignment = struct(StreamsGroupAssignment)
+    target_assignment: StreamsGroupAssignment = struct(StreamsGroupAssignment)
     is_classic: bool = boolean()
 
 
-class DescribedGroup(Struct):
+class DescribedStreamsGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
     group_id: str = string()
@@ -180,10 +180,10 @@ class DescribedGroup(Struct):
     topology: StreamsGroupDescribeTopology | None = struct(
         StreamsGroupDescribeTopology, default=None, nullable="0+"
     )
-    members: list[Member] = array(Member)
+    members: list[StreamsGroupDescribeMember] = array(StreamsGroupDescribeMember)
     authorized_operations: int = int32(default=AUTHORIZED_OPERATIONS_UNKNOWN)
 
 
 class StreamsGroupDescribeResponse(Response, key=89, versions="0", flexible="0+"):
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[DescribedStreamsGroup] = array(DescribedStreamsGroup)

@@ -16,13 +16,13 @@ from quafka_proto.message import (
 )
 
 
-class TopicRequest(Struct):
+class ProducersTopicRequest(Struct):
     name: str = string()
     partition_indexes: list[int] = array(int32())
 
 
 class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[ProducersTopicRequest] = array(ProducersTopicRequest)
 
 
 class ProducerState(Struct):
@@ -55,7 +55,7 @@ class DescribeTransactionsRequest(Request, key=65, versions="0", flexible="0+"):
     transactional_ids: list[str] = array(string())
 
 
-class TopicData(Struct):
+class TransactionTopicData(Struct):
     topic: str = string()
     partitions: list[int] = array(int32())
 
@@ -68,7 +68,7 @@ class TransactionState(Struct):
     transaction_start_time_ms: int = int64()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    topics: list[TopicData] = array(TopicData)
+    topics: list[TransactionTopicData] = array(TransactionTopicData)
 
 
 class DescribeTransactionsResponse(Response, key=65, versions="0", flexible="0+"):

@@ -13,7 +13,7 @@ import pytest
 
 from quafka_gateway.edge import file_sender
 from quafka_gateway.edge.file_sender import TURN_BYTES, Turn
-from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.fetch.file_slice import FileSlice, LogFile, as_batches, in_memory
 from quafka_gateway.memory import ResponseMemory
@@ -36,7 +36,12 @@ class Served(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.writer = ResponseWriter(
-            transport, self.memory, GatewayStats(), Progress(60, 1_000), self._went_on, self.turn
+            transport,
+            self.memory,
+            GatewayStats(),
+            RequiredProgress(60, 1_000),
+            self._went_on,
+            self.turn,
         )
 
     def _went_on(self) -> None:

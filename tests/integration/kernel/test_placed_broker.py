@@ -15,7 +15,7 @@ import pytest
 from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.fetch import broker_files
 from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.file_slice import in_memory, is_in_file
@@ -23,9 +23,9 @@ from quafka_gateway.fetch.placed_broker import PlacedBroker
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.memory import ResponseMemory
 from quafka_mesh_ops import descriptors
-from quafka_mesh_ops.descriptors import Kind, encode_message
+from quafka_mesh_ops.descriptors import DescriptorMessageKind, encode_message
 from quafka_mesh_ops.grants import everything
-from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp, Place, pack_extents
+from quafka_mesh_ops.ops.places import ObjectPlace, OpenPlaces, OpenPlacesResp, pack_extents
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from tests.unit.broker.tools import ORG, checked, context, running_state
 from tests.unit.gateway.near_broker import NearBroker
@@ -188,7 +188,7 @@ async def test_an_answer_waits_for_its_descriptor_but_not_for_ever(
         async def lies(op: FetchOps, trace: object) -> FetchOpsResp:
             if not op.places:
                 return await original(edge.state, context(), op)
-            place = Place("unheard-of", pack_extents([(0, BIG, 0, 1)]))
+            place = ObjectPlace("unheard-of", pack_extents([(0, BIG, 0, 1)]))
             return FetchOpsResp([FetchOpResp([], 8, places=[place])])
 
         edge.broker.fetch = lies  # type: ignore[method-assign]
@@ -212,7 +212,7 @@ async def test_garbled_places_are_read_by_value(tmp_path: Path, extents: bytes) 
         async def lies(op: FetchOps, trace: object) -> FetchOpsResp:
             if not op.places:
                 return await original(edge.state, context(), op)
-            return FetchOpsResp([FetchOpResp([], 8, places=[Place(key, extents)])])
+            return FetchOpsResp([FetchOpResp([], 8, places=[ObjectPlace(key, extents)])])
 
         edge.broker.fetch = lies  # type: ignore[method-assign]
         assert len(data(await edge.fetch(1, 1 << 17))) > 0
@@ -247,14 +247,14 @@ async def test_a_broker_that_lies_at_the_socket_costs_nothing(tmp_path: Path) ->
     try:
         for lies in (
             [(b"\xff", -1)],
-            [(encode_message(Kind.HANDED, "k"), fd)] * 2,
-            [(encode_message(Kind.HANDED, f"{n}"), fd) for n in range(300)],
-            [(encode_message(Kind.WITHDRAWN, "unheard-of"), -1), (b"\x00", -1)],
+            [(encode_message(DescriptorMessageKind.HANDED, "k"), fd)] * 2,
+            [(encode_message(DescriptorMessageKind.HANDED, f"{n}"), fd) for n in range(300)],
+            [(encode_message(DescriptorMessageKind.WITHDRAWN, "unheard-of"), -1), (b"\x00", -1)],
         ):
             files = BrokerFiles(liar.open_places)
             files.connection()
             connection = await liar.accept()
-            descriptors.send(connection, encode_message(Kind.WELCOME, number=7))
+            descriptors.send(connection, encode_message(DescriptorMessageKind.WELCOME, number=7))
             for data_, each in lies:
                 try:
                     descriptors.send(connection, data_, each)
@@ -284,7 +284,7 @@ async def test_brokers_elsewhere_or_of_earlier_versions_are_asked_rarely(
         nonlocal asked
         asked += 1
         if answer is None:
-            raise UnavailableError("an unknown op")
+            raise BrokerUnavailableError("an unknown op")
         return answer
 
     files = BrokerFiles(open_places)

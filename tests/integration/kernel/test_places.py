@@ -17,7 +17,12 @@ from quafka_broker.places.places import LEAST_BYTES
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_mesh_ops import descriptors
-from quafka_mesh_ops.descriptors import Kind, Message, encode_hello, socket_path
+from quafka_mesh_ops.descriptors import (
+    DescriptorMessage,
+    DescriptorMessageKind,
+    encode_hello,
+    socket_path,
+)
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.grants import Grant, parse_entry
 from quafka_mesh_ops.ops.places import extents_of
@@ -53,7 +58,7 @@ class World:
     async def opened(self, most: int = 16) -> tuple[socket.socket, int]:
         connection = await self.connect(most=most)
         welcome = await received(connection)
-        assert welcome.kind is Kind.WELCOME
+        assert welcome.kind is DescriptorMessageKind.WELCOME
         return connection, welcome.number
 
     async def produce(self, *sizes: int, topic: str = "t") -> None:
@@ -68,7 +73,7 @@ class World:
         return (await fetch.handle(self.state, context(), op)).partitions[0]
 
 
-async def received(connection: socket.socket) -> Message:
+async def received(connection: socket.socket) -> DescriptorMessage:
     async with asyncio.timeout(5):
         while (found := descriptors.receive_message(connection)) is None:
             await asyncio.sleep(0.001)
@@ -174,7 +179,7 @@ async def test_a_segment_that_is_found_damaged_is_withdrawn(tmp_path: Path) -> N
             file.write(b"damage")
         assert (await world.fetch(0, 2)).error_code == ErrorCode.CORRUPT_MESSAGE
         os.close((await received(connection)).fd)
-        assert (await received(connection)).kind is Kind.WITHDRAWN
+        assert (await received(connection)).kind is DescriptorMessageKind.WITHDRAWN
         assert (await world.fetch(number)).places is None
 
 
@@ -202,7 +207,7 @@ async def test_a_revocation_ends_the_connection(tmp_path: Path) -> None:
         world.grant = ()
         world.state.places.enforce()
         os.close((await received(connection)).fd)
-        assert (await received(connection)).kind is Kind.REVOKED
+        assert (await received(connection)).kind is DescriptorMessageKind.REVOKED
         assert await is_closed(connection)
         assert (await world.fetch(number)).places is None
 
@@ -214,15 +219,17 @@ async def test_more_segments_than_a_gateway_holds(tmp_path: Path) -> None:
         for offset in range(7):
             answer = await world.fetch(number, offset, BIG + 100)
             assert answer.places is not None
-        kinds: list[Kind] = []
+        kinds: list[DescriptorMessageKind] = []
         held = 0
         while (found := descriptors.receive_message(connection)) is not None:
             kinds.append(found.kind)
-            held += (found.kind is Kind.HANDED) - (found.kind is Kind.WITHDRAWN)
+            held += (found.kind is DescriptorMessageKind.HANDED) - (
+                found.kind is DescriptorMessageKind.WITHDRAWN
+            )
             assert held <= 2
             if found.fd >= 0:
                 os.close(found.fd)
-        assert Kind.WITHDRAWN in kinds
+        assert DescriptorMessageKind.WITHDRAWN in kinds
 
 
 async def test_tokens_are_good_once_and_for_seconds(
@@ -231,7 +238,7 @@ async def test_tokens_are_good_once_and_for_seconds(
     async with running(tmp_path) as world:
         token = world.state.places.open(PEER).token
         first = await world.connect(token)
-        assert (await received(first)).kind is Kind.WELCOME
+        assert (await received(first)).kind is DescriptorMessageKind.WELCOME
         assert await is_closed(await world.connect(token))
         assert await is_closed(await world.connect(bytes(32)))
         monkeypatch.setattr(descriptor_server, "_TOKEN_SECONDS", -1.0)

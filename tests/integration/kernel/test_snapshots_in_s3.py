@@ -19,9 +19,9 @@ from quafka_broker.snapshots.destination import LOCK
 from quafka_broker.snapshots.due_snapshot import make_due
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import pin
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_objects.store import ObjectStore
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshot_reader import values
 from tests.unit.broker.snapshot_tools import ORG, named, put, snapshot, state_in
@@ -53,8 +53,8 @@ def sizes(store: ObjectStore, folder: str) -> dict[str, int]:
     return dict(store.list_objects(folder))
 
 
-def is_whole(store: BucketDestination, manifest: Manifest) -> bool:
-    verification = Verification(store, manifest)
+def is_whole(store: BucketDestination, manifest: SnapshotManifest) -> bool:
+    verification = SnapshotVerification(store, manifest)
     return not any(report.faults for report in verification.pieces()) and (
         verification.missing() == []
     )
@@ -92,7 +92,7 @@ async def test_a_broker_starts_on_what_is_restored(
         cluster_id = state.registry.cluster_id
         control = ControlServer(state, tmp_path / "data")
         await control.start()
-        made: list[tuple[bool, Manifest]] = []
+        made: list[tuple[bool, SnapshotManifest]] = []
         for interval_ms in (0, 3_600_000, 0, 0):
             what = (tmp_path / "data", store, cluster_id, interval_ms, 2)
             made.append(await asyncio.to_thread(make_due, *what))

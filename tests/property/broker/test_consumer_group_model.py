@@ -25,9 +25,15 @@ from hypothesis.stateful import (
 )
 
 from quafka_broker.groups.consumer import facts
-from quafka_broker.groups.consumer.beat import JOIN, LEAVE, LEAVE_FOR_NOW, Beat, BeatAnswer
+from quafka_broker.groups.consumer.beat import (
+    JOIN,
+    LEAVE,
+    LEAVE_FOR_NOW,
+    BeatAnswer,
+    MemberHeartbeat,
+)
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import ClassicSide, Member
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember
 from quafka_broker.groups.consumer.ownership import Ownership
 from quafka_broker.groups.consumer.reconciliation import advance
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
@@ -71,8 +77,8 @@ class Client:
             if (kept := numbers & self.wanted.get(topic, set()))
         }
 
-    def beat(self) -> Beat:
-        beat = Beat(self.id, self.epoch, self.instance_id, owned=dict(self.held))
+    def beat(self) -> MemberHeartbeat:
+        beat = MemberHeartbeat(self.id, self.epoch, self.instance_id, owned=dict(self.held))
         if not self.sends_all and self.epoch != JOIN:
             return beat
         return replace(
@@ -142,7 +148,7 @@ class GroupModel(RuleBasedStateMachine):
     def known(self) -> dict[str, TopicMetadata | None]:
         return {name: self.topics.get(name) for name in NAMES}
 
-    def send(self, beat: Beat, fate: str) -> BeatAnswer | None:
+    def send(self, beat: MemberHeartbeat, fate: str) -> BeatAnswer | None:
         if beat.topic_regex:
             beat = replace(beat, regex_topics=_SEEN & self.topics.keys())
         return self.step(fate, lambda: self.group.heartbeat(beat, self.now, self.known()))
@@ -234,7 +240,7 @@ class GroupModel(RuleBasedStateMachine):
     @rule(data=st.data(), fate=st.sampled_from(["stored", "unsent"]))
     def leave(self, data: st.DataObject, fate: str) -> None:
         client = data.draw(st.sampled_from(self.present()))
-        self.send(Beat(client.id, LEAVE, client.instance_id), fate)
+        self.send(MemberHeartbeat(client.id, LEAVE, client.instance_id), fate)
         del self.clients[client.id]
 
     @precondition(lambda self: any(c.instance_id for c in self.present()))
@@ -244,7 +250,7 @@ class GroupModel(RuleBasedStateMachine):
         static = [client for client in self.present() if client.instance_id]
         client = data.draw(st.sampled_from(static))
         if not client.classic:
-            self.send(Beat(client.id, LEAVE_FOR_NOW, client.instance_id), "stored")
+            self.send(MemberHeartbeat(client.id, LEAVE_FOR_NOW, client.instance_id), "stored")
         client.classic, client.regex = not client.classic, ""
         self.come_back(client)
 
@@ -253,7 +259,7 @@ class GroupModel(RuleBasedStateMachine):
     def leave_for_now(self, data: st.DataObject, returns: bool) -> None:
         static = [c for c in self.present() if c.instance_id and not c.classic]
         client = data.draw(st.sampled_from(static))
-        self.send(Beat(client.id, LEAVE_FOR_NOW, client.instance_id), "stored")
+        self.send(MemberHeartbeat(client.id, LEAVE_FOR_NOW, client.instance_id), "stored")
         client.away, client.held, client.wanted = True, {}, {}
         if returns:
             self.come_back(client)
@@ -402,7 +408,7 @@ def test_groups_keep_their_promises() -> None:
 
 
 def _everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    def claim(self: Ownership, member: Member) -> None:
+    def claim(self: Ownership, member: ConsumerGroupMember) -> None:
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.id))
@@ -420,7 +426,7 @@ def _everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _revocations_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once_given_up(
-        member: Member,
+        member: ConsumerGroupMember,
         epoch: int,
         target: Target,
         _owned: Partitions | None,
@@ -434,7 +440,7 @@ def _revocations_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
 def _revocations_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     really = facts.of_member
 
-    def of_member(member: Member) -> bytes:
+    def of_member(member: ConsumerGroupMember) -> bytes:
         revoking, member.revoking = member.revoking, {}
         stored = really(member)
         member.revoking = revoking
@@ -446,17 +452,17 @@ def _revocations_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 def _leavers_keep_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     really = ConsumerGroup._remove
 
-    def remove(self: ConsumerGroup, member: Member) -> None:
+    def remove(self: ConsumerGroup, member: ConsumerGroupMember) -> None:
         held = dict(member.assigned)
         really(self, member)
-        ghost = Member(member.id, assigned=held)
+        ghost = ConsumerGroupMember(member.id, assigned=held)
         self._ownership.claim(ghost)
 
     monkeypatch.setattr(ConsumerGroup, "_remove", remove)
 
 
 def _static_members_lose_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(self: ConsumerGroup, member: Member) -> None:
+    def leave(self: ConsumerGroup, member: ConsumerGroupMember) -> None:
         self._ownership.release(member.assigned, member.revoking)
         member.revoking, member.epoch = {}, LEAVE_FOR_NOW
 

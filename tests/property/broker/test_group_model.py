@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.groups.limits import GroupLimits
 from quafka_proto.errors import ErrorCode
 from tests.support.suites import examples
@@ -208,7 +208,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def somebody_looks_at_the_clock(self) -> None:
         group = self.clocked.group
-        if group.state is not State.EMPTY:
+        if group.state is not ClassicState.EMPTY:
             assert group.wake_at <= self.clocked.now + LONGEST
 
     def teardown(self) -> None:

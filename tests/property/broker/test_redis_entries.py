@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quafka_broker.sources.redis.batch_builder import varint
 from quafka_broker.sources.redis.batches import Encoder
-from quafka_broker.sources.redis.entry_ids import EntryId, OffsetMap, UnmappedIdError
+from quafka_broker.sources.redis.entry_ids import EntryId, EntryIdMap, UnmappedIdError
 from quafka_broker.sources.redis.fields import Format, read_fields, read_plain, write_fields
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, iter_records
@@ -30,7 +30,7 @@ _RECORD = st.builds(
 
 @given(_BITS, _U64, _U64)
 def test_offsets_and_ids_are_one_another(bits: int, ms: int, sequence: int) -> None:
-    mapping, entry = OffsetMap(bits), EntryId(ms, sequence)
+    mapping, entry = EntryIdMap(bits), EntryId(ms, sequence)
     assert EntryId.parse(entry.text) == entry
     try:
         offset = mapping.offset_of(entry)
@@ -43,7 +43,7 @@ def test_offsets_and_ids_are_one_another(bits: int, ms: int, sequence: int) -> N
 
 @given(_BITS, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))
 def test_order_is_kept(bits: int, a: int, b: int) -> None:
-    mapping = OffsetMap(bits)
+    mapping = EntryIdMap(bits)
     assert (a < b) == (mapping.id_at(a) < mapping.id_at(b))
     assert mapping.first_id_from(a) <= mapping.id_at(a)
 
@@ -87,13 +87,13 @@ def test_every_entry_is_one_record_wherever_reads_begin(
     skipped: int,
     limit: int,
 ) -> None:
-    entries = [(OffsetMap().id_at(n).text, flat) for n, (_, flat) in enumerate(found)]
+    entries = [(EntryIdMap().id_at(n).text, flat) for n, (_, flat) in enumerate(found)]
     gaps = sorted({offset for offset, _ in found})
     entries = [
-        (OffsetMap().id_at(offset).text, flat)
+        (EntryIdMap().id_at(offset).text, flat)
         for offset, (_, flat) in zip(gaps, entries, strict=False)
     ]
-    encoder = Encoder(OffsetMap(), form)
+    encoder = Encoder(EntryIdMap(), form)
     whole = encoder.encode(entries, 0, 1 << 30, at_least_one=True, leader_epoch=0)
     records = [record for batch in whole.batches for record in iter_records(batch)]
     assert [record.offset for record in records] == gaps

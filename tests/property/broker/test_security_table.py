@@ -19,7 +19,7 @@ from quafka_broker.security.events import (
     SecretMade,
     UserSet,
 )
-from quafka_broker.security.table import Table
+from quafka_broker.security.table import SecurityTable
 from quafka_gateway.security.directory import Directory
 from quafka_mesh_ops.ops.security import SecurityChange, WatchSecurityResp
 
@@ -51,14 +51,14 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-def made_of(all_events: Sequence[Event], removals_kept: int = 10_000) -> Table:
-    table = Table(removals_kept)
+def made_of(all_events: Sequence[Event], removals_kept: int = 10_000) -> SecurityTable:
+    table = SecurityTable(removals_kept)
     for event in all_events:
         table.apply(event)
     return table
 
 
-def contents(table: Table) -> object:
+def contents(table: SecurityTable) -> object:
     its = {org: table.of(org) for org in range(1, 4)}
     return table.orgs, its, table.last_org, table.secret
 
@@ -84,7 +84,7 @@ def test_a_copy_and_the_events_after_it_make_the_table(made: list[Event], at: in
 def test_a_reader_that_asks_now_and_then_has_what_the_table_has(
     made: list[Event], data: st.DataObject
 ) -> None:
-    table, copy = Table(data.draw(st.integers(0, 5))), Directory()
+    table, copy = SecurityTable(data.draw(st.integers(0, 5))), Directory()
     for event in made:
         table.apply(event)
         if data.draw(st.booleans()):
@@ -100,7 +100,7 @@ def test_a_reader_that_asks_now_and_then_has_what_the_table_has(
         assert set(copy.quotas(org)) == set(its.quotas)
 
 
-def ask(table: Table, copy: Directory, most: int) -> None:
+def ask(table: SecurityTable, copy: Directory, most: int) -> None:
     """One answer of at most `most` rows, as the broker makes it."""
     (incarnation, version), began = copy.asked, copy.began
     restart = incarnation != b"i" or table.floor > max(version, began)

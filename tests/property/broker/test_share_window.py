@@ -12,11 +12,11 @@ from quafka_broker.shares.states import (
     Acknowledge,
     Acknowledgement,
     BadAcknowledgementError,
-    Change,
     Holder,
+    OffsetSpan,
+    RangeChange,
     RecordState,
     RecordStateError,
-    Span,
 )
 from quafka_broker.shares.window import Window
 from tests.support.suites import examples
@@ -33,7 +33,7 @@ TYPES = [Acknowledge.ACCEPT, Acknowledge.RELEASE, Acknowledge.REJECT, Acknowledg
 class Log:
     """The journal: what is written, and how much of it is durable."""
 
-    events: list[list[Change]] = field(default_factory=list[list[Change]])
+    events: list[list[RangeChange]] = field(default_factory=list[list[RangeChange]])
     start: int = 0
     durable: int = 0
 
@@ -45,11 +45,11 @@ class ShareWindow(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.end = 0  # of the partition
-        self.spans: list[Span] = []
+        self.spans: list[OffsetSpan] = []
         self.window = Window(0)
         self.log = Log()
-        self.unsettled: list[tuple[int, list[Change]]] = []  # number of events after it
-        self.begun: list[list[Change]] = []  # acknowledgements of which more may be refused
+        self.unsettled: list[tuple[int, list[RangeChange]]] = []  # number of events after it
+        self.begun: list[list[RangeChange]] = []  # acknowledgements of which more may be refused
         self.held: dict[int, tuple[Holder, float]] = {}
         self.in_doubt: dict[int, tuple[Holder, float]] = {}  # by `begun` acknowledgements
         self.accepted: set[int] = set()  # answered
@@ -57,7 +57,7 @@ class ShareWindow(RuleBasedStateMachine):
         self.deliveries: dict[int, int] = {}  # by the consumers' own count
         self.hidden: set[int] = set()
         self.log_start = 0
-        self.found: tuple[int, list[Span]] = (0, [])
+        self.found: tuple[int, list[OffsetSpan]] = (0, [])
 
     # --- the partition ----------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class ShareWindow(RuleBasedStateMachine):
     def produce(self, size: int, hidden: bool, gap: int) -> None:
         hidden = hidden and size == 1
         first = self.end + gap
-        self.spans.append(Span(first, first + size, size, hidden))
+        self.spans.append(OffsetSpan(first, first + size, size, hidden))
         self.hidden |= set(range(self.end, first))
         if hidden:
             self.hidden |= set(range(first, first + size))
@@ -178,7 +178,7 @@ class ShareWindow(RuleBasedStateMachine):
         if self.begun:
             self._complete(self.begun[0])
 
-    def _complete(self, changes: list[Change]) -> None:
+    def _complete(self, changes: list[RangeChange]) -> None:
         self.begun.remove(changes)
         for at in _offsets(changes):
             self.in_doubt.pop(at, None)
@@ -238,7 +238,7 @@ class ShareWindow(RuleBasedStateMachine):
         assert set(_offsets(changes)) == due
         self._given_back(changes)
 
-    def _given_back(self, changes: list[Change]) -> None:
+    def _given_back(self, changes: list[RangeChange]) -> None:
         if changes:
             self.log.events.append(changes)
         for each in changes:
@@ -258,7 +258,7 @@ class ShareWindow(RuleBasedStateMachine):
             self.window.settle(changes)
             self._answered(changes)
 
-    def _answered(self, changes: list[Change]) -> None:
+    def _answered(self, changes: list[RangeChange]) -> None:
         for each in changes:
             its = set(range(each.first, each.end))
             if each.state is RecordState.ACKNOWLEDGED:
@@ -330,7 +330,7 @@ class ShareWindow(RuleBasedStateMachine):
             assert at in self.accepted | self.ended | self.hidden or poison or changed
 
 
-def _offsets(changes: list[Change]) -> list[int]:
+def _offsets(changes: list[RangeChange]) -> list[int]:
     return [at for each in changes for at in range(each.first, each.end)]
 
 

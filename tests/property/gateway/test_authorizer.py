@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quafka_gateway.security.authorizer import Authorizer, right
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.security import AclRecord
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from tests.support.acls import acl, change, directory_with
 
 NAMES = st.text("ab*", min_size=1, max_size=4)
@@ -28,7 +28,7 @@ RULES = st.builds(
     acl,
     st.sampled_from(PRINCIPALS),
     st.sampled_from(OPERATIONS),
-    st.sampled_from([Resource.TOPIC, Resource.GROUP]),
+    st.sampled_from([ResourceKind.TOPIC, ResourceKind.GROUP]),
     NAMES,
     pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
     host=st.sampled_from(HOSTS),
@@ -36,7 +36,7 @@ RULES = st.builds(
 )
 
 
-def _matches(rule: AclRecord, kind: Resource, name: str) -> bool:
+def _matches(rule: AclRecord, kind: ResourceKind, name: str) -> bool:
     if rule.resource_type != kind:
         return False
     if rule.pattern_type == Pattern.PREFIXED:
@@ -53,7 +53,7 @@ def _expected(
     principal: str,
     host: str,
     operation: Operation,
-    kind: Resource,
+    kind: ResourceKind,
     name: str,
     default: bool,
 ) -> bool:
@@ -75,7 +75,7 @@ def _expected_any(
     about = [
         rule
         for rule in rules
-        if rule.resource_type == Resource.TOPIC
+        if rule.resource_type == ResourceKind.TOPIC
         and _is_about(rule, principal, host)
         and rule.operation in (operation, Operation.ALL)
     ]
@@ -123,14 +123,14 @@ def test_a_decision_is_what_the_rules_say(
             rules[rule] = None
         for (name, who, host), access in zip(questions, kept, strict=True):
             for operation in OPERATIONS[1:]:
-                for kind in (Resource.TOPIC, Resource.GROUP):
+                for kind in (ResourceKind.TOPIC, ResourceKind.GROUP):
                     expected = _expected(rules, who, host, operation, kind, name, default)
                     assert access.allows(right(operation, kind), name) == expected
             if not default:
-                some = access.allows_any(right(Operation.WRITE, Resource.TOPIC))
+                some = access.allows_any(right(Operation.WRITE, ResourceKind.TOPIC))
                 write = Operation.WRITE
                 # Kafka asks for a name of no meaning first.
                 assert some == (
-                    _expected(rules, who, host, write, Resource.TOPIC, "hardcode", False)
+                    _expected(rules, who, host, write, ResourceKind.TOPIC, "hardcode", False)
                     or _expected_any(rules, who, host, write)
                 )

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, Send, name_of
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.config import EdgeSettings
@@ -29,13 +29,13 @@ from quafka_gateway.handlers.authorized import DENIED
 from quafka_gateway.handlers.items import AnyItems, Items, Refused
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.acl_index import EVERY_OPERATION
-from quafka_gateway.security.authorizer import Authorizer, Right
+from quafka_gateway.security.authorizer import Authorizer, NeededRight
 from quafka_gateway.security.principal import Principal
 from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp, WireStruct
-from quafka_proto.acl_kinds import Resource
+from quafka_proto.acl_kinds import ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
 from quafka_telemetry.tracing import NO_SPAN, TraceContext, Tracer
@@ -56,9 +56,9 @@ _FAILURES = [
     OpFailedError(ErrorCode.KAFKA_STORAGE_ERROR),
 ]
 _REFUSED = {
-    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -152,8 +152,8 @@ class Rules:
     def access(self, _org_id: int, _principal: Principal, _host: str) -> Rules:
         return self
 
-    def allows(self, right: Right, name: str) -> bool:
-        return self.cluster if right.resource == Resource.CLUSTER else name not in self.hidden
+    def allows(self, right: NeededRight, name: str) -> bool:
+        return self.cluster if right.resource == ResourceKind.CLUSTER else name not in self.hidden
 
     def decide(self, _kind: int, _name: str) -> int:
         return EVERY_OPERATION
@@ -173,7 +173,7 @@ async def one_by_one(
         everything = items.unless is not None and context.may(items.unless, "kafka-cluster")
         refused: Any = None
         if not everything and not context.may(items.right, name):
-            refused = items.failed(item, _REFUSED[Resource(items.right.resource)], DENIED)
+            refused = items.failed(item, _REFUSED[ResourceKind(items.right.resource)], DENIED)
         elif known(item) is not None:
             refused = known(item)
         if refused is not None:
@@ -182,7 +182,7 @@ async def one_by_one(
         link = cluster.links[cluster.routes.number_of(items.route.value[0], name)]
         try:
             found += await call(partial(link.call, trace=None), [item], None)
-        except UnavailableError as e:
+        except BrokerUnavailableError as e:
             found.append(items.failed(item, items.route.code(e), ""))
     return given + found if items.refused is Refused.FIRST else found + given
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.cache_lookup import look_up
-from quafka_mesh_ops.ops.records import AbortedTransaction, FetchOp, FetchOpResp, FetchOps
+from quafka_mesh_ops.ops.records import AbortedByOffset, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.record_codec import (
-    Marker,
     MarkerType,
     Record,
+    TransactionMarker,
     build_batch,
     build_marker,
     iter_records,
@@ -49,7 +49,7 @@ class Log:
     batches: list[bytes] = field(default_factory=list[bytes])
     ends: list[int] = field(default_factory=lambda: [0])
     stable: list[int] = field(default_factory=lambda: [0])
-    aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
+    aborted: list[AbortedByOffset] = field(default_factory=list[AbortedByOffset])
     committed: dict[int, bool] = field(default_factory=dict[int, bool])
     """Of each data batch that is decided in the end, by base offset."""
 
@@ -67,9 +67,9 @@ class Log:
             for base in bases:
                 self.committed[base] = commits
             if not commits:
-                self.aborted.append(AbortedTransaction(producer, bases[0], offset))
+                self.aborted.append(AbortedByOffset(producer, bases[0], offset))
             kind = MarkerType.COMMIT if commits else MarkerType.ABORT
-            batch = build_marker(Marker(kind, 0), offset, 0, producer, 0)
+            batch = build_marker(TransactionMarker(kind, 0), offset, 0, producer, 0)
             count = 1
         else:
             records = [Record(0, 0, None, b"%d" % offset, [])] * event.records
@@ -115,7 +115,7 @@ class Log:
         )
 
 
-def _consumed(batches: list[bytes], aborted: list[AbortedTransaction] | None) -> list[int]:
+def _consumed(batches: list[bytes], aborted: list[AbortedByOffset] | None) -> list[int]:
     """The base offsets of the data batches that a client shows to its application."""
     waiting = sorted(aborted or (), key=lambda each: each.first_offset)
     dropped: set[int] = set()

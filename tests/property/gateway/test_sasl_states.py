@@ -10,7 +10,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_gateway.security.sasl.authenticator import Authenticator, Offer, Previous, State
+from quafka_gateway.security.sasl.authenticator import (
+    Authenticator,
+    LoginOffer,
+    LoginState,
+    Previous,
+)
 from quafka_gateway.security.sasl.plain import PlainServer
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
@@ -22,7 +27,7 @@ from tests.unit.gateway.sasl.users import accounts_of, credential, plain, user
 
 RIGHT, WRONG = plain("alice", "secret"), plain("alice", "wrong")
 ACCOUNTS = accounts_of(user("alice", credential("secret")), user("bob", credential("secret")))
-S = State
+S = LoginState
 
 
 def _frame(request: Any, version: int) -> bytes:
@@ -37,7 +42,7 @@ async def _here(check: Callable[[], bool]) -> bool:
     return check()
 
 
-OFFER = Offer(
+OFFER = LoginOffer(
     {
         "PLAIN": partial(PlainServer, ACCOUNTS, _here),
         "OTHER": partial(PlainServer, ACCOUNTS, _here),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    ConsumerGroupTopicPartitions,
 )
 from tests.sim.clients.answers import NO_MEMBER
 from tests.sim.clients.assigning import by_name
@@ -112,15 +112,15 @@ class GroupConsumer(GroupMember):
     def _of_member(self) -> tuple[str, int] | None:
         return self.member, self.epoch
 
-    async def _by_id(self, places: set[Place]) -> list[TopicPartitions]:
+    async def _by_id(self, places: set[Place]) -> list[ConsumerGroupTopicPartitions]:
         topics = await self.topics.find(*self.subscription)
         return [
-            TopicPartitions(topic_id=topics[name].id, partitions=its)
+            ConsumerGroupTopicPartitions(topic_id=topics[name].id, partitions=its)
             for name, its in by_name(sorted(places)).items()
             if name in topics
         ]
 
-    async def _places(self, parts: list[TopicPartitions]) -> set[Place]:
+    async def _places(self, parts: list[ConsumerGroupTopicPartitions]) -> set[Place]:
         if any(part.topic_id not in self.topics.names for part in parts):
             self.topics.forget(*self.subscription)
             await self.topics.find(*self.subscription)

@@ -6,7 +6,7 @@ import asyncio
 
 from pyspark_quafka.errors import SnapshotNotFoundError
 from pyspark_quafka.options import READ_COMMITTED, READ_UNCOMMITTED
-from pyspark_quafka.stream_planner import Position, StreamPlanner
+from pyspark_quafka.stream_planner import StreamPlanner, StreamPosition
 from tests.sim.clients.fetching import Found
 from tests.sim.clients.job import Job, Place, TopicPlan
 from tests.sim.clients.lake import RETRIED, options_of, rows_of
@@ -28,7 +28,7 @@ class LiveReader:
             failOnDataLoss="false",
             isolation=self._isolation,
         )
-        self._stream: tuple[StreamPlanner, Position] | None = None
+        self._stream: tuple[StreamPlanner, StreamPosition] | None = None
         """What plans batches, and where the next one begins."""
 
     async def run(self) -> None:
@@ -49,7 +49,7 @@ class LiveReader:
                 return
         await self._batch(*self._stream)
 
-    async def _batch(self, planner: StreamPlanner, start: Position) -> None:
+    async def _batch(self, planner: StreamPlanner, start: StreamPosition) -> None:
         calls = {
             (topic, partition): self._call(topic, partition, position)
             for topic, its in start.offsets.items()
@@ -78,11 +78,13 @@ class LiveReader:
             reader="live",
         )
 
-    def _begin(self) -> tuple[StreamPlanner, Position]:
+    def _begin(self) -> tuple[StreamPlanner, StreamPosition]:
         planner = StreamPlanner(self._options)
         return planner, planner.initial()
 
 
-def _read(planner: StreamPlanner, start: Position) -> tuple[Position, dict[Place, Found]]:
+def _read(
+    planner: StreamPlanner, start: StreamPosition
+) -> tuple[StreamPosition, dict[Place, Found]]:
     end = planner.latest(start)
     return end, rows_of(planner.plan(start, end))

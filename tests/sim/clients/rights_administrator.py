@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import product
 
-from quafka_proto.acl_kinds import WILDCARD, Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import WILDCARD, Operation, Pattern, Permission, ResourceKind
 from quafka_proto.schema.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -82,7 +82,7 @@ class RightsAdministrator:
 
 def _grant(user: str, topic: str, right: str) -> CreateAclsRequest:
     rule = AclCreation(
-        resource_type=Resource.TOPIC,
+        resource_type=ResourceKind.TOPIC,
         resource_name=topic,
         resource_pattern_type=Pattern.LITERAL,
         principal=f"User:{user}",
@@ -95,7 +95,7 @@ def _grant(user: str, topic: str, right: str) -> CreateAclsRequest:
 
 def _revoke(user: str, topic: str, right: str) -> DeleteAclsRequest:
     rules = DeleteAclsFilter(
-        resource_type_filter=Resource.TOPIC,
+        resource_type_filter=ResourceKind.TOPIC,
         resource_name_filter=topic,
         pattern_type_filter=Pattern.LITERAL,
         principal_filter=f"User:{user}",

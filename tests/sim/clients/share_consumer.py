@@ -12,14 +12,14 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareFetchPartition,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
+    ShareForgottenTopic,
 )
 from quafka_proto.schema.share_groups import (
     ShareGroupHeartbeatRequest,
@@ -280,16 +280,16 @@ class ShareConsumer:
         self._end_reads(calls, answer)
 
     def _request(self, session: dict[Place, bytes], acks: _Acks) -> ShareFetchRequest:
-        topics: dict[bytes, FetchTopic] = {}
+        topics: dict[bytes, ShareFetchTopic] = {}
         for place, topic_id in session.items():
             if self._in_session.get(place) != topic_id or place in acks:
-                of_topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
-                part = FetchPartition(
+                of_topic = topics.setdefault(topic_id, ShareFetchTopic(topic_id=topic_id))
+                part = ShareFetchPartition(
                     partition_index=place[1], acknowledgement_batches=_said(acks.get(place, []))
                 )
                 of_topic.partitions.append(part)
         gone = [
-            ForgottenTopic(topic_id=topic_id, partitions=[place[1]])
+            ShareForgottenTopic(topic_id=topic_id, partitions=[place[1]])
             for place, topic_id in self._in_session.items()
             if session.get(place) != topic_id
         ]
@@ -373,7 +373,7 @@ def _said(acks: list[_Ack]) -> list[AcknowledgementBatch]:
     ]
 
 
-def _records(part: PartitionData) -> Found:
+def _records(part: ShareFetchPartitionData) -> Found:
     """Those that were acquired; the batches may have others."""
     mine = [(each.first_offset, each.last_offset) for each in part.acquired_records]
     return [

@@ -15,7 +15,7 @@ from quafka_broker.snapshots.create import SnapshotError
 from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.stored_log_snapshot import snapshot_in_store
 from quafka_objects.passing import PassingStore
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from tests.sim.clients.fetching import ISOLATIONS
 from tests.sim.clients.job import Job
 from tests.sim.clients.lake import RETRIED, open_log, options_of, rows_of
@@ -88,12 +88,12 @@ class SnapshotReader:
         for isolation in ISOLATIONS:
             await self._read(name, manifest, isolation)
 
-    def _make(self) -> Manifest:
+    def _make(self) -> SnapshotManifest:
         bucket = _Bucket(open_log())
         with bucket.locked() as lock:
             return snapshot_in_store(bucket, lock, lease_seconds=_LEASE_S).manifest
 
-    async def _read(self, name: str, manifest: Manifest, isolation: str) -> None:
+    async def _read(self, name: str, manifest: SnapshotManifest, isolation: str) -> None:
         names = [topic for topic in self._topics if manifest.topic(_ORG, topic) is not None]
         options = options_of(names, isolation=isolation, failOnDataLoss="false")
         calls = {
@@ -138,7 +138,7 @@ class SnapshotReader:
             snapshot=name,
         )
 
-    def _ends(self, manifest: Manifest) -> list[list[str | int]]:
+    def _ends(self, manifest: SnapshotManifest) -> list[list[str | int]]:
         return [
             [topic.name, partition.partition, partition.high_watermark]
             for topic in manifest.topics
@@ -147,7 +147,7 @@ class SnapshotReader:
         ]
 
 
-def _offsets(manifest: Manifest) -> list[list[str | int]]:
+def _offsets(manifest: SnapshotManifest) -> list[list[str | int]]:
     return [
         [group.group, each.topic, each.partition, each.offset]
         for group in manifest.groups

@@ -11,8 +11,8 @@ from quafka_broker.groups.consumer import group as consumer
 from quafka_broker.groups.consumer.reconciliation import advance
 from quafka_broker.groups.offsets import GroupOffsets
 from quafka_broker.groups.table import Commit
-from quafka_broker.shares.shares import Shares
-from quafka_broker.shares.states import Change
+from quafka_broker.shares.shares import BrokerShares
+from quafka_broker.shares.states import RangeChange
 from quafka_broker.shares.table import SharePartition
 from quafka_proto.errors import ErrorCode
 from tests.sim.defects.defect import RESTARTS, Defect, change
@@ -61,12 +61,14 @@ def _acknowledgement_not_durable() -> None:
     async def nothing() -> None:
         pass
 
-    def settled(self: Shares, found: SharePartition, changes: list[Change]) -> Awaitable[object]:
+    def settled(
+        self: BrokerShares, found: SharePartition, changes: list[RangeChange]
+    ) -> Awaitable[object]:
         found.window.settle(changes)
         self.table.recount(found)
         return nothing()
 
-    change(Shares, "_write", settled)
+    change(BrokerShares, "_write", settled)
 
 
 DEFECTS = {

@@ -10,7 +10,7 @@ from quafka_broker.sources.wal import WalPartition
 from quafka_gateway.fetch import cache
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.security.authorizer import Access
+from quafka_gateway.security.authorizer import ClientAccess
 from tests.sim.defects.defect import Defect, change
 
 
@@ -46,7 +46,7 @@ def _cache_forgets_aborted() -> None:
 
 def _revoked_right_kept() -> None:
     """What a connection was once allowed or refused is so until its end."""
-    change(Access, "forget", lambda _: None)
+    change(ClientAccess, "forget", lambda _: None)
 
 
 DEFECTS = {

@@ -12,7 +12,7 @@ from quafka_broker.transactions import rules
 from quafka_broker.transactions.ending import Ending, Settles
 from quafka_broker.transactions.events import Ended
 from quafka_broker.transactions.transaction import Transaction
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.errors import ErrorCode
 from tests.sim.defects.defect import Defect, change
@@ -33,7 +33,7 @@ def _end_in_two_entries() -> None:
     async def twice(
         self: Ending,
         event: Ended,
-        offsets: list[Member],
+        offsets: list[GroupedBatch],
         partitions: list[Partition],
         settles: Settles,
     ) -> None:

@@ -31,8 +31,8 @@ from quafka_broker.chain.takeover import Seen, look, take_over
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_proto.chain_format import (
     ChainHeader,
-    Manifest,
     Owner,
+    ShardManifest,
     StoredFile,
     decode_directory,
     directory_path,
@@ -74,7 +74,7 @@ class SimulatedBroker:
         self._pace = pace
         self._random = random
         self._watch = LeaseWatch(_LEASE_MS)
-        self._known_manifest: Manifest | None = None
+        self._known_manifest: ShardManifest | None = None
         self._log: list[int] = []
         self._planned = Ledger()
         self._done: tuple[int, int] = (0, 0)
@@ -303,7 +303,7 @@ async def read_log(store: ChainStore) -> list[int] | None:
 
 
 async def _recover(
-    store: ChainStore, manifest: Manifest, objects: Sequence[tuple[int, ChainHeader]]
+    store: ChainStore, manifest: ShardManifest, objects: Sequence[tuple[int, ChainHeader]]
 ) -> list[int]:
     log: list[int] = []
     if manifest.directory:

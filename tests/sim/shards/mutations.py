@@ -19,7 +19,7 @@ from quafka_objects.errors import ObjectExistsError
 from quafka_proto.chain_format import (
     ENTRIES,
     ChainHeader,
-    Manifest,
+    ShardManifest,
     chain_path,
     encode_manifest,
     manifest_path,
@@ -69,7 +69,11 @@ def _all_are_valid(headers: Iterable[ChainHeader]) -> list[ChainHeader]:
 
 
 async def _swapped_if_answered(
-    store: ChainStore, before: StoredManifest | None, after: Manifest, _: Any, attempts: Attempts
+    store: ChainStore,
+    before: StoredManifest | None,
+    after: ShardManifest,
+    _: Any,
+    attempts: Attempts,
 ) -> tuple[bool, StoredManifest | None]:
     path, data = manifest_path(after.shard), encode_manifest(after)
     try:

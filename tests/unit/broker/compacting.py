@@ -13,9 +13,9 @@ from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_proto.record_codec import (
-    Marker,
     MarkerType,
     Record,
+    TransactionMarker,
     build_batch,
     build_marker,
     iter_records,
@@ -76,7 +76,7 @@ class Compacting:
         """Write the markers that end a producer's transaction, without an event."""
         kind = MarkerType.COMMIT if commit else MarkerType.ABORT
         for partition in partitions:
-            marker = build_marker(Marker(kind, 0), 0, self.now_ms, producer, 0)
+            marker = build_marker(TransactionMarker(kind, 0), 0, self.now_ms, producer, 0)
             await self.state.log.queue.append(
                 partition, [(read_header(marker), memoryview(marker))]
             )

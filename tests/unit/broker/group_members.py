@@ -12,11 +12,11 @@ from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_mesh_ops.ops.groups import (
-    Assignment,
     JoinGroup,
     JoinGroupResp,
     Leaver,
-    Protocol,
+    MemberAssignment,
+    MemberProtocol,
     SyncGroup,
     SyncGroupResp,
 )
@@ -114,7 +114,11 @@ class Clocked:
         }
         told = Told()
         op = JoinGroup(
-            "g", member_id, instance, protocols=[Protocol(*each) for each in protocols], **values
+            "g",
+            member_id,
+            instance,
+            protocols=[MemberProtocol(*each) for each in protocols],
+            **values,
         )
         self.group.join(op, self.now, told)
         return told
@@ -128,7 +132,7 @@ class Clocked:
         **changes: Any,
     ) -> Told:
         told = Told()
-        rows = [Assignment(*row) for row in (assignments or {}).items()]
+        rows = [MemberAssignment(*row) for row in (assignments or {}).items()]
         now = self.group.generation if generation is None else generation
         self.group.sync(SyncGroup("g", now, member_id, instance, rows, **changes), self.now, told)
         return told

@@ -15,12 +15,12 @@ from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.rewrite_task import RewritePolicy
-from quafka_proto.snapshot_format import Manifest
+from quafka_proto.snapshot_format import SnapshotManifest
 from tests.unit.broker.tools import checked, running_state
 
 SEGMENT = 4_000
@@ -87,9 +87,9 @@ def named(name: str, numbers: range) -> list[bytes]:
     return [b"%s %d " % (name.encode(), n) * 8 for n in numbers]
 
 
-def faults(store: Destination, manifest: Manifest) -> list[str]:
+def faults(store: Destination, manifest: SnapshotManifest) -> list[str]:
     """All that `quafka snapshot verify` would complain of."""
-    verification = Verification(store, manifest)
+    verification = SnapshotVerification(store, manifest)
     found = [fault for report in verification.pieces() for fault in report.faults]
     return [*found, *verification.missing()]
 
@@ -130,7 +130,7 @@ class Busy:
             async with self._rewriting:  # a log has one rewrite task
                 await rewrite(self._state)
 
-    def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:
+    def at(self, manifest: SnapshotManifest) -> dict[str, tuple[int, list[bytes]]]:
         """Log start, and all values up to the high watermark, of each topic at a cut."""
         return {
             topic.name: (

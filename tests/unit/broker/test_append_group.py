@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from quafka_broker.partitions.partition import PartitionId, topic_hash
-from quafka_broker.partitions.transactions import Aborted
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.partitions.transactions import AbortedRange
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
-from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from quafka_proto.record_codec import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    build_batch,
+    build_marker,
+)
 from quafka_proto.records import BatchHeader, read_header
 from tests.support.suites import more
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -36,8 +42,8 @@ async def _write(log: Log, partition: PartitionId, producer: int, sequence: int)
 
 
 async def _end(log: Log, kind: MarkerType, producer: int = PRODUCER) -> list[int]:
-    marker = _batch(build_marker(Marker(kind, 0), 0, 2_000, producer, 0))
-    members = [Member(log.partitions.get(id_), *marker) for id_ in PARTITIONS]
+    marker = _batch(build_marker(TransactionMarker(kind, 0), 0, 2_000, producer, 0))
+    members = [GroupedBatch(log.partitions.get(id_), *marker) for id_ in PARTITIONS]
     event = build_batch([Record(0, 1_000, None, b"event", [])], base_sequence=len(members))
     return await log.queue.append(log.partitions.get(JOURNAL), [_batch(event)], members=members)
 
@@ -56,11 +62,11 @@ async def test_a_marker_takes_one_offset_in_each_partition_and_moves_the_last_st
         assert await _end(log, MarkerType.ABORT) == [0, 3, 2, 2, 2, 2]
         assert disk.syncs() == before + 1
         assert (partition.last_stable_offset, partition.high_watermark) == (4, 4)
-        assert partition.aborted(0, 4) == [Aborted(PRODUCER, 0, 3, 4)]
+        assert partition.aborted(0, 4) == [AbortedRange(PRODUCER, 0, 3, 4)]
     async with open_log(disk) as log:
         partition = log.partitions.get(PARTITIONS[0])
         assert (partition.last_stable_offset, partition.high_watermark) == (4, 4)
-        assert partition.aborted(2, 3) == [Aborted(PRODUCER, 0, 3, 4)]
+        assert partition.aborted(2, 3) == [AbortedRange(PRODUCER, 0, 3, 4)]
         assert partition.aborted(4, 9) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quafka_broker.partitions.partition import Partition
-from quafka_broker.partitions.producer_state import ProducerState
+from quafka_broker.partitions.producer_state import ProducerPartitionState
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal import checkpoint_task
 from quafka_broker.wal.checkpoint_file import (
@@ -19,13 +19,15 @@ from quafka_broker.wal.checkpoint_file import (
     pack_partitions,
     read_checkpoint,
 )
-from quafka_broker.wal.quarantine import Damage, Lost
+from quafka_broker.wal.quarantine import Lost, SegmentDamage
 from quafka_broker.wal.segment import SegmentState
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, open_log, topic_id, values_of
 
 SEGMENTS = [SegmentState(3, 7, 1, 1_000, 65, 90, bytes(16)), SegmentState(4, 8, 0, 32, 0, 0, b"")]
-DAMAGES = [Damage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic_id("b"), 0, 2)))]
+DAMAGES = [
+    SegmentDamage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic_id("b"), 0, 2)))
+]
 EPOCHS = [(0, 0), (2, 70)]
 EVICTED = [(1, 8), (7, 1 << 62)]
 TOPICS = [
@@ -33,7 +35,7 @@ TOPICS = [
         topic_id(name),
         95,
         Partition(topic_id(name), 5).dump(),
-        [ProducerState(7, 1, 99, ((0, 4, 1_000, 3), (5, 5, -1, 8)))],
+        [ProducerPartitionState(7, 1, 99, ((0, 4, 1_000, 3), (5, 5, -1, 8)))],
     )
     for name in "abc"
 ]

@@ -14,7 +14,7 @@ from quafka_mesh_ops.ops.admin import DescribeCompaction
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
-from quafka_telemetry.status_page import Table
+from quafka_telemetry.status_page import PageTable
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -70,6 +70,6 @@ async def test_metrics_and_the_status_page() -> None:
         (table,) = [
             each
             for each in sections([ShardStatus(0, state, figures)], stats, list, "")
-            if isinstance(each, Table) and each.title.startswith("Compacted topics: 1")
+            if isinstance(each, PageTable) and each.title.startswith("Compacted topics: 1")
         ]
         assert len(list(table.rows)) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.limits import GroupLimits
 from quafka_proto.errors import ErrorCode
@@ -16,7 +16,7 @@ E = ErrorCode
 def test_two_members_share_a_generation() -> None:
     clocked = Clocked()
     a, b = clocked.join(), clocked.join()
-    assert (a.parked, b.parked, clocked.group.state) == (True, True, State.PREPARING)
+    assert (a.parked, b.parked, clocked.group.state) == (True, True, ClassicState.PREPARING)
     clocked.pass_time(DELAY)
     assert (a.answer.generation, a.answer.leader, a.answer.protocol) == (1, "c-1", "range")
     assert [member.member_id for member in a.answer.members] == ["c-1", "c-2"]
@@ -25,7 +25,7 @@ def test_two_members_share_a_generation() -> None:
     assert follower.parked
     leader = clocked.sync("c-1", {"c-1": b"one", "c-2": b"two"})
     assert (leader.answer.assignment, follower.answer.assignment) == (b"one", b"two")
-    assert clocked.group.state is State.STABLE
+    assert clocked.group.state is ClassicState.STABLE
     assert clocked.heartbeat("c-2") == E.NONE
 
 
@@ -34,9 +34,9 @@ def test_nothing_is_assigned_before_it_is_saved() -> None:
     clocked.join()
     clocked.pass_time(DELAY)
     synced = clocked.sync("c-1", {"c-1": b"one"})
-    assert (synced.parked, clocked.group.state) == (True, State.COMPLETING)
+    assert (synced.parked, clocked.group.state) == (True, ClassicState.COMPLETING)
     clocked.finish_saving()
-    assert (synced.answer.assignment, clocked.group.state) == (b"one", State.STABLE)
+    assert (synced.answer.assignment, clocked.group.state) == (b"one", ClassicState.STABLE)
 
 
 def test_what_could_not_be_saved_is_tried_again_by_the_members() -> None:
@@ -58,9 +58,9 @@ def test_a_save_that_ends_in_a_later_generation_changes_nothing() -> None:
     clocked.join()
     assert synced.error == E.REBALANCE_IN_PROGRESS
     clocked.join("c-1")
-    assert (clocked.group.generation, clocked.group.state) == (2, State.COMPLETING)
+    assert (clocked.group.generation, clocked.group.state) == (2, ClassicState.COMPLETING)
     clocked.finish_saving()
-    assert clocked.group.state is State.COMPLETING
+    assert clocked.group.state is ClassicState.COMPLETING
 
 
 def test_the_initial_delay_is_made_longer_by_members_but_not_for_ever() -> None:
@@ -120,7 +120,7 @@ def test_the_last_member_leaves_an_empty_group() -> None:
     clocked = Clocked()
     (a,) = clocked.stable("")
     assert clocked.leave((a, "")) == [E.NONE]
-    assert (clocked.group.state, clocked.group.generation) == (State.EMPTY, 2)
+    assert (clocked.group.state, clocked.group.generation) == (ClassicState.EMPTY, 2)
     assert clocked.saved[-1]["state"] == "Empty"
     assert clocked.leave((a, "")) == [E.UNKNOWN_MEMBER_ID]
     clocked.pass_time(SESSION)
@@ -159,7 +159,7 @@ def test_a_new_member_is_given_an_id_first() -> None:
     clocked = Clocked()
     told = clocked.join(require_member_id=True)
     assert (told.error, told.answers[0].member_id) == (E.MEMBER_ID_REQUIRED, "c-1")
-    assert clocked.group.state is State.EMPTY
+    assert clocked.group.state is ClassicState.EMPTY
     again = clocked.join("c-1", require_member_id=True)
     clocked.pass_time(DELAY)
     assert again.answer.member_id == "c-1"
@@ -196,7 +196,7 @@ def test_a_member_may_lose_the_answer_to_its_join(role: int) -> None:
     clocked.pass_time(DELAY)
     lost = (a, b)[role].answer
     assert clocked.join(lost.member_id).answer == lost
-    assert clocked.group.state is State.COMPLETING
+    assert clocked.group.state is ClassicState.COMPLETING
 
 
 def test_a_follower_may_join_a_stable_group_again() -> None:
@@ -210,7 +210,7 @@ def test_a_changed_subscription_rebalances() -> None:
     clocked = Clocked()
     _, follower = clocked.stable("", "")
     assert clocked.join(follower, protocols=(("range", b"other"),)).parked
-    assert clocked.group.state is State.PREPARING
+    assert clocked.group.state is ClassicState.PREPARING
 
 
 def test_the_first_of_two_parked_joins_is_answered() -> None:
@@ -329,7 +329,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert (leader, follower) == ("i-1", "j-2")
     back = clocked.join(instance="j")
     assert (back.answer.generation, back.answer.member_id) == (1, "j-3")
-    assert clocked.group.state is State.STABLE
+    assert clocked.group.state is ClassicState.STABLE
     assert clocked.saved[-1]["members"][-1]["id"] == "j-3"
     assert clocked.heartbeat("j-2", instance="j") == E.FENCED_INSTANCE_ID
     assert clocked.sync("j-2", instance="j").error == E.FENCED_INSTANCE_ID
@@ -388,7 +388,7 @@ def test_all_static_members_may_be_away_at_once() -> None:
     clocked.pass_time(SESSION - 1)
     assert len(clocked.group.members) == 2
     clocked.pass_time(REBALANCE)
-    assert (clocked.group.state, len(clocked.group.members)) == (State.EMPTY, 0)
+    assert (clocked.group.state, len(clocked.group.members)) == (ClassicState.EMPTY, 0)
 
 
 def test_leaving_by_instance_id() -> None:
@@ -397,7 +397,7 @@ def test_leaving_by_instance_id() -> None:
     assert clocked.leave(("", "i"), ("i-1", "j"), ("", "x"), ("x", "")) == [
         E.NONE, E.FENCED_INSTANCE_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID,
     ]  # fmt: skip
-    assert clocked.group.state is State.PREPARING
+    assert clocked.group.state is ClassicState.PREPARING
 
 
 # --- the end, and a new beginning -----------------------------------------------------------
@@ -446,10 +446,10 @@ def test_a_stored_group_goes_on_without_a_rebalance() -> None:
     assert again.join(instance="i").answer.generation == 1
     assert again.may_commit("c-2", 1) == E.NONE
     again.pass_time(SESSION)
-    assert again.group.state is State.EMPTY
+    assert again.group.state is ClassicState.EMPTY
     assert again.group.generation > clocked.group.generation
 
 
 def test_states_follow_the_table() -> None:
     with pytest.raises(AssertionError, match="Empty to Stable"):
-        Clocked().group._become(State.STABLE)
+        Clocked().group._become(ClassicState.STABLE)

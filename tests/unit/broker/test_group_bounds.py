@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from quafka_broker.config.settings import BrokerConfig
-from quafka_broker.groups.deadlines import Deadlines
+from quafka_broker.groups.deadlines import DeadlineHeap
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, LeaveGroup, Leaver, Protocol
+from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, LeaveGroup, Leaver, MemberProtocol
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, Clocked
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -38,7 +38,14 @@ async def joined(
     state: BrokerState, group: str, /, org: int = ORG, **changes: Any
 ) -> JoinGroupResp:
     op = JoinGroup(
-        group, "", "", "consumer", [Protocol("range", b"m")], 10_000, 10_000, require_member_id=True
+        group,
+        "",
+        "",
+        "consumer",
+        [MemberProtocol("range", b"m")],
+        10_000,
+        10_000,
+        require_member_id=True,
     )
     return await groups.join(state, context(org), replace(op, **changes))
 
@@ -64,7 +71,7 @@ def held(state: BrokerState, org: int = ORG) -> OrgUsage:
         ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"member_id": "somebody"}, E.UNKNOWN_MEMBER_ID),
         ({"group": ""}, E.INVALID_GROUP_ID),
-        ({"protocols": [Protocol("range", bytes(2 << 20))]}, E.GROUP_MAX_SIZE_REACHED),
+        ({"protocols": [MemberProtocol("range", bytes(2 << 20))]}, E.GROUP_MAX_SIZE_REACHED),
     ],
 )
 async def test_a_refused_join_makes_no_group(changes: dict[str, Any], error: ErrorCode) -> None:
@@ -226,7 +233,7 @@ async def test_a_commit_that_is_too_large_commits_nothing() -> None:
 
 
 def test_deadlines_that_were_forgotten_take_no_room() -> None:
-    deadlines = Deadlines[str]()
+    deadlines = DeadlineHeap[str]()
     deadlines.schedule("kept", 5.0)
     for number in range(10_000):
         deadlines.schedule(f"n{number}", 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quafka_broker.groups.event_writer import QueuedEvents
-from quafka_broker.groups.table import Event, Fact, Table, size_of, stated_by
+from quafka_broker.groups.table import Event, Fact, GroupTable, size_of, stated_by
 from quafka_loop.slices import at_once
 
 KEY = (1, "g")
@@ -40,7 +40,7 @@ class Facts:
     """A table, and the place of each fact as the journal keeps it."""
 
     def __init__(self, *events: Event) -> None:
-        self.table = Table(no_group, lambda *_: True, lambda: 0.0)
+        self.table = GroupTable(no_group, lambda *_: True, lambda: 0.0)
         self.places: dict[Fact, int] = {}
         self.count = 0
         for event in events:

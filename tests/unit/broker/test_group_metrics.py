@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.metrics import by_kind, group_families
 from quafka_broker.ops import groups, share_groups
 from quafka_broker.shares.metrics import share_families
@@ -43,14 +43,15 @@ async def test_groups_members_epochs_and_heartbeats_by_kind() -> None:
         await members(state)
         found = {each.kind: each[1:] for each in by_kind(state.groups)}
         assert found == {
-            Kind.CLASSIC: (0, 0, 0, 0), Kind.CONSUMER: (1, 2, 2, 4), Kind.SHARE: (1, 1, 1, 1),
+            GroupType.CLASSIC: (0, 0, 0, 0), GroupType.CONSUMER: (1, 2, 2, 4),
+            GroupType.SHARE: (1, 1, 1, 1),
         }  # fmt: skip
         families = list(group_families(state.groups))
         assert values(families, "quafka_group_members")["consumer",] == 2
         await beat(state, idle("n", -1))
     async with running_state(disk, lease_seconds=0) as state:
         await beat(state, member_id="o")
-        consumer = by_kind(state.groups)[list(Kind).index(Kind.CONSUMER)]
+        consumer = by_kind(state.groups)[list(GroupType).index(GroupType.CONSUMER)]
         assert (consumer.members, consumer.epochs) == (2, 1), "counted since the start"
 
 

@@ -26,7 +26,7 @@ from quafka_broker.ops import (
 from quafka_broker.sources.kafka.errors import AdoptionError
 from quafka_broker.sources.metrics import source_families
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.admin import DescribeLogDir, TopicPartitions
+from quafka_mesh_ops.ops.admin import DescribeLogDir, PartitionsByTopic
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.lag import GroupLag
 from quafka_mesh_ops.ops.leases import HoldLease
@@ -417,7 +417,7 @@ async def test_transactions_are_refused(kafka: KafkaFolder) -> None:
             state, context(), InitTransactions(TransactionalProducer("tx", -1, -1), 10_000)
         )
         producer = TransactionalProducer("tx", started.producer_id, started.producer_epoch)
-        added = [TopicPartitions(name, [0]) for name in ("own", "t", "no-such")]
+        added = [PartitionsByTopic(name, [0]) for name in ("own", "t", "no-such")]
         answer = await transactions.add_partitions(state, context(), AddPartitions(producer, added))
         assert answer.partitions == [
             ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.POLICY_VIOLATION,

@@ -10,7 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.ops import group_lag, groups, offsets
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import StorageError
@@ -18,11 +18,11 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import (
-    Assignment,
     JoinGroup,
     LeaveGroup,
     Leaver,
-    Protocol,
+    MemberAssignment,
+    MemberProtocol,
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup, PartitionLag
@@ -77,7 +77,7 @@ async def test_records_and_seconds() -> None:
         await produce(state, topic, 1, 9)
         await commit(state, ("t", 0, 1), ("t", 1, 1), ("t", 2, 0))
         found = await ask(state)
-        assert (found.error_code, found.state, found.members) == (0, State.EMPTY, [])
+        assert (found.error_code, found.state, found.members) == (0, ClassicState.EMPTY, [])
         assert found.partitions == [
             PartitionLag("t", 0, 0, 4, 1, 3, 40_000, -1),
             PartitionLag("t", 1, 0, 1, 1, 0, 0, 0),
@@ -89,7 +89,9 @@ async def test_a_group_that_is_not_there_and_one_of_another_org() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1)
         await commit(state, ("t", 0, 0))
-        assert await ask(state, "h") == LagOfGroup("h", ErrorCode.GROUP_ID_NOT_FOUND, State.DEAD)
+        assert await ask(state, "h") == LagOfGroup(
+            "h", ErrorCode.GROUP_ID_NOT_FOUND, ClassicState.DEAD
+        )
         assert (await ask(state, "g", ORG + 1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert (await ask(state, "")).error_code == ErrorCode.INVALID_GROUP_ID
 
@@ -160,11 +162,13 @@ async def test_the_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def join(state: BrokerState, *partitions: int) -> str:
     """A member that is assigned these of "t"; its id."""
-    op = JoinGroup("g", "", "", "consumer", [Protocol("range", b"m")], 10_000, 10_000, "c", "/h")
+    op = JoinGroup(
+        "g", "", "", "consumer", [MemberProtocol("range", b"m")], 10_000, 10_000, "c", "/h"
+    )
     member = (await groups.join(state, context(), op)).member_id
     assigned = ConsumerProtocolMemberAssignment(0, [("t", list(partitions))], b"").encode()
     await groups.sync(
-        state, context(), SyncGroup("g", 1, member, "", [Assignment(member, assigned)])
+        state, context(), SyncGroup("g", 1, member, "", [MemberAssignment(member, assigned)])
     )
     return member
 

@@ -12,12 +12,12 @@ from quafka_broker import leases
 from quafka_broker.leases import Leases
 from quafka_broker.ops import fetch
 from quafka_loop import clock
-from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp, LeaseChange
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 
-GONE = Change("t", b"i" * 16)
+GONE = LeaseChange("t", b"i" * 16)
 SECONDS = 0.4
 LONG = 400.0
 """Of a lease that no test sees the end of."""
@@ -40,7 +40,7 @@ class Gateway:
         return answer
 
 
-async def change(leases: Leases, done: list[str], what: Change = GONE) -> None:
+async def change(leases: Leases, done: list[str], what: LeaseChange = GONE) -> None:
     async with leases.changing({1: [what]}):
         done.append("changed")
 
@@ -106,7 +106,7 @@ async def test_one_whose_lease_ran_out_hears_what_it_missed() -> None:
     gateway = Gateway(all_leases)
     await gateway.ask()
     await change(all_leases, done)  # waits for the end of the lease
-    other = Change("u", b"u" * 16, 3)
+    other = LeaseChange("u", b"u" * 16, 3)
     await change(all_leases, done, other)
     answer = await gateway.ask()
     assert (answer.forget, answer.changes, answer.valid_ms) == (False, [GONE, other], 400)
@@ -175,10 +175,10 @@ async def test_what_is_read_while_something_changes_may_not_be_kept() -> None:
         await state.topics.create(1, "t", 1)
         op = FetchOps([FetchOp("t", 0, 0, 100)])
         assert (await fetch.handle(state, context(), op)).leased
-        async with state.leases.changing({1: [Change("another", b"")]}):
+        async with state.leases.changing({1: [LeaseChange("another", b"")]}):
             assert not (await fetch.handle(state, context(), op)).leased
         stamp = state.leases.stamp()
-        async with state.leases.changing({1: [Change("another", b"")]}):
+        async with state.leases.changing({1: [LeaseChange("another", b"")]}):
             pass
         assert not state.leases.unchanged_since(stamp)
 

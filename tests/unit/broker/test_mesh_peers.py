@@ -12,7 +12,7 @@ from quafka_broker.transactions.peers import NoPeers, PeerError
 from quafka_mesh_ops.grants import by_node, parse_entry, permits
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.branches import ResolveTransactions
-from quafka_mesh_ops.rights import NEEDS, Right
+from quafka_mesh_ops.rights import NEEDS, MeshRight
 from quafka_telemetry.tracing import Tracer
 
 A, B = "a" * 64, "b" * 64
@@ -36,9 +36,9 @@ def test_what_is_refused(text: str) -> None:
 def test_an_entry_grants_the_right_to_coordinate_alone() -> None:
     (grant,) = by_node(map(parse_entry, grants_of([f"{A}@h:1"]))).values()
     granted = {need.right for need in NEEDS.values() if permits(grant, need, 7)}
-    assert granted == {Right.COORDINATE}
+    assert granted == {MeshRight.COORDINATE}
     served = by_node([parse_entry(f"{A} orgs=7")])[A]
-    assert not any(permits(served, n, 7) for n in NEEDS.values() if n.right is Right.COORDINATE)
+    assert not any(permits(served, n, 7) for n in NEEDS.values() if n.right is MeshRight.COORDINATE)
 
 
 async def test_a_broker_is_not_its_own_peer(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from quafka_broker.groups import journal
 from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.classic.states import State
+from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.ops import groups, offsets
 from quafka_broker.partitions.errors import StorageError
@@ -23,13 +23,13 @@ from quafka_mesh_ops.ops.group_offsets import (
     CommittedQuestion,
 )
 from quafka_mesh_ops.ops.groups import (
-    Assignment,
     Heartbeat,
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
     Leaver,
-    Protocol,
+    MemberAssignment,
+    MemberProtocol,
     SyncGroup,
 )
 from quafka_proto.errors import ErrorCode
@@ -55,7 +55,9 @@ async def committed(state: BrokerState, group: str, org: int = ORG) -> dict[tupl
 
 
 async def join(state: BrokerState, group: str, member_id: str = "") -> JoinGroupResp:
-    op = JoinGroup(group, member_id, "", "consumer", [Protocol("range", b"m")], 10_000, 10_000)
+    op = JoinGroup(
+        group, member_id, "", "consumer", [MemberProtocol("range", b"m")], 10_000, 10_000
+    )
     return await groups.join(state, context(), op)
 
 
@@ -63,7 +65,7 @@ async def stable(state: BrokerState, group: str) -> str:
     """A group of one member."""
     state.groups.limits = replace(state.groups.limits, initial_delay=0.0)
     member = (await join(state, group)).member_id
-    op = SyncGroup(group, 1, member, "", [Assignment(member, b"all")])
+    op = SyncGroup(group, 1, member, "", [MemberAssignment(member, b"all")])
     assert (await groups.sync(state, context(), op)).assignment == b"all"
     return member
 
@@ -141,7 +143,7 @@ async def test_members_go_on_after_a_restart() -> None:
         kept = state.groups.find(ORG, "g")
         assert kept is not None
         assert isinstance(kept.group, ClassicGroup)
-        assert (kept.group.state, kept.group.generation) == (State.EMPTY, 2)
+        assert (kept.group.state, kept.group.generation) == (ClassicState.EMPTY, 2)
 
 
 async def test_a_caller_that_goes_away_leaves_its_session_behind() -> None:

@@ -26,7 +26,7 @@ from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_mesh_ops.ops.security import UserChange
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
-from quafka_proto.snapshot_format import Manifest, decode_manifest, encode_manifest
+from quafka_proto.snapshot_format import SnapshotManifest, decode_manifest, encode_manifest
 from quafka_proto.zone_format import decode_zones
 from quafka_telemetry.startup import StartupError
 from tests.support.suites import more
@@ -100,7 +100,7 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
 
 async def restored(
     store: Destination,
-    manifest: Manifest,
+    manifest: SnapshotManifest,
     data: Path,
     org: int | None = None,
     *,
@@ -134,7 +134,7 @@ async def test_a_broker_starts_on_what_was_there(
     tmp_path: Path, store: Destination, taken_of: int | None, org: int | None
 ) -> None:
     """Of all and of one org: of a log that has grown by pieces, and been rewritten."""
-    made: list[tuple[Manifest, Known]] = []
+    made: list[tuple[SnapshotManifest, Known]] = []
     async with state_in(tmp_path / "data") as state:
         await state.producer_ids.allocate(1)
         for turn in range(3):
@@ -202,7 +202,7 @@ async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
     store = CopyingDestination(dest)
     async with state_in(tmp_path / "data") as state:
         busy = Busy(state)
-        made: list[tuple[Manifest, dict[str, tuple[int, list[bytes]]]]] = []
+        made: list[tuple[SnapshotManifest, dict[str, tuple[int, list[bytes]]]]] = []
         for _ in range(3):
             for _ in range(30):
                 await busy.another_turn()
@@ -408,7 +408,7 @@ async def test_damage(tmp_path: Path, damage: Callable[[Path], None], org: int |
     assert (await restored(store, made, tmp_path / "zones", org)).faults == [], "none are needed"
 
 
-def some_files(manifest: Manifest) -> list[str]:
+def some_files(manifest: SnapshotManifest) -> list[str]:
     """The first log and index, some in the middle, and those that were written last."""
     found: list[str] = []
     for paths in ([piece.log for piece in manifest.pieces], [p.index for p in manifest.pieces]):

@@ -25,7 +25,7 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimit,
+    OrgLimitValue,
     QuotaChange,
     QuotaEntity,
     QuotaValue,
@@ -80,7 +80,7 @@ async def alter_quotas(state: BrokerState, *changes: QuotaChange, org: int = 1) 
 
 async def alter_org(
     state: BrokerState, org_id: int = 0, name: str = "", became: str = "",
-    limits: list[OrgLimit] | None = None, *, create: bool = False, copy: bool = False,
+    limits: list[OrgLimitValue] | None = None, *, create: bool = False, copy: bool = False,
 ) -> AlterOrgResp:  # fmt: skip
     op = AlterOrg(org_id, name, became, limits, create, copy)
     return await ops.alter_org(state, context(), op)
@@ -118,7 +118,9 @@ def shown(changes: list[SecurityChange]) -> list[str]:
 
 
 async def fill(state: BrokerState) -> None:
-    assert (await alter_org(state, 7, "blue", limits=[OrgLimit("max.topics", 3)], create=True)).org
+    assert (
+        await alter_org(state, 7, "blue", limits=[OrgLimitValue("max.topics", 3)], create=True)
+    ).org
     assert await alter_users(state, user("alice"), user("bob"), user("alice", SHA512)) == [NONE] * 3
     assert await alter_users(state, UserChange("bob", SHA256)) == [NONE]
     assert await alter_users(state, user("alice"), org=7) == [NONE]
@@ -143,7 +145,7 @@ async def test_records_survive_restarts_with_and_without_a_checkpoint() -> None:
             assert answer.restart
             its = state.security.table.of(1).users["alice"]
             assert [each.mechanism for each in its.credentials] == [SHA256, SHA512]
-            assert state.security.table.orgs[7].limits == [OrgLimit("max.topics", 3.0)]
+            assert state.security.table.orgs[7].limits == [OrgLimitValue("max.topics", 3.0)]
 
 
 async def test_a_watch_answers_at_a_change_and_not_before() -> None:
@@ -379,7 +381,8 @@ async def test_orgs_have_one_name_and_id_each() -> None:
             assert answer.error_code == ErrorCode.DUPLICATE_RESOURCE
         for bad in (
             await alter_org(state, 1_005, "a b"), await alter_org(state, 1_005, became="sleepy"),
-            await alter_org(state, 1_005, limits=[OrgLimit("max.cats", 1)]), await alter_org(state),
+            await alter_org(state, 1_005, limits=[OrgLimitValue("max.cats", 1)]),
+            await alter_org(state),
             await alter_org(state, 1 << 32, "x", create=True),
             await alter_org(state, 0, "", create=True),
         ):  # fmt: skip

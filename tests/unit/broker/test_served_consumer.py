@@ -10,7 +10,7 @@ import pytest
 
 from quafka_broker.groups.classic.group import ClassicGroup
 from quafka_broker.groups.consumer.facts import TOPICS
-from quafka_broker.groups.group import Kind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.ops import (
@@ -26,7 +26,7 @@ from quafka_broker.ops import (
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroup,
+    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
     DescribeConsumerGroups,
@@ -40,7 +40,6 @@ from quafka_mesh_ops.ops.group_offsets import (
     DeleteOffsets,
 )
 from quafka_mesh_ops.ops.groups import (
-    Assignment,
     DeleteGroups,
     DescribeGroups,
     Heartbeat,
@@ -48,7 +47,8 @@ from quafka_mesh_ops.ops.groups import (
     LeaveGroup,
     Leaver,
     ListGroups,
-    Protocol,
+    MemberAssignment,
+    MemberProtocol,
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag
@@ -85,7 +85,7 @@ async def owned(state: BrokerState, member: str = "m", **changes: Any) -> set[in
     return {number for part in answer.assignment or [] for number in part.partitions}
 
 
-async def described(state: BrokerState, group: str = "g") -> ConsumerGroup:
+async def described(state: BrokerState, group: str = "g") -> ConsumerGroupDescription:
     op = DescribeConsumerGroups([group])
     (found,) = (await consumer_groups.describe(state, context(), op)).groups
     members = sorted(found.members or [], key=lambda each: each.member_id)
@@ -251,7 +251,7 @@ async def test_groups_of_other_kinds() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1)
         await beat(state)
-        join = JoinGroup("g", "", "", "consumer", [Protocol("range", b"")], 10_000, 10_000)
+        join = JoinGroup("g", "", "", "consumer", [MemberProtocol("range", b"")], 10_000, 10_000)
         answer = await groups.join(state, context(), join)
         assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
         sync = SyncGroup("g", 1, "m", "", [])
@@ -279,7 +279,7 @@ async def test_groups_of_other_kinds() -> None:
 def classic_join(member: str = "", owned: dict[str, list[int]] | None = None) -> JoinGroup:
     """With metadata of version 1: a topic, no user data, and the partitions that it has."""
     metadata = b"\0\1\0\0\0\1\0\1t" + b"\xff" * 4 + assignment_of(1, owned or {})[2:-4]
-    protocols = [Protocol("cooperative-sticky", metadata)]
+    protocols = [MemberProtocol("cooperative-sticky", metadata)]
     return JoinGroup("g", member, "", "consumer", protocols, 10_000, 10_000)
 
 
@@ -295,7 +295,7 @@ async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
         state.groups.limits = GroupLimits(initial_delay=0)
         await state.topics.create(ORG, "t", 4)
         old = await groups.join(state, context(), classic_join())
-        shares = [Assignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        shares = [MemberAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
         sync = SyncGroup("g", old.generation, old.member_id, "", shares)
         assert not (await groups.sync(state, context(), sync)).error_code
         # A consumer of the new protocol joins: the classic member keeps what it has until it
@@ -344,7 +344,7 @@ async def test_a_group_moves_only_when_the_topics_of_its_members_are_known() -> 
     async with running_state(disk) as state:
         state.groups.limits = GroupLimits(initial_delay=0)
         old = await groups.join(state, context(), classic_join())
-        shares = [Assignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        shares = [MemberAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
         sync = SyncGroup("g", old.generation, old.member_id, "", shares)
         assert not (await groups.sync(state, context(), sync)).error_code
         join = replace(JOIN, member_id="new", topics=["t", "u"], is_whole=False)
@@ -461,7 +461,7 @@ def set_policy(state: BrokerState, policy: str) -> None:
     state.groups.limits = GroupLimits(initial_delay=0, migration=policy)
 
 
-def kind(state: BrokerState) -> Kind:
+def kind(state: BrokerState) -> GroupType:
     entry = state.groups.find(ORG, "g")
     assert entry is not None
     return entry.group.kind
@@ -491,7 +491,7 @@ async def test_a_consumer_joins_classic_members_by_the_policy(policy: str) -> No
         await groups.join(state, context(), classic_join())
         upgrades = policy in ("bidirectional", "upgrade")
         assert (await beat(state)).error_code == (0 if upgrades else E.GROUP_ID_NOT_FOUND)
-        assert kind(state) is (Kind.CONSUMER if upgrades else Kind.CLASSIC)
+        assert kind(state) is (GroupType.CONSUMER if upgrades else GroupType.CLASSIC)
 
 
 @POLICIES
@@ -503,7 +503,7 @@ async def test_a_classic_member_joins_consumers_by_the_policy(policy: str) -> No
         refused = policy == "disabled"
         answer = await groups.join(state, context(), classic_join())
         assert answer.error_code == (E.INCONSISTENT_GROUP_PROTOCOL if refused else 0)
-        assert kind(state) is Kind.CONSUMER
+        assert kind(state) is GroupType.CONSUMER
         assert len((await described(state)).members or []) == 2 - refused
 
 
@@ -515,7 +515,7 @@ async def test_a_classic_member_with_malformed_metadata_does_not_join(metadata: 
         set_policy(state, "bidirectional")
         await state.topics.create(ORG, "t", 1)
         await owned(state)
-        join = replace(classic_join(), protocols=[Protocol("range", metadata)])
+        join = replace(classic_join(), protocols=[MemberProtocol("range", metadata)])
         answer = await groups.join(state, context(), join)
         assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
         assert [each.member_id for each in (await described(state)).members or []] == ["m"]
@@ -527,7 +527,7 @@ async def test_an_assignment_has_a_version_that_is_known() -> None:
         await state.topics.create(ORG, "t", 2)
         await owned(state)
         metadata = b"\x7f\xff\0\0\0\1\0\1t" + b"\xff" * 4 + bytes(4) + b"\xff" * 6
-        join = replace(classic_join(), protocols=[Protocol("range", metadata)])
+        join = replace(classic_join(), protocols=[MemberProtocol("range", metadata)])
         answer = await groups.join(state, context(), join)
         sync = SyncGroup("g", answer.generation, answer.member_id, "", [])
         synced_ = await groups.sync(state, context(), sync)
@@ -554,7 +554,7 @@ async def test_a_group_without_consumers_is_classic_by_the_policy(policy: str, h
         refused = policy == "disabled" and how == "is replaced"
         assert error == (E.INCONSISTENT_GROUP_PROTOCOL if refused else 0)
         is_classic = policy in ("bidirectional", "downgrade")
-        assert kind(state) is (Kind.CLASSIC if is_classic else Kind.CONSUMER)
+        assert kind(state) is (GroupType.CLASSIC if is_classic else GroupType.CONSUMER)
 
 
 @POLICIES
@@ -564,10 +564,10 @@ async def test_an_empty_group_takes_the_protocol_of_the_next_member(policy: str)
         await state.topics.create(ORG, "t", 1)
         for _ in range(2):
             await owned(state)
-            assert kind(state) is Kind.CONSUMER
+            assert kind(state) is GroupType.CONSUMER
             await beat(state, idle("m", -1))
             answer = await groups.join(state, context(), classic_join())
-            assert (answer.error_code, kind(state)) == (0, Kind.CLASSIC)
+            assert (answer.error_code, kind(state)) == (0, GroupType.CLASSIC)
             leave = LeaveGroup("g", [Leaver(answer.member_id)])
             assert not (await groups.leave(state, context(), leave)).error_code
 

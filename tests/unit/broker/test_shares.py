@@ -14,7 +14,7 @@ from quafka_broker.journals.internal_topics import SHARES
 from quafka_broker.ops import delete_records, shares
 from quafka_broker.shares import shares as shares_module
 from quafka_broker.shares.acquiring import Acquiring
-from quafka_broker.shares.states import Acknowledge, Acknowledgement, Span
+from quafka_broker.shares.states import Acknowledge, Acknowledgement, OffsetSpan
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOps
@@ -23,7 +23,6 @@ from quafka_mesh_ops.ops.shares import (
     EVERY_PARTITION,
     LATEST,
     AcknowledgedBatch,
-    AcknowledgePartition,
     AcknowledgeRecords,
     AcquiredPartition,
     AcquireRecords,
@@ -31,6 +30,7 @@ from quafka_mesh_ops.ops.shares import (
     DeleteShareOffsets,
     DescribeShareOffsets,
     NewShareOffset,
+    PartitionAcknowledgements,
     ReleasePartition,
     ReleaseRecords,
     ShareConfigs,
@@ -63,7 +63,7 @@ def ranges(answer: AcquiredPartition) -> list[tuple[int, int, int]]:
 
 async def acknowledge(state: BrokerState, *batches: tuple[int, int, int], member: str = "m") -> int:
     some = [AcknowledgedBatch(first, last, bytes([kind])) for first, last, kind in batches]
-    op = AcknowledgeRecords(GROUP, member, [AcknowledgePartition("t", 0, some)], CONFIGS)
+    op = AcknowledgeRecords(GROUP, member, [PartitionAcknowledgements("t", 0, some)], CONFIGS)
     return (await shares.acknowledge(state, context(), op)).partitions[0]
 
 
@@ -207,7 +207,7 @@ async def test_the_end_of_a_session_releases_only_what_was_acquired_in_it() -> N
             (0, 3, 1)
         ]
         assert ranges(await acquire(state, session=b"new")) == [(4, 5, 1)]
-        renewed = AcknowledgePartition("t", 0, [AcknowledgedBatch(0, 0, bytes([RENEW]))])
+        renewed = PartitionAcknowledgements("t", 0, [AcknowledgedBatch(0, 0, bytes([RENEW]))])
         op = AcknowledgeRecords(GROUP, "m", [renewed], CONFIGS, b"new")
         assert (await shares.acknowledge(state, context(), op)).partitions == [0]
         assert await acknowledge(state, (1, 1, ACCEPT)) == 0, "in whichever session"
@@ -285,7 +285,7 @@ async def test_what_is_given_back_meanwhile_is_for_the_next_op(
         assert ranges(await acquire(state, "a", max_records=1)) == [(0, 0, 1)]
         read, reads = Acquiring._spans, list[int]()
 
-        async def release_meanwhile(self: Acquiring, *arguments: Any) -> list[Span]:
+        async def release_meanwhile(self: Acquiring, *arguments: Any) -> list[OffsetSpan]:
             reads.append(len(reads))
             if len(reads) == 2:
                 await shares.release(state, context(), ReleaseRecords(GROUP, "a", []))

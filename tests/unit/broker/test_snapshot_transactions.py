@@ -16,13 +16,13 @@ from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import open_store
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.verify import SnapshotVerification
 from quafka_objects.folder import FolderStore
 from quafka_proto.snapshot_format import (
-    AbortedTransaction,
-    Manifest,
     OpenTransaction,
-    Partition,
+    SnapshotAbortedTransaction,
+    SnapshotManifest,
+    SnapshotPartition,
 )
 from tests.support.snapshot_reader import manifests
 from tests.support.snapshots import SnapshotMaker, records_of
@@ -31,7 +31,7 @@ from tests.unit.broker.snapshot_tools import faults as snapshot_faults
 from tests.unit.broker.transactional_writes import end, write
 
 
-def published(folder: Path, *, rewritten: bool = False, start: int = 0) -> Manifest:
+def published(folder: Path, *, rewritten: bool = False, start: int = 0) -> SnapshotManifest:
     """Offsets: 0 and 2 of producer 1, aborted at 4; 1 of producer 2, committed at 3; 5 and 6 of
     producer 2, open."""
     maker = SnapshotMaker(folder, rows_in_segment=4)
@@ -51,8 +51,8 @@ def send(maker: SnapshotMaker, producer_id: int) -> None:
     maker.append("orders", records_of([b"x"]), transactional=True, producer_id=producer_id)
 
 
-def faults(folder: Path, manifest: Manifest) -> list[str]:
-    verification = Verification(FolderStore(folder), manifest)
+def faults(folder: Path, manifest: SnapshotManifest) -> list[str]:
+    verification = SnapshotVerification(FolderStore(folder), manifest)
     found = [fault for report in verification.pieces() for fault in report.faults]
     return [*found, *verification.missing()]
 
@@ -63,22 +63,22 @@ def test_transactions_that_match_are_no_fault(tmp_path: Path, rewritten: bool, s
     assert faults(tmp_path, published(tmp_path, rewritten=rewritten, start=start)) == []
 
 
-def changed(manifest: Manifest, **change: Any) -> Manifest:
+def changed(manifest: SnapshotManifest, **change: Any) -> SnapshotManifest:
     topic = manifest.topics[0]
     partition = replace(topic.partitions[0], **change)
     return replace(manifest, topics=[replace(topic, partitions=[partition])])
 
 
-ABORTED = AbortedTransaction(1, 0, 4)
+ABORTED = SnapshotAbortedTransaction(1, 0, 4)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"aborted": []}, "lacks the aborted transaction of producer 1 .* 0 to 4"),
-        ({"aborted": [AbortedTransaction(1, 2, 4)]}, "lacks the aborted"),
+        ({"aborted": [SnapshotAbortedTransaction(1, 2, 4)]}, "lacks the aborted"),
         (
-            {"aborted": [ABORTED, AbortedTransaction(2, 1, 3)]},
+            {"aborted": [ABORTED, SnapshotAbortedTransaction(2, 1, 3)]},
             "no control batch ends the aborted transaction of producer 2 at the offsets 1 to 3",
         ),
         (
@@ -139,10 +139,10 @@ async def test_a_snapshot_in_the_middle_of_transactions(tmp_path: Path) -> None:
         assert first.high_watermark == 16
         made = await snapshot(state, dest, between=lambda: end(state.log, 9, first, commit=True))
         parts = made.manifest.topics[0].partitions
-        assert parts[0] == Partition(
-            0, 0, 16, 14, [], [OpenTransaction(9, 14)], [AbortedTransaction(7, 1, 3)]
+        assert parts[0] == SnapshotPartition(
+            0, 0, 16, 14, [], [OpenTransaction(9, 14)], [SnapshotAbortedTransaction(7, 1, 3)]
         )
-        assert parts[1] == Partition(1, 0, 2, 2)
+        assert parts[1] == SnapshotPartition(1, 0, 2, 2)
         committed = [b"plain", b"committed", b"committed too", *[b"x" * 500] * 9]
         assert sorted(read(tmp_path / "dest", "read_committed")) == sorted(committed)
         everything = [*committed, b"aborted", b"open", b"after"]
@@ -152,7 +152,7 @@ async def test_a_snapshot_in_the_middle_of_transactions(tmp_path: Path) -> None:
         await delete_below(state, topic, 5)
         await rewrite(state)
         made = await snapshot(state, dest, org=ORG)
-        assert made.manifest.topics[0].partitions[0] == Partition(0, 5, 17, 17)
+        assert made.manifest.topics[0].partitions[0] == SnapshotPartition(0, 5, 17, 17)
         assert sorted(read(tmp_path / "dest", "read_committed")) == sorted(
             [b"committed too", *[b"x" * 500] * 9, b"open", b"after"]
         )

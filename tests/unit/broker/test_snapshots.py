@@ -17,7 +17,7 @@ from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import pin, pinned_cut
-from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_proto.snapshot_format import SnapshotManifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
     ORG,
@@ -86,7 +86,7 @@ async def test_snapshots_of_a_busy_log(tmp_path: Path, dest: Path, store: Destin
     async with state_in(tmp_path / "data") as state:
         busy = Busy(state)
         work = asyncio.create_task(busy.run())
-        made: list[tuple[Manifest, dict[str, tuple[int, list[bytes]]]]] = []
+        made: list[tuple[SnapshotManifest, dict[str, tuple[int, list[bytes]]]]] = []
         for _ in range(8):
             await asyncio.sleep(0.02)
             manifest = (await snapshot(state, store, between=busy.another_turn)).manifest

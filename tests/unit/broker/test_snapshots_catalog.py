@@ -16,7 +16,7 @@ from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_loop import clock
 from quafka_proto.errors import Malformed
-from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_proto.snapshot_format import SnapshotManifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
     ORG,
@@ -35,7 +35,7 @@ async def test_what_is_dropped_goes_but_for_what_others_need(
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
-        made: list[Manifest] = []
+        made: list[SnapshotManifest] = []
         for n in range(3):
             await put(state, topic, *named("t", range(40 * n, 40 * n + 40)))
             made.append((await snapshot(state, store)).manifest)

@@ -19,7 +19,7 @@ from quafka_broker.ops import (
 )
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.sources.source import Found, Reading, RefusedError, Unready
+from quafka_broker.sources.source import FoundBatches, Reading, RecordsRefusedError, Unready
 from quafka_broker.sources.wal import WalPartition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
@@ -62,7 +62,7 @@ class Remote(WalPartition):
     def high_watermark(self) -> int:
         return super().high_watermark if self.state is None or self.known else -1
 
-    async def read(self, offset: int, room: Room, reading: Reading) -> Found:
+    async def read(self, offset: int, room: Room, reading: Reading) -> FoundBatches:
         if self.failing:
             raise StorageError("the connection was lost")
         return await super().read(offset, room, reading)
@@ -70,7 +70,7 @@ class Remote(WalPartition):
     def append(
         self, batch: object, writes: object, request: object = None
     ) -> asyncio.Future[list[int]]:
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, "read only")
+        raise RecordsRefusedError(ErrorCode.POLICY_VIOLATION, "read only")
 
 
 class Kind:

@@ -9,7 +9,7 @@ from quafka_broker.status.log_status import ShardStatus, summary
 from quafka_broker.status.metrics import BrokerMetrics
 from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.status.status_page import sections
-from quafka_telemetry.status_page import Facts, Section, Table, text
+from quafka_telemetry.status_page import Facts, PageTable, Section, text
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import running_state
 from tests.unit.broker.transactional import Sender, create
@@ -27,7 +27,7 @@ def shown(*shards: ShardStatus) -> dict[str, Section]:
 
 
 def cells(section: Section) -> list[dict[str, str]]:
-    assert isinstance(section, Table)
+    assert isinstance(section, PageTable)
     return [
         dict(zip(section.columns, (cell.text for cell in row), strict=True)) for row in section.rows
     ]

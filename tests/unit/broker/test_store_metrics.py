@@ -20,7 +20,7 @@ from quafka_objects.errors import ObjectExistsError
 from quafka_objects.folder import FolderStore
 from quafka_objects.meter import MeteredStore
 from quafka_telemetry.metrics import Histogram
-from quafka_telemetry.status_page import Facts, Table
+from quafka_telemetry.status_page import Facts, PageTable
 
 
 def test_local_figures_are_sums_over_shards() -> None:
@@ -63,7 +63,7 @@ def test_requests_are_counted_and_priced(tmp_path: Path) -> None:
     )
     assert shown["for each GB written to the log"] == "$0.0052"
     assert shown["storage in a month"] == "$0.0460"
-    assert isinstance(table, Table)
+    assert isinstance(table, PageTable)
     assert [row[0].text for row in table.rows] == ["create", "get"]
 
 

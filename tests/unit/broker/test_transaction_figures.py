@@ -13,7 +13,7 @@ from quafka_broker.status.status_page import sections
 from quafka_mesh_ops.ops.probe import Probe
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Sample
-from quafka_telemetry.status_page import Facts, Table
+from quafka_telemetry.status_page import Facts, PageTable
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import running_state
 from tests.unit.broker.transactional import Sender, call, create
@@ -94,7 +94,7 @@ async def test_a_timeout_is_counted() -> None:
 async def test_the_status_page_names_the_oldest() -> None:
     async with running_state(MemoryDisk()) as state:
 
-        def shown() -> dict[str, Facts | Table]:
+        def shown() -> dict[str, Facts | PageTable]:
             figures = BrokerMetrics(state, BrokerStats(), Path("/"))
             found = sections([ShardStatus(0, state, figures)], BrokerStats(), list, "")
             return {section.title: section for section in found}
@@ -112,6 +112,6 @@ async def test_the_status_page_names_the_oldest() -> None:
         oldest = dict(facts.facts)["oldest open"]
         assert (oldest.text, oldest.bad) == ("old", True)
         open_ = shown()["Open transactions: 2, oldest first"]
-        assert isinstance(open_, Table)
+        assert isinstance(open_, PageTable)
         marks = [(row[0].text, row[0].bad) for row in open_.rows]
         assert marks == [("old", True), ("young", False)]

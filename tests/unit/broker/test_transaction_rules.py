@@ -26,8 +26,8 @@ from quafka_broker.transactions.events import (
     encode,
 )
 from quafka_broker.transactions.rules import AGAIN, InitPlan, Successor
-from quafka_broker.transactions.states import State
-from quafka_broker.transactions.table import Table
+from quafka_broker.transactions.states import TransactionalIdState
+from quafka_broker.transactions.table import TransactionTable
 from quafka_broker.transactions.transaction import LAST_EPOCH, Transaction
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import ROW_ABORT, ROW_CONTROL, ROW_TRANSACTIONAL, IndexRow
@@ -37,38 +37,38 @@ INVALID, UNKNOWN = ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MA
 
 
 def known(
-    state: State, epoch: int = 5, last_epoch: int = -1, *, by_client: bool = True
+    state: TransactionalIdState, epoch: int = 5, last_epoch: int = -1, *, by_client: bool = True
 ) -> Transaction:
     return Transaction(
         1, "tx", 70, epoch, 1_000, last_epoch, state=state, by_client=by_client,
-        start_ms=9 if state is State.ONGOING else -1,
+        start_ms=9 if state is TransactionalIdState.ONGOING else -1,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("state", "commit", "bumps", "expected"),
     [
-        (State.ONGOING, True, False, OK),
-        (State.ONGOING, False, False, OK),
-        (State.ONGOING, True, True, OK),
-        (State.ONGOING, False, True, OK),
-        (State.EMPTY, True, False, INVALID),
-        (State.EMPTY, False, False, INVALID),
-        (State.EMPTY, True, True, INVALID),
-        (State.EMPTY, False, True, OK),
-        (State.COMPLETE_COMMIT, True, False, AGAIN),
-        (State.COMPLETE_COMMIT, False, False, INVALID),
-        (State.COMPLETE_COMMIT, True, True, INVALID),
-        (State.COMPLETE_COMMIT, False, True, OK),
-        (State.COMPLETE_ABORT, True, False, INVALID),
-        (State.COMPLETE_ABORT, False, False, AGAIN),
-        (State.COMPLETE_ABORT, True, True, INVALID),
-        (State.COMPLETE_ABORT, False, True, OK),
+        (TransactionalIdState.ONGOING, True, False, OK),
+        (TransactionalIdState.ONGOING, False, False, OK),
+        (TransactionalIdState.ONGOING, True, True, OK),
+        (TransactionalIdState.ONGOING, False, True, OK),
+        (TransactionalIdState.EMPTY, True, False, INVALID),
+        (TransactionalIdState.EMPTY, False, False, INVALID),
+        (TransactionalIdState.EMPTY, True, True, INVALID),
+        (TransactionalIdState.EMPTY, False, True, OK),
+        (TransactionalIdState.COMPLETE_COMMIT, True, False, AGAIN),
+        (TransactionalIdState.COMPLETE_COMMIT, False, False, INVALID),
+        (TransactionalIdState.COMPLETE_COMMIT, True, True, INVALID),
+        (TransactionalIdState.COMPLETE_COMMIT, False, True, OK),
+        (TransactionalIdState.COMPLETE_ABORT, True, False, INVALID),
+        (TransactionalIdState.COMPLETE_ABORT, False, False, AGAIN),
+        (TransactionalIdState.COMPLETE_ABORT, True, True, INVALID),
+        (TransactionalIdState.COMPLETE_ABORT, False, True, OK),
     ],
 )
 @pytest.mark.parametrize("epoch", [4, 5, 6])
 def test_the_end_by_state_and_epoch_first(
-    state: State, commit: bool, bumps: bool, expected: object, epoch: int
+    state: TransactionalIdState, commit: bool, bumps: bool, expected: object, epoch: int
 ) -> None:
     found = rules.end(known(state), 70, epoch, commit, bumps)
     if epoch != 5:
@@ -82,14 +82,14 @@ def test_the_end_by_state_and_epoch_first(
 
 
 def test_an_end_that_is_repeated_with_the_last_epoch() -> None:
-    done = known(State.COMPLETE_COMMIT, 6, 5)
+    done = known(TransactionalIdState.COMPLETE_COMMIT, 6, 5)
     assert rules.end(done, 70, 5, True, True) == AGAIN
     assert rules.end(done, 70, 5, False, True) is INVALID
     assert rules.end(done, 70, 5, True, False) is FENCED
-    aborted = known(State.COMPLETE_ABORT, 6, 5, by_client=False)
+    aborted = known(TransactionalIdState.COMPLETE_ABORT, 6, 5, by_client=False)
     assert rules.end(aborted, 70, 5, False, True) == AGAIN
     assert rules.end(aborted, 70, 5, True, True) is FENCED
-    assert rules.end(known(State.ONGOING, 6, 5), 70, 5, True, True) is FENCED
+    assert rules.end(known(TransactionalIdState.ONGOING, 6, 5), 70, 5, True, True) is FENCED
     assert rules.end(None, 70, 5, True, True) is UNKNOWN
     assert rules.end(done, 71, 6, True, True) is UNKNOWN
 
@@ -97,24 +97,28 @@ def test_an_end_that_is_repeated_with_the_last_epoch() -> None:
 def test_sessions_begin_recover_and_are_fenced() -> None:
     assert rules.init(None, -1, -1) == InitPlan(Successor(0, new_id=True))
     assert rules.init(None, 70, 5) == InitPlan(Successor(0, new_id=True))
-    for state in (State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT):
+    for state in (
+        TransactionalIdState.EMPTY,
+        TransactionalIdState.ONGOING,
+        TransactionalIdState.COMPLETE_COMMIT,
+    ):
         assert rules.init(known(state), -1, -1) == InitPlan(Successor(6))
         assert rules.init(known(state), 70, 5) == InitPlan(Successor(6), 5)
         assert rules.init(known(state), 70, 4) is FENCED
         assert rules.init(known(state), 71, 5) is FENCED
-    assert rules.init(known(State.EMPTY, 6, 5), 70, 5) == InitPlan(None)
-    assert rules.init(known(State.ONGOING, 6, 5), 70, 5) is FENCED
+    assert rules.init(known(TransactionalIdState.EMPTY, 6, 5), 70, 5) == InitPlan(None)
+    assert rules.init(known(TransactionalIdState.ONGOING, 6, 5), 70, 5) is FENCED
 
 
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
-    last = known(State.EMPTY, LAST_EPOCH)
+    last = known(TransactionalIdState.EMPTY, LAST_EPOCH)
     assert rules.init(last, -1, -1) == InitPlan(Successor(0, new_id=True))
     assert rules.init(last, 70, LAST_EPOCH) == InitPlan(Successor(0, new_id=True), LAST_EPOCH, 70)
-    replaced = known(State.EMPTY, 0, LAST_EPOCH)
+    replaced = known(TransactionalIdState.EMPTY, 0, LAST_EPOCH)
     replaced.producer_id, replaced.previous_id = 99, 70
     assert rules.init(replaced, 70, LAST_EPOCH) == InitPlan(None)
     assert rules.check_producer(replaced, 70, LAST_EPOCH) is FENCED
-    assert rules.abort(known(State.ONGOING, LAST_EPOCH)).marker_epoch == 0x7FFF
+    assert rules.abort(known(TransactionalIdState.ONGOING, LAST_EPOCH)).marker_epoch == 0x7FFF
 
 
 def test_a_producer_never_returns_to_a_connection_it_has_left() -> None:
@@ -179,7 +183,7 @@ def test_the_end_at_one_broker_has_the_bytes_that_older_brokers_write() -> None:
 
 
 def test_an_unfinished_end_is_restated_with_who_must_end_it() -> None:
-    table = Table()
+    table = TransactionTable()
     made: list[Event] = [
         Initialized(1, "tx", 7, 3, 1_000, 2, -1, 99),
         Spread(1, "tx", 100, "a" * 64, (("far", 0),), 100),
@@ -188,11 +192,11 @@ def test_an_unfinished_end_is_restated_with_who_must_end_it() -> None:
     for event in made:
         table.apply(event)
     found = table.entries[1, "tx"]
-    assert found.shown_state is State.PREPARE_COMMIT
+    assert found.shown_state is TransactionalIdState.PREPARE_COMMIT
     for session in (False, True):
         if session:  # as a restore begins one
             table.apply(Initialized(1, "tx", 7, 5, 1_000, -1, -1, 102))
-        again = Table()
+        again = TransactionTable()
         for event in found.restated():
             again.apply(event)
         same = again.entries[1, "tx"]

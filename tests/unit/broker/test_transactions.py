@@ -14,8 +14,8 @@ from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.transactions.states import State
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_broker.transactions.states import TransactionalIdState
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import DeleteGroups
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
@@ -31,7 +31,7 @@ from quafka_mesh_ops.ops.transactions import (
     WriteMarkers,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_proto.record_codec import Marker, MarkerType, build_marker
+from quafka_proto.record_codec import MarkerType, TransactionMarker, build_marker
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 from tests.unit.broker.transactional import (
@@ -558,7 +558,9 @@ async def test_batches_outside_of_a_transaction_are_refused() -> None:
         unnamed = ProduceOps([ProduceOp("t", 0, sender.batch("t", 0, b"x"))])
         (answer,) = (await call(state, unnamed)).partitions
         assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        marker = build_marker(Marker(MarkerType.COMMIT, 0), 0, 1, sender.id, sender.epoch)
+        marker = build_marker(
+            TransactionMarker(MarkerType.COMMIT, 0), 0, 1, sender.id, sender.epoch
+        )
         assert (await sender.send_batch("t", 0, bytes(marker))).error_code == (
             ErrorCode.INVALID_RECORD
         )
@@ -633,13 +635,13 @@ async def test_an_administrator_ends_what_hangs() -> None:
         await sender.init()
         await sender.write("t", 0, b"a")
         await sender.write("t", 1, b"a")
-        topics = [TopicPartitions("t", [0])]
+        topics = [PartitionsByTopic("t", [0])]
         op = WriteMarkers(sender.id, sender.epoch, True, topics)
         assert (await call(state, op)).partitions == [ErrorCode.INVALID_TXN_STATE]
         found = (await call(state, ListTransactions([], []))).transactions
         assert [(each.transactional_id, each.state) for each in found] == [("tx", "Ongoing")]
         described = (await call(state, DescribeTransactions(["tx", "no"]))).transactions
-        assert described[0].topics == [TopicPartitions("t", [0, 1])]
+        assert described[0].topics == [PartitionsByTopic("t", [0, 1])]
         assert described[1].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         op = WriteMarkers(sender.id, sender.epoch, False, topics)
         assert (await call(state, op)).partitions == [0]
@@ -730,7 +732,7 @@ async def test_an_end_that_fails_leaves_the_transaction_that_a_batch_has_begun()
         with patch.object(state.transactions.journal, "append", side_effect=StorageError("full")):
             assert await sender.end() == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert not (await sending).error_code
-        assert found.state is State.ONGOING
+        assert found.state is TransactionalIdState.ONGOING
         assert not await sender.end()
         assert await read(state) == [b"a"]
 

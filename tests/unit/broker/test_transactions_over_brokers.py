@@ -13,14 +13,14 @@ from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.status.status_page import sections
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.transactions.peers import PeerError
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.branches import BranchEnd, FinishTransactions, JoinTransaction
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import DeleteTopic
 from quafka_mesh_ops.ops.transactions import DescribeTransactions, ListTransactions, WriteMarkers
 from quafka_proto.errors import ErrorCode as E
-from quafka_telemetry.status_page import Table
+from quafka_telemetry.status_page import PageTable
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of
 from tests.unit.broker.transactional import call, committed_offset, fetch, read
@@ -113,7 +113,7 @@ async def test_while_the_network_is_cut_the_other_broker_is_unstable(implicit: b
         (table,) = (
             each
             for each in sections([ShardStatus(0, home, shown)], BrokerStats(), list, "")
-            if isinstance(each, Table) and "not ended: 1," in each.title
+            if isinstance(each, PageTable) and "not ended: 1," in each.title
         )
         assert THERE in str(list(table.rows))
         # The next transaction must not begin.
@@ -406,7 +406,7 @@ async def test_administrators_abort_whole_transactions() -> None:
         await sender.init()
         await sender.write(HERE_TOPIC, 0, b"h")
         await sender.write(THERE_TOPIC, 0, b"f")
-        markers = [TopicPartitions(THERE_TOPIC, [0])]
+        markers = [PartitionsByTopic(THERE_TOPIC, [0])]
         alone = WriteMarkers(sender.id, sender.epoch, False, markers)
         assert (await call(other, alone)).partitions == [E.INVALID_TXN_STATE]  # open at home
         await call(home, WriteMarkers(sender.id, sender.epoch, False, []))
@@ -423,7 +423,9 @@ async def test_a_home_that_is_gone_for_good() -> None:
         sender = WideSender(network)
         await sender.init()
         await sender.write(THERE_TOPIC, 0, b"f")
-        markers = WriteMarkers(sender.id, sender.epoch, False, [TopicPartitions(THERE_TOPIC, [0])])
+        markers = WriteMarkers(
+            sender.id, sender.epoch, False, [PartitionsByTopic(THERE_TOPIC, [0])]
+        )
         network.cut()
         assert (await call(other, markers)).partitions == [E.COORDINATOR_NOT_AVAILABLE]
         other.transactions.branches.peers.others = (THERE,)  # type: ignore[misc]

@@ -6,7 +6,7 @@ from typing import cast
 
 from quafka_broker.ops.table import OPS
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommittedOffsets, CommittedQuestion
 from quafka_mesh_ops.ops.records import (
@@ -69,7 +69,7 @@ class Sender:
         return found.error_code
 
     async def add(self, topic: str, *partitions: int, verify: bool = False) -> list[int]:
-        op = AddPartitions(self.producer, [TopicPartitions(topic, list(partitions))], verify)
+        op = AddPartitions(self.producer, [PartitionsByTopic(topic, list(partitions))], verify)
         return (await call(self.state, op)).partitions
 
     async def send(self, topic: str, partition: int, *values: bytes) -> ProduceOpResp:

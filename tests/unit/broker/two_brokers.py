@@ -12,7 +12,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.transactions.peers import PeerError
 from quafka_broker.wal.disk import Disk
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp, Op, R
 from quafka_mesh_ops.ops.branches import JoinTransaction
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommittedOffsets
@@ -132,7 +132,7 @@ class WideSender(Sender):
     async def add(self, topic: str, *partitions: int, verify: bool = False) -> list[int]:
         if topic == HERE_TOPIC:
             return await super().add(topic, *partitions, verify=verify)
-        far = [BrokerPartitions(THERE, [TopicPartitions(topic, list(partitions))])]
+        far = [BrokerPartitions(THERE, [PartitionsByTopic(topic, list(partitions))])]
         op = AddPartitions(self.producer, [], verify, far)
         return (await call(self.network.states[HOME], op)).partitions
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from quafka.client.connection import Connection
+from quafka.client.connection import ClientConnection
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_request_header, encode_response
@@ -62,9 +62,9 @@ class Fake:
 
 
 @asynccontextmanager
-async def connected(fake: Fake, timeout: float = SECONDS) -> AsyncIterator[Connection]:
+async def connected(fake: Fake, timeout: float = SECONDS) -> AsyncIterator[ClientConnection]:
     async with serving(fake):
-        connection = Connection(HOST, fake.port, timeout)
+        connection = ClientConnection(HOST, fake.port, timeout)
         try:
             await connection.open()
             yield connection

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from quafka.client.cluster import Cluster
+from quafka.client.cluster import ClientCluster
 from quafka.client.errors import (
     ClientError,
     NotKafkaError,
-    RefusedError,
+    RequestRefusedError,
     UnreachableError,
     UnsupportedError,
     about,
@@ -79,10 +79,10 @@ async def test_the_first_bootstrap_server_that_is_there_is_used() -> None:
     fake = Fake({3: (0, 9)})
     async with serving(fake):
         closed = (HOST, 1)
-        async with Cluster([closed, (HOST, fake.port)], SECONDS) as cluster:
+        async with ClientCluster([closed, (HOST, fake.port)], SECONDS) as cluster:
             assert cluster.any.port == fake.port
         with pytest.raises(UnreachableError, match="nothing listens on"):
-            async with Cluster([closed, closed], SECONDS):
+            async with ClientCluster([closed, closed], SECONDS):
                 pass
 
 
@@ -96,7 +96,7 @@ async def test_a_broker_is_looked_for_where_the_cluster_says() -> None:
                 MetadataResponseBroker(node_id=2, host=HOST, port=1),
             ]
         )
-        async with Cluster([(HOST, fake.port)], SECONDS) as cluster:
+        async with ClientCluster([(HOST, fake.port)], SECONDS) as cluster:
             assert await cluster.node(0) is cluster.any
             assert (await cluster.node(1)).port == other.port
             assert await cluster.node(1) is await cluster.node(1)
@@ -110,14 +110,14 @@ async def test_a_topic_without_a_leader_yet_is_asked_for_again() -> None:
     fake = Fake({3: (0, 9)})
     early = MetadataResponseTopic(name="t", error_code=ErrorCode.LEADER_NOT_AVAILABLE)
     fake.answers[3] = MetadataResponse(topics=[early])
-    async with serving(fake), Cluster([(HOST, fake.port)], SECONDS) as cluster:
+    async with serving(fake), ClientCluster([(HOST, fake.port)], SECONDS) as cluster:
         asked = asyncio.create_task(cluster.topic("t"))
         while len(fake.asked) < 2:
             await asyncio.sleep(0.01)
         fake.answers[3] = MetadataResponse(topics=[MetadataResponseTopic(name="t")])
         assert (await asked).error_code == 0
         fake.answers[3] = MetadataResponse(topics=[MetadataResponseTopic(name="t", error_code=3)])
-        with pytest.raises(RefusedError, match="topic 't': no such topic"):
+        with pytest.raises(RequestRefusedError, match="topic 't': no such topic"):
             await cluster.topic("t")
 
 

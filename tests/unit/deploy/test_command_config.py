@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quafka.cli import main
 from quafka.client.errors import ClientError
-from quafka.client.security import Protocol, Security
+from quafka.client.security import ClientProtocol, ClientSecurity
 from quafka.commands import properties
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError
@@ -93,7 +93,7 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def security(folder: Path, text: str, **environment: str) -> Security:
+def security(folder: Path, text: str, **environment: str) -> ClientSecurity:
     return load(written(folder, text), environment).security
 
 
@@ -134,8 +134,8 @@ def test_values_from_other_files_and_the_environment(tmp_path: Path) -> None:
         "QUAFKA_SECURITY_PROTOCOL", "QUAFKA_SASL_MECHANISM", "QUAFKA_SASL_USERNAME",
         "QUAFKA_SASL_PASSWORD",
     )}).security  # fmt: skip
-    assert found.protocol is Protocol.SASL_PLAINTEXT
-    assert load(None, {}).security == Security()
+    assert found.protocol is ClientProtocol.SASL_PLAINTEXT
+    assert load(None, {}).security == ClientSecurity()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer
 
-from quafka.client.connection import Connection
+from quafka.client.connection import ClientConnection
 from quafka.commands import consume
 from quafka.commands.doctor import _bootstrap, _broker, _clock
 from quafka.commands.doctor_brokers import by_broker
@@ -261,7 +261,7 @@ def test_security(
     ("days", "status"), [(None, None), (300, "ok"), (13, "warn"), (-1, "warn")]
 )
 def test_certificates(days: float | None, status: str | None) -> None:
-    connection, report = Connection(HOST, 1, SECONDS), Report()
+    connection, report = ClientConnection(HOST, 1, SECONDS), Report()
     connection.certificate_ends = None if days is None else clock.time() + days * 86_400
     check_certificate(report, connection)
     assert [each.status for each in report.findings] == ([status] if status else [])

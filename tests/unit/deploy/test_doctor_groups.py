@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from quafka.client.groups import Moving, Summary
+from quafka.client.groups import GroupSummary, Moving
 from quafka.commands.doctor_groups import judge
 from quafka.commands.findings import Report
 
 
-def _summary(name: str, members: int, lag: int | None, kind: str = "classic") -> Summary:
-    return Summary(name, "Stable" if members else "Empty", "consumer", members, lag, None, kind)
+def _summary(name: str, members: int, lag: int | None, kind: str = "classic") -> GroupSummary:
+    return GroupSummary(
+        name, "Stable" if members else "Empty", "consumer", members, lag, None, kind
+    )
 
 
-def _found(*found: Summary, details: tuple[Moving, ...] = ()) -> list[tuple[str, str]]:
+def _found(*found: GroupSummary, details: tuple[Moving, ...] = ()) -> list[tuple[str, str]]:
     report = Report()
     judge(report, found, details)
     assert report.healthy

@@ -14,16 +14,16 @@ from quafka.commands.findings import Report
 from quafka_loop import clock
 from quafka_objects.errors import AccessDeniedError, TransientStoreError, UnsafeStoreError
 from quafka_objects.folder import FolderStore
-from quafka_proto.chain_format import Manifest, Owner, encode_manifest, manifest_path
+from quafka_proto.chain_format import Owner, ShardManifest, encode_manifest, manifest_path
 
 
 def test_a_store_that_may_hold_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, now = FolderStore(tmp_path), round(clock.time() * 1000)
     owner = Owner("ab" * 32, "broker:9000")
     for manifest in (
-        Manifest(0, 3, owner, now + 60_000),
-        Manifest(1, 4, None),
-        Manifest(2, 5, owner, now - 60_000),
+        ShardManifest(0, 3, owner, now + 60_000),
+        ShardManifest(1, 4, None),
+        ShardManifest(2, 5, owner, now - 60_000),
     ):
         store.put(manifest_path(manifest.shard), encode_manifest(manifest))
     store.put("manifest/.0001.00000000.part", b"interrupted")

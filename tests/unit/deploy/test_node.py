@@ -10,7 +10,7 @@ import pytest
 from quafka.cli import main
 from quafka_loop import threads
 from quafka_mesh_ops.allow_list import allow, parse
-from quafka_mesh_ops.grants import Entry
+from quafka_mesh_ops.grants import AllowListEntry
 
 ONE, TWO = "1" * 64, "2" * 64
 Output = pytest.CaptureFixture[str]
@@ -133,6 +133,6 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
     file = tmp_path / "allowed"
     ids = [f"{n:064x}" for n in range(24)]
     with threads.ThreadPoolExecutor(8) as pool:
-        entries = [Entry(node_id) for node_id in ids]
+        entries = [AllowListEntry(node_id) for node_id in ids]
         assert all(pool.map(lambda entry: allow(file, entry), entries))
     assert set(parse(file.read_bytes())) == set(entries)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from quafka.cli import main
-from quafka.client.positions import Position
+from quafka.client.positions import RequestedPosition
 from quafka.commands import options as flags
 from quafka.commands.options import UsageError
 
@@ -53,22 +53,24 @@ def test_a_topic_without_partitions_is_all_of_them() -> None:
 def test_times(text: str, ms: int) -> None:
     assert flags.timestamp(text) == ms
     for read in (flags.position, flags.start, flags.target):
-        assert read(f"@{text}") == Position("time", ms)
+        assert read(f"@{text}") == RequestedPosition("time", ms)
 
 
 @pytest.mark.parametrize(
     ("read", "text", "found"),
     [
-        (flags.position, "17", Position("offset", 17)),
-        (flags.position, "end", Position("end")),
-        (flags.start, "-5", Position("last", 5)),
-        (flags.start, "beginning", Position("start")),
-        (flags.target, "-5", Position("shift", -5)),
-        (flags.target, "+5", Position("shift", 5)),
-        (flags.target, "5", Position("offset", 5)),
+        (flags.position, "17", RequestedPosition("offset", 17)),
+        (flags.position, "end", RequestedPosition("end")),
+        (flags.start, "-5", RequestedPosition("last", 5)),
+        (flags.start, "beginning", RequestedPosition("start")),
+        (flags.target, "-5", RequestedPosition("shift", -5)),
+        (flags.target, "+5", RequestedPosition("shift", 5)),
+        (flags.target, "5", RequestedPosition("offset", 5)),
     ],
 )
-def test_positions(read: Callable[[str], Position], text: str, found: Position) -> None:
+def test_positions(
+    read: Callable[[str], RequestedPosition], text: str, found: RequestedPosition
+) -> None:
     assert read(text) == found
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from quafka.client.topics import Summary
+from quafka.client.topics import TopicSummary
 from quafka.commands.output import (
     Quantity,
     as_json,
@@ -105,7 +105,7 @@ def test_no_span() -> None:
 
 
 def test_json_has_the_fields_of_what_is_shown() -> None:
-    document = {"topics": [Summary("naïve", 3, 1, internal=False)], "n": None}
+    document = {"topics": [TopicSummary("naïve", 3, 1, internal=False)], "n": None}
     assert json.loads(as_json(document)) == {
         "topics": [{"name": "naïve", "partitions": 3, "replicas": 1, "internal": False}],
         "n": None,

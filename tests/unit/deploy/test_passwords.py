@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
-from quafka.client.security import NONE, Protocol, Security
+from quafka.client.security import NONE, ClientProtocol, ClientSecurity
 from quafka.commands import users
 from quafka.commands.options import UsageError
 from quafka.commands.security import is_readable_on_the_way
@@ -75,9 +75,9 @@ def test_no_broker_in_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (NONE, "127.0.0.1", False),
         (NONE, "::1", False),
         (NONE, "192.0.2.1", True),
-        (Security(Protocol.SASL_PLAINTEXT), "kafka.example.org", True),
-        (Security(Protocol.SASL_SSL), "kafka.example.org", False),
+        (ClientSecurity(ClientProtocol.SASL_PLAINTEXT), "kafka.example.org", True),
+        (ClientSecurity(ClientProtocol.SASL_SSL), "kafka.example.org", False),
     ],
 )
-def test_who_reads_what_is_sent(security: Security, host: str, readable: bool) -> None:
+def test_who_reads_what_is_sent(security: ClientSecurity, host: str, readable: bool) -> None:
     assert is_readable_on_the_way(security, host) == readable

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka.commands.records import Record, as_line, from_line, template
+from quafka.commands.records import ConsoleRecord, as_line, from_line, template
 
-RECORD = Record("t", 3, 7, 1_700, b"k", b"v\xff", [("a", b"1"), ("b", None)])
+RECORD = ConsoleRecord("t", 3, 7, 1_700, b"k", b"v\xff", [("a", b"1"), ("b", None)])
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_templates(text: str, shown: bytes) -> None:
 
 
 def test_a_template_shows_nothing_of_what_is_not_there() -> None:
-    assert template("[%k|%s|%K|%S|%h]")(Record("t")) == b"[||-1|-1|]"
+    assert template("[%k|%s|%K|%S|%h]")(ConsoleRecord("t")) == b"[||-1|-1|]"
 
 
 @pytest.mark.parametrize("text", ["%q", "%", "x%", "\\", r"\q", "\\xg0"])
@@ -60,7 +60,7 @@ blobs = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode
 
 @given(
     st.builds(
-        Record,
+        ConsoleRecord,
         topic=st.just("t"),
         timestamp=st.integers(-1, 1 << 50),
         key=blobs,
@@ -68,13 +68,13 @@ blobs = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode
         headers=st.lists(st.tuples(st.text(max_size=5), blobs), max_size=3),
     )
 )
-def test_what_is_shown_can_be_read_again(record: Record) -> None:
+def test_what_is_shown_can_be_read_again(record: ConsoleRecord) -> None:
     elsewhere = from_line(as_line(record), "u")
     assert elsewhere == replace(record, topic="u")
 
 
 def test_json_may_leave_things_out_and_hold_more() -> None:
-    assert from_line(b"{}", "t") == Record("t")
+    assert from_line(b"{}", "t") == ConsoleRecord("t")
     assert (
         from_line(b'{"value": {"a": [1, "\xc5\xbc"]}, "x": 1}', "t").value
         == '{"a": [1, "ż"]}'.encode()

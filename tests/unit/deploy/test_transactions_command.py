@@ -9,7 +9,7 @@ import pytest
 from quafka.commands import transactions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Response
-from quafka_proto.schema.groups import Coordinator, FindCoordinatorResponse
+from quafka_proto.schema.groups import FindCoordinatorResponse, FoundCoordinator
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -29,9 +29,9 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsTransactionState,
     PartitionResponse,
     ProducerState,
-    TopicData,
     TopicResponse,
     TransactionState,
+    TransactionTopicData,
 )
 from quafka_proto.schema.transactions import (
     WritableTxnMarkerPartitionResult,
@@ -58,7 +58,7 @@ def scripted(error: int = 0, state_name: str = "Ongoing") -> Fake:
     state = TransactionState(
         error_code=error, transactional_id="slow", transaction_state=state_name,
         transaction_timeout_ms=60_000, transaction_start_time_ms=NOW - 90_000, producer_id=7,
-        producer_epoch=3, topics=[TopicData(topic="orders", partitions=[1])],
+        producer_epoch=3, topics=[TransactionTopicData(topic="orders", partitions=[1])],
     )  # fmt: skip
     broker = MetadataResponseBroker(node_id=0, host=HOST)
     partitions = [MetadataResponsePartition(partition_index=n, leader_id=0) for n in range(2)]
@@ -77,7 +77,7 @@ def scripted(error: int = 0, state_name: str = "Ongoing") -> Fake:
     ends = [ListOffsetsPartitionResponse(partition_index=n, offset=12) for n in range(2)]
     answers: list[Response] = [
         MetadataResponse(cluster_id="c", brokers=[broker], topics=[topic]),
-        FindCoordinatorResponse(coordinators=[Coordinator(key="slow", node_id=0, host=HOST)]),
+        FindCoordinatorResponse(coordinators=[FoundCoordinator(key="slow", node_id=0, host=HOST)]),
         DescribeTransactionsResponse(transaction_states=[state]),
         ListTransactionsResponse(transaction_states=listed),
         DescribeProducersResponse(topics=[TopicResponse(name="orders", partitions=[found])]),

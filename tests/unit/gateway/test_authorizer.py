@@ -7,16 +7,16 @@ from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.principal import Principal
 from quafka_loop import clock
 from quafka_mesh_ops.ops.security import OrgRecord, SecurityChange, WatchSecurityResp
-from quafka_proto.acl_kinds import Operation, Pattern, Permission, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from tests.support.acls import acl, change, directory_with
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
-READ, WRITE = right(Operation.READ, Resource.TOPIC), right(Operation.WRITE, Resource.TOPIC)
+READ, WRITE = right(Operation.READ, ResourceKind.TOPIC), right(Operation.WRITE, ResourceKind.TOPIC)
 ORGS = [OrgRecord(1, "home", "active", []), OrgRecord(2, "acme", "active", [])]
 
 
 def test_a_super_user_may_do_everything_in_its_own_org() -> None:
-    deny = acl("User:*", Operation.ALL, Resource.TOPIC, "*", permission=Permission.DENY)
+    deny = acl("User:*", Operation.ALL, ResourceKind.TOPIC, "*", permission=Permission.DENY)
     supers = "User:alice; User:bob@acme"
     authorizer = Authorizer(directory_with(deny, orgs=ORGS), 1, supers)
     assert authorizer.access(1, ALICE, "h").allows(READ, "t")
@@ -27,7 +27,7 @@ def test_a_super_user_may_do_everything_in_its_own_org() -> None:
 
 
 def test_decisions_are_forgotten_with_the_rules() -> None:
-    rule = acl("User:alice", Operation.READ, Resource.TOPIC, "t")
+    rule = acl("User:alice", Operation.READ, ResourceKind.TOPIC, "t")
     directory = directory_with(rule)
     authorizer = Authorizer(directory, 1)
     access = authorizer.access(1, ALICE, "h")
@@ -48,7 +48,7 @@ def test_decisions_are_forgotten_with_the_rules() -> None:
 
 def test_rules_of_another_org_have_no_meaning_here() -> None:
     authorizer = Authorizer(
-        directory_with(acl("User:*", Operation.ALL, Resource.TOPIC, "*", org=2)), 1
+        directory_with(acl("User:*", Operation.ALL, ResourceKind.TOPIC, "*", org=2)), 1
     )
     assert not authorizer.access(1, ALICE, "h").allows(READ, "t")
     assert authorizer.access(2, ALICE, "h").allows(READ, "t")
@@ -63,7 +63,7 @@ def test_nothing_is_allowed_before_the_rules_are_known() -> None:
 
 
 def test_a_host_is_an_address_in_any_form() -> None:
-    rule = acl("User:alice", Operation.READ, Resource.TOPIC, "t", host="2001:DB8:0:0::1")
+    rule = acl("User:alice", Operation.READ, ResourceKind.TOPIC, "t", host="2001:DB8:0:0::1")
     authorizer = Authorizer(directory_with(rule), 1)
     assert authorizer.access(1, ALICE, "2001:db8::1").allows(READ, "t")
     assert not authorizer.access(1, ALICE, "2001:db8::2").allows(READ, "t")
@@ -74,14 +74,14 @@ def test_hostile_patterns_are_bounded() -> None:
     nested = ["a" * n for n in range(1, 1_025)]
     parting = ["b" * n + end for n in range(1_024) for end in "cdefgh"]
     rules = [
-        acl("User:alice", Operation.READ, Resource.GROUP, name, pattern=Pattern.PREFIXED)
+        acl("User:alice", Operation.READ, ResourceKind.GROUP, name, pattern=Pattern.PREFIXED)
         for name in nested + parting
     ]
     directory = directory_with(*rules)
     began = clock.thread_time()
     access = Authorizer(directory, 1).access(1, ALICE, "h")
     assert clock.thread_time() - began < 5, "some 30 ms on an idle machine"
-    read = right(Operation.READ, Resource.GROUP)
+    read = right(Operation.READ, ResourceKind.GROUP)
     began = clock.thread_time()
     assert access.allows(read, "a" * 30_000)
     assert not access.allows(read, "b" * 30_000)
@@ -91,7 +91,13 @@ def test_hostile_patterns_are_bounded() -> None:
 
 def test_a_remembered_decision_costs_little() -> None:
     rules = [
-        acl("User:alice", Operation.READ, Resource.TOPIC, f"orders-{n}-", pattern=Pattern.PREFIXED)
+        acl(
+            "User:alice",
+            Operation.READ,
+            ResourceKind.TOPIC,
+            f"orders-{n}-",
+            pattern=Pattern.PREFIXED,
+        )
         for n in range(1_000)
     ]
     access = Authorizer(directory_with(*rules), 1).access(1, ALICE, "h")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp
@@ -41,7 +41,7 @@ async def test_an_op_that_only_reads_is_sent_again_in_the_time_that_is_left() ->
 
 async def test_no_op_is_sent_again_when_its_time_is_over() -> None:
     flaky = Flaky(OutcomeUnknownError("too late"))
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await link(flaky).describe_topics(DescribeTopics(), None, 1e-9)
     assert len(flaky.deadlines) == 1
 
@@ -57,6 +57,6 @@ async def test_an_op_that_may_have_changed_something_or_was_never_sent_is_not_se
     op: AnyOp, failure: Exception
 ) -> None:
     flaky = Flaky(failure)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await link(flaky).call(op, None, 5.0)
     assert len(flaky.deadlines) == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER, Catalog
 from quafka_gateway.cluster.routes import OrgRoutes, parse, to_one
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
@@ -181,11 +181,11 @@ async def test_a_list_without_the_topics_of_a_broker_is_never_made_up(two: Two) 
     """Clients would take its topics for deleted."""
     for broker in two.brokers:
         broker.available = False
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await two.describe(DescribeTopics())
     two.brokers[LOGS].available = True
     await two.describe(DescribeTopics(["logs.web"], []))
-    with pytest.raises(UnavailableError, match="a:1"):
+    with pytest.raises(BrokerUnavailableError, match="a:1"):
         await two.describe(DescribeTopics())
     two.brokers[HOME].available = True
     two.brokers[LOGS].available = False

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
 from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send, part_of
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse, to_one
-from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.cluster.topics import ClusterTopics
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp, WireStruct
@@ -141,7 +141,7 @@ async def looked_up(its: Cluster, *topics: str) -> list[ListOffsetsOpResp]:
 async def test_ops_to_one_broker_are_sent_as_they_are(home: Client) -> None:
     one = cluster(home)
     assert one.only is one.home
-    topics, groups = Topics(one), Groups(one)
+    topics, groups = ClusterTopics(one), Groups(one)
     appended = produce("orders", "logs.web")
     commit = CommitOffsets("g", -1, "", "", [CommitOffset("logs.web", 0, 1)])
     assert [each.base_offset for each in await topics.produce(appended, 0, 1.0, None)] == [2, 2]
@@ -154,14 +154,14 @@ async def test_ops_to_one_broker_are_sent_as_they_are(home: Client) -> None:
 async def test_ops_that_name_topics_raise_if_the_only_broker_does_not_answer(home: Client) -> None:
     home.failure = PeerUnavailableError("gone")
     one = cluster(home)
-    topics = Topics(one)
-    with pytest.raises(UnavailableError):
+    topics = ClusterTopics(one)
+    with pytest.raises(BrokerUnavailableError):
         await topics.describe(DescribeTopics(["orders"]), None)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await topics.create(CreateTopic("orders", 1), None)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await topics.delete(DeleteTopic("orders"), None)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await topics.init_producer_id(InitProducerId(), None)
     answers = await looked_up(one, "orders")
     assert [each.error_code for each in answers] == [NOT_LEADER]
@@ -171,7 +171,7 @@ async def test_the_only_broker_s_errors_are_answers(home: Client) -> None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     home.failure = OpFailedError(code)
     one = cluster(home)
-    topics = Topics(one)
+    topics = ClusterTopics(one)
     (described,) = (await topics.describe(DescribeTopics(["orders"]), None)).topics
     created = await topics.create(CreateTopic("orders", 1), None)
     deleted = await topics.delete(DeleteTopic("orders"), None)
@@ -187,7 +187,7 @@ async def test_the_only_broker_s_errors_are_answers(home: Client) -> None:
 
 
 async def test_an_op_is_split_and_its_answers_are_in_its_order(b: Client, home: Client) -> None:
-    topics = Topics(cluster(b, home))
+    topics = ClusterTopics(cluster(b, home))
     op = produce("orders", "logs.web", "x")
     assert [each.base_offset for each in await topics.produce(op, 0, 1.0, None)] == [2, 1, 2]
     assert [produce("logs.web")] == b.ops
@@ -221,10 +221,10 @@ async def test_an_id_at_an_unknown_broker_is_a_retriable_error(b: Client, home: 
     b.leave()
     both = cluster(b, home)
     op = ProduceOps([ProduceOp("", 0, b"", b"?"), ProduceOp("orders", 0, b"")])
-    answers = await Topics(both).produce(op, 0, 1.0, None)
+    answers = await ClusterTopics(both).produce(op, 0, 1.0, None)
     assert [each.error_code for each in answers] == [NOT_LEADER, 0]
     assert not both.is_connected(UNKNOWN_BROKER)
-    deleted = await Topics(both).delete(DeleteTopic("", b"?"), None)
+    deleted = await ClusterTopics(both).delete(DeleteTopic("", b"?"), None)
     assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -237,7 +237,7 @@ def test_the_part_of_an_op_that_is_the_whole_is_the_op_itself() -> None:
 async def test_the_home_broker_forgets_the_offsets_of_a_deleted_topic(
     b: Client, home: Client
 ) -> None:
-    topics = Topics(cluster(b, home))
+    topics = ClusterTopics(cluster(b, home))
     await topics.delete(DeleteTopic("logs.web"), None)
     await topics.delete(DeleteTopic("orders"), None)
     assert home.ops == [ForgetTopic("logs.web", b"id"), DeleteTopic("orders")]
@@ -249,7 +249,7 @@ async def test_the_home_broker_forgets_the_offsets_of_a_deleted_topic(
 async def test_another_broker_assigns_producer_ids_for_a_lost_home_broker(
     b: Client, home: Client
 ) -> None:
-    topics = Topics(cluster(b, home))
+    topics = ClusterTopics(cluster(b, home))
     assert (await topics.init_producer_id(InitProducerId(), None)).producer_id == 2
     home.failure = OutcomeUnknownError("lost")
     assert (await topics.init_producer_id(InitProducerId(), None)).producer_id == 1
@@ -259,7 +259,7 @@ async def test_another_broker_assigns_producer_ids_for_a_lost_home_broker(
     home.leave()
     assert (await topics.init_producer_id(InitProducerId(), None)).producer_id == 1
     b.leave()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await topics.init_producer_id(InitProducerId(), None)
 
 

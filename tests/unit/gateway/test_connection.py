@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge import request_serving
@@ -66,7 +66,7 @@ class HeldBroker:
         return [ProduceOpResp(base_offset=0)] * len(op.partitions)
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
-        raise UnavailableError("it gives no leases")
+        raise BrokerUnavailableError("it gives no leases")
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         held: DirectFuture[None] = DirectFuture()

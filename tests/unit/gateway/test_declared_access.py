@@ -15,10 +15,10 @@ from typing import cast
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.security.acl_index import EVERY_OPERATION
-from quafka_gateway.security.authorizer import Authorizer, Right
+from quafka_gateway.security.authorizer import Authorizer, NeededRight
 from quafka_gateway.security.principal import Principal
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_proto.config_kinds import ResourceType
@@ -88,8 +88,8 @@ class Recorder:
     generation = 1
     is_super = False
 
-    def __init__(self, allowed: Callable[[Right], bool]) -> None:
-        self.asked: set[Right] = set()
+    def __init__(self, allowed: Callable[[NeededRight], bool]) -> None:
+        self.asked: set[NeededRight] = set()
         self._allowed = allowed
         self.principal = Principal("User", "nobody")
         self.org_id = 0
@@ -98,7 +98,7 @@ class Recorder:
         self.org_id, self.principal = org_id, principal
         return self
 
-    def allows(self, right: Right, _name: str = "") -> bool:
+    def allows(self, right: NeededRight, _name: str = "") -> bool:
         self.asked.add(right)
         return self._allowed(right)
 
@@ -112,8 +112,8 @@ class Recorder:
 
 
 async def _asked(
-    key: int, request: Message, version: int, allowed: Callable[[Right], bool]
-) -> set[Right]:
+    key: int, request: Message, version: int, allowed: Callable[[NeededRight], bool]
+) -> set[NeededRight]:
     recorder = Recorder(allowed)
     async with served() as (_, about):
         await _prepare(about)
@@ -141,20 +141,20 @@ async def _prepare(about: RequestContext) -> None:
 
 async def _call(key: int, request: Message, about: RequestContext, recorder: Recorder) -> None:
     services = replace(about.services, authorizer=cast(Authorizer, recorder))
-    with suppress(TimeoutError, UnavailableError, NotImplementedError):
+    with suppress(TimeoutError, BrokerUnavailableError, NotImplementedError):
         async with asyncio.timeout(0.05 if APIS[key].long_poll else 5.0):
             await APIS[key].handle(request, replace(about, services=services))
 
 
-def _everything(_right: Right) -> bool:
+def _everything(_right: NeededRight) -> bool:
     return True
 
 
-def _nothing(_right: Right) -> bool:
+def _nothing(_right: NeededRight) -> bool:
     return False
 
 
-def _everything_but(denied: Right) -> Callable[[Right], bool]:
+def _everything_but(denied: NeededRight) -> Callable[[NeededRight], bool]:
     return lambda right: right != denied
 
 
@@ -163,7 +163,7 @@ async def test_an_api_asks_for_the_rights_that_it_declares(key: int) -> None:
     declared = set(APIS[key].access)
     samples = [SAMPLES[key], *((r, v) for k, r, v in FURTHER if k == key)]
     rules = [_everything, _nothing, *(map(_everything_but, declared) if declared else ())]
-    asked: set[Right] = set()
+    asked: set[NeededRight] = set()
     for request, version in samples:
         for allowed in rules:
             asked |= await _asked(key, request, version, allowed)

@@ -19,7 +19,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.fetch.share_sessions import INITIAL
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
@@ -67,9 +67,9 @@ from tests.support.tenants import LISTENER, only, tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
-RECORDS, TOPICS, CONFIGS = State.RECORDS, State.TOPICS, State.CONFIGS
-PRODUCERS, GROUPS, OFFSETS = State.PRODUCERS, State.GROUPS, State.OFFSETS
-TRANSACTIONS, SHARES = State.TRANSACTIONS, State.SHARES
+RECORDS, TOPICS, CONFIGS = SeenState.RECORDS, SeenState.TOPICS, SeenState.CONFIGS
+PRODUCERS, GROUPS, OFFSETS = SeenState.PRODUCERS, SeenState.GROUPS, SeenState.OFFSETS
+TRANSACTIONS, SHARES = SeenState.TRANSACTIONS, SeenState.SHARES
 
 EFFECTS = {
     OpCode.PRODUCE: Order(reads=TOPICS | CONFIGS, writes=RECORDS | PRODUCERS),
@@ -130,9 +130,9 @@ EFFECTS = {
     OpCode.LIST_GROUP_CONFIGS: Order(reads=CONFIGS),
     OpCode.ALTER_GROUP_CONFIGS: Order(writes=CONFIGS),
     OpCode.SHARE_GROUP_CONFIGS: Order(reads=CONFIGS),
-    OpCode.ALTER_USERS: Order(writes=State.USERS),
-    OpCode.ALTER_ORG: Order(writes=State.ORGS),
-    OpCode.ALTER_QUOTAS: Order(writes=State.QUOTAS),
+    OpCode.ALTER_USERS: Order(writes=SeenState.USERS),
+    OpCode.ALTER_ORG: Order(writes=SeenState.ORGS),
+    OpCode.ALTER_QUOTAS: Order(writes=SeenState.QUOTAS),
 }
 """The state that an op reads and writes, as far as clients can see."""
 
@@ -450,7 +450,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             topics=[
                 quorum.TopicData(
                     topic_name="__cluster_metadata",
-                    partitions=[quorum.PartitionData(partition_index=0)],
+                    partitions=[quorum.QuorumPartitionData(partition_index=0)],
                 )
             ]
         ),
@@ -460,7 +460,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     60: (cluster.DescribeClusterRequest(), 1),
     61: (
         transaction_admin.DescribeProducersRequest(
-            topics=[transaction_admin.TopicRequest(name=TOPIC, partition_indexes=[0])]
+            topics=[transaction_admin.ProducersTopicRequest(name=TOPIC, partition_indexes=[0])]
         ),
         0,
     ),
@@ -528,7 +528,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             member_id="m",
             max_bytes=1 << 20,
             max_records=1,
-            topics=[share_fetch.FetchTopic(_TOPIC_ID, [share_fetch.FetchPartition(0)])],
+            topics=[share_fetch.ShareFetchTopic(_TOPIC_ID, [share_fetch.ShareFetchPartition(0)])],
         ),
         2,
     ),
@@ -561,7 +561,9 @@ OTHER_SAMPLES: dict[int, tuple[Message, int]] = {
             member_id="m",
             share_session_epoch=-1,
             topics=[
-                share_fetch.FetchTopic(_TOPIC_ID, [share_fetch.FetchPartition(0, _ACKNOWLEDGED)])
+                share_fetch.ShareFetchTopic(
+                    _TOPIC_ID, [share_fetch.ShareFetchPartition(0, _ACKNOWLEDGED)]
+                )
             ],
         ),
         1,
@@ -657,7 +659,7 @@ async def _ops_of_one(key: int, request: Message, version: int) -> list[AnyOp]:
 def _effects(op: AnyOp) -> Order:
     effects = EFFECTS[op.code]
     if isinstance(op, DescribeTopics) and op.auto_create:
-        return Order(writes=State.TOPICS)
+        return Order(writes=SeenState.TOPICS)
     return effects
 
 

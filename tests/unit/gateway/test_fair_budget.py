@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_gateway.fair_budget import FairBudget, OrgShare, Part
+from quafka_gateway.fair_budget import BudgetPart, FairBudget, OrgShare
 
 
 class Queue:
@@ -15,7 +15,7 @@ class Queue:
 
     def __init__(self, share: OrgShare) -> None:
         self.pieces: deque[int] = deque()
-        self.part: Part = share.part(self._release)
+        self.part: BudgetPart = share.part(self._release)
 
     def _release(self) -> None:
         self.part.hold(-self.pieces.popleft())

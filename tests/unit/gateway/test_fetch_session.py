@@ -9,7 +9,7 @@ import pytest
 
 from quafka_gateway.fetch.session import Answered, Fetch, FetchSessions
 from quafka_gateway.fetch.session_table import EVICTION_SECONDS
-from quafka_mesh_ops.ops.offsets import EpochEnd
+from quafka_mesh_ops.ops.offsets import EpochEndResp
 from quafka_mesh_ops.ops.records import FetchOpResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
@@ -338,7 +338,7 @@ def test_records_are_always_answered(client: Client) -> None:
 
 def test_divergence_is_always_answered(client: Client) -> None:
     client.log["b", 0] = FetchOpResp(
-        [], 0, log_start_offset=0, last_stable_offset=0, diverging_epoch=EpochEnd(0, 0)
+        [], 0, log_start_offset=0, last_stable_offset=0, diverging_epoch=EpochEndResp(0, 0)
     )
     for _ in range(3):
         assert told(client.fetch()) == ["b0"]

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 
 from quafka_gateway.cluster import joint_heartbeats
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.joint_heartbeats import MOST, JointHeartbeats
 from quafka_gateway.cluster.parked_time import begin_request
 from quafka_loop.eager_task import EagerTask
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.ops.base import AnyOp
-from quafka_mesh_ops.ops.groups import Beat, Heartbeat, HeartbeatResp
+from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp, JoinedHeartbeat
 from quafka_mesh_ops.ops.records import FetchOps, FetchOpsResp, ProduceOps, ProduceOpsResp
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -48,7 +48,7 @@ class Recording:
 
 
 def beat(number: int, *others: int) -> Heartbeat:
-    together = [Beat("g", each, "m", "i") for each in others]
+    together = [JoinedHeartbeat("g", each, "m", "i") for each in others]
     return Heartbeat("g", number, "m", "i", together or None)
 
 
@@ -126,7 +126,7 @@ async def test_without_an_answer_each_of_them_fails(client: Recording, link: Bro
     waiting = [begin(link, number) for number in range(3)]
     link.hurry()
     for task in waiting:
-        with pytest.raises(UnavailableError):
+        with pytest.raises(BrokerUnavailableError):
             await task
 
 

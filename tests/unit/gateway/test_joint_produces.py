@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.joint_produces import FEW, MOST, MOST_BYTES, MOST_RECORDS
 from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_mesh_ops.client import MeshClient
@@ -254,7 +254,7 @@ async def test_an_error_is_that_of_each_request_as_if_it_were_alone(
     await turn()
     mesh.fail(0, OutcomeUnknownError("lost"))
     assert [answer.error_code for answer in tasks[0].result()] == [ErrorCode.REQUEST_TIMED_OUT]
-    assert isinstance(tasks[1].exception(), UnavailableError)
+    assert isinstance(tasks[1].exception(), BrokerUnavailableError)
     tasks = [busy.produce(1), busy.produce(2, 3, records=idempotent)]
     await turn()
     mesh.fail(1, OpFailedError(29))

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.fetch import lease as lease_module
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.cached_partition import CachedPartition
 from quafka_gateway.fetch.lease import ReadLease
-from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp, LeaseChange
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 
 RUN = b"r" * 16
@@ -69,7 +69,7 @@ def held(
     valid_ms: int = 2_000,
     *,
     serial: int = 0,
-    changes: list[Change] | None = None,
+    changes: list[LeaseChange] | None = None,
     forget: bool = False,
     incarnation: bytes = RUN,
 ) -> HoldLeaseResp:
@@ -125,7 +125,7 @@ async def test_a_change_drops_its_partition_only_and_begins_a_generation(gateway
     generation = gateway.lease.generation
     await gateway.broker.answer(held(serial=1))
     assert gateway.lease.generation == generation
-    change = Change("a", IDS["a"], 0)
+    change = LeaseChange("a", IDS["a"], 0)
     await gateway.broker.answer(held(serial=2, changes=[change]))
     assert gateway.lease.generation == generation + 1
     assert gateway.found("a") is None
@@ -151,7 +151,7 @@ async def test_an_unavailable_broker_is_asked_again_and_the_lease_runs_out(
     await start(gateway)
     await gateway.broker.answer(held(2_000))
     generation = gateway.lease.generation
-    await gateway.broker.answer(UnavailableError("gone"))
+    await gateway.broker.answer(BrokerUnavailableError("gone"))
     assert gateway.valid()
     assert gateway.lease.generation == generation
     gateway.now += 2.0

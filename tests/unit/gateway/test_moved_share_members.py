@@ -18,12 +18,12 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.joined import Connected, Joined, Mesh
@@ -66,7 +66,9 @@ class Member:
         request = ShareFetchRequest(
             group_id="g", member_id=self._name, share_session_epoch=self._epoch, min_bytes=1,
             max_bytes=1 << 20, max_records=most, share_acquire_mode=1,
-            topics=[] if self._epoch else [FetchTopic(self._topic_id, [FetchPartition(0)])],
+            topics=[]
+            if self._epoch
+            else [ShareFetchTopic(self._topic_id, [ShareFetchPartition(0)])],
         )  # fmt: skip
         answer = await self.client.call(request, ShareFetchResponse, 2)
         assert answer.error_code == 0

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import MOVE_SECONDS, BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import MOVE_SECONDS, BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.follower import ClusterFollower
 from quafka_gateway.cluster.shard_places import ShardPlaces
 from quafka_mesh_ops.client import MeshClient
@@ -48,14 +48,14 @@ async def test_an_op_that_a_shard_refuses_while_it_moves_is_sent_once_more() -> 
     client = Client(MOVED, HERE)
     assert await link(client).call(Probe(), None) == HERE
     client = Client(MOVED, MOVED, HERE)
-    with pytest.raises(UnavailableError) as refused:
+    with pytest.raises(BrokerUnavailableError) as refused:
         await link(client).call(Probe(), None)
     assert (refused.value.code, client.calls) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
 
 async def test_a_broker_that_is_no_shard_gets_no_second_op() -> None:
     client = Client(MOVED, HERE)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(BrokerUnavailableError):
         await link(client, "").call(Probe(), None)
     assert client.calls == 1
 

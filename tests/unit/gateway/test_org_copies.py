@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_mesh_ops.ops.security import AlterOrg, AlterOrgResp, OrgRecord
@@ -17,13 +17,13 @@ ALTERED = AlterOrgResp(0, ACME, -1, b"")
 
 
 class _Broker:
-    def __init__(self, answer: AlterOrgResp | UnavailableError) -> None:
+    def __init__(self, answer: AlterOrgResp | BrokerUnavailableError) -> None:
         self.answer = answer
         self.asked: list[AlterOrg] = []
 
     async def call(self, op: AlterOrg, *_: Any) -> AlterOrgResp:
         self.asked.append(op)
-        if isinstance(self.answer, UnavailableError):
+        if isinstance(self.answer, BrokerUnavailableError):
             raise self.answer
         return self.answer
 
@@ -37,7 +37,7 @@ def refusal(code: ErrorCode, message: str) -> AlterOrgResp:
     [
         (ALTERED, 0, ""),
         (
-            UnavailableError("it is away"),
+            BrokerUnavailableError("it is away"),
             ErrorCode.BROKER_NOT_AVAILABLE,
             "another broker of the cluster has not taken the change: it is away",
         ),
@@ -58,7 +58,7 @@ def refusal(code: ErrorCode, message: str) -> AlterOrgResp:
     ],
 )
 async def test_an_operator_reads_why_another_broker_has_not_taken_a_change(
-    other: AlterOrgResp | UnavailableError, code: int, said: str
+    other: AlterOrgResp | BrokerUnavailableError, code: int, said: str
 ) -> None:
     brokers = [_Broker(ALTERED), _Broker(other)]
 

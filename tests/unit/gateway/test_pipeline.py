@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.edge import pipeline
 from quafka_gateway.handlers.kafka_api import AnyApi
@@ -153,7 +153,7 @@ async def test_a_client_that_goes_between_two_slices(
 
 
 async def test_after_a_request_that_fails_at_once_nothing_begins(client: ScriptedClient) -> None:
-    client.failing[1] = UnavailableError("it left")
+    client.failing[1] = BrokerUnavailableError("it left")
     client.request(_VERSIONS, _LIST_OFFSETS, _CREATE_TOPICS, _VERSIONS)
     assert client.begun == [0, 1]
     assert client.is_closed()
@@ -166,7 +166,7 @@ async def test_a_failure_closes_before_the_requests_that_waited_begin(
 ) -> None:
     client.hold(0)
     client.request(_PRODUCE, _LIST_OFFSETS, _CREATE_TOPICS)
-    client.held[0].set_exception(UnavailableError("it left"))
+    client.held[0].set_exception(BrokerUnavailableError("it left"))
     assert client.begun == [0]
     assert client.is_closed()
 
@@ -176,7 +176,7 @@ async def test_a_failure_takes_the_later_produces_back(client: ScriptedClient) -
     which the client sends again."""
     client.hold(0, 1, 2, 3)
     client.request(_PRODUCE, _PRODUCE, _PRODUCE, _PRODUCE)
-    client.held[1].set_exception(UnavailableError("the connection was lost"))
+    client.held[1].set_exception(BrokerUnavailableError("the connection was lost"))
     assert client.is_closed()
     assert [client.held[n].cancelled() for n in range(4)] == [False, False, True, True]
     client.connection.connection_lost(None)

@@ -10,10 +10,10 @@ from itertools import product
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.order import Order, SeenState
 from quafka_proto.message import Message
 from tests.unit.gateway.test_connection import Client, settle
 
@@ -144,7 +144,7 @@ async def test_what_waits_for_a_request_that_fails_does_not_run() -> None:
     line = Line()
     await line.request(_PRODUCE, _LIST_OFFSETS, _DELETE_GROUPS, _CREATE_TOPICS)
     assert line.begun == [0, 2]
-    line.handlers.ends[0].set_exception(UnavailableError("it left"))
+    line.handlers.ends[0].set_exception(BrokerUnavailableError("it left"))
     await settle()
     assert line.is_closed()
     line.connection.connection_lost(None)
@@ -170,8 +170,8 @@ async def test_a_connection_that_drains_runs_what_waits_for_its_turn() -> None:
 
 
 def test_state_all_is_all() -> None:
-    every = State.NONE
-    for each in State:
+    every = SeenState.NONE
+    for each in SeenState:
         every |= each
-    assert every == State.ALL
-    assert Order(writes=State.ALL).waits_for(Order(reads=State.USERS))
+    assert every == SeenState.ALL
+    assert Order(writes=SeenState.ALL).waits_for(Order(reads=SeenState.USERS))

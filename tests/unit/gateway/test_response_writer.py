@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from quafka_gateway.edge.file_sender import TURN_BYTES, Turn
-from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
@@ -32,7 +32,12 @@ def writer(
 ) -> tuple[ResponseWriter, ResponseMemory]:
     memory = ResponseMemory(64 * MIB)
     writer = ResponseWriter(
-        transport, memory, GatewayStats(), Progress(60, 1_000), lambda: None, turn or Alone()
+        transport,
+        memory,
+        GatewayStats(),
+        RequiredProgress(60, 1_000),
+        lambda: None,
+        turn or Alone(),
     )
     return writer, memory
 

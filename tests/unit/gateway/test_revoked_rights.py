@@ -27,7 +27,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, R
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.security import AclRecord
 from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
-from quafka_proto.acl_kinds import Operation, Pattern, Resource
+from quafka_proto.acl_kinds import Operation, Pattern, ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
 from quafka_proto.schema.consumer_groups import (
@@ -48,10 +48,10 @@ from quafka_proto.schema.groups import (
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.share_fetch import (
-    FetchPartition,
-    FetchTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from quafka_proto.schema.share_groups import (
     ShareGroupHeartbeatRequest,
@@ -68,11 +68,11 @@ M = TypeVar("M", bound=Message)
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 SECRET = b"secret"
-READS_TOPIC = acl("User:alice", Operation.READ, Resource.TOPIC, "t")
-READS_GROUP = acl("User:alice", Operation.READ, Resource.GROUP, "g")
-SEES_SECRET = acl("User:alice", Operation.DESCRIBE, Resource.TOPIC, "secret")
+READS_TOPIC = acl("User:alice", Operation.READ, ResourceKind.TOPIC, "t")
+READS_GROUP = acl("User:alice", Operation.READ, ResourceKind.GROUP, "g")
+SEES_SECRET = acl("User:alice", Operation.DESCRIBE, ResourceKind.TOPIC, "secret")
 SEES_OTHERS = acl(
-    "User:alice", Operation.DESCRIBE, Resource.TOPIC, "open-", pattern=Pattern.PREFIXED
+    "User:alice", Operation.DESCRIBE, ResourceKind.TOPIC, "open-", pattern=Pattern.PREFIXED
 )
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
 Answer = tuple[Message, bytes]
@@ -230,7 +230,7 @@ async def fetch_from_memory(guarded: Guarded) -> AsyncIterator[Answer | None]:
 
 
 def _share_fetch(guarded: Guarded, member: str = "m", wait: int = LONG) -> ShareFetchRequest:
-    topics = [FetchTopic(guarded.topic_id, [FetchPartition(0)])]
+    topics = [ShareFetchTopic(guarded.topic_id, [ShareFetchPartition(0)])]
     return ShareFetchRequest(
         group_id="g", member_id=member, share_session_epoch=0, max_wait_ms=wait, min_bytes=1,
         max_bytes=1 << 20, max_records=500, topics=topics,
@@ -408,7 +408,7 @@ class Case:
     """Whether the answer has the secret if the right is not revoked."""
 
     def __str__(self) -> str:
-        return f"{self.play.__name__}-{Resource(self.right.resource_type).name}"
+        return f"{self.play.__name__}-{ResourceKind(self.right.resource_type).name}"
 
 
 CASES = [

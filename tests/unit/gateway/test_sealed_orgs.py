@@ -19,7 +19,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.connection import KafkaConnection
-from quafka_gateway.listeners import Listener, SecurityProtocol
+from quafka_gateway.listeners import KafkaListener, SecurityProtocol
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.authorizer import Authorizer, right
 from quafka_gateway.security.directory import Directory
@@ -33,7 +33,7 @@ from quafka_mesh_ops.ops.security import (
     QuotaValue,
     SecurityChange,
 )
-from quafka_proto.acl_kinds import Operation, Resource
+from quafka_proto.acl_kinds import Operation, ResourceKind
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Message
@@ -53,7 +53,7 @@ from tests.unit.gateway.test_connection import HeldBroker
 
 OWN, ACME = 1, 7
 SUPER = "User:root;User:alice@acme"
-READ = right(Operation.READ, Resource.TOPIC)
+READ = right(Operation.READ, ResourceKind.TOPIC)
 WHOLE = "alice@acme"
 PROOFS = ("certificate", "password", "token")
 ISSUER = Issuer(kind="EC")
@@ -103,7 +103,7 @@ def _records() -> Iterator[SecurityChange]:
     for (org_id, name), rate in ACCOUNTS.items():
         yield user(name, credential("secret"), org=org_id)
         topic = f"{org_id}/{name}"
-        rule = acl(f"User:{name}", Operation.READ, Resource.TOPIC, topic, org=org_id)
+        rule = acl(f"User:{name}", Operation.READ, ResourceKind.TOPIC, topic, org=org_id)
         yield SecurityChange(removed=False, acl=rule)
         yield _quota(org_id, name, rate)
 
@@ -160,7 +160,7 @@ class Gateway:
     async def connect(self, listener_org: str, proof: str, claim: str = "") -> Connection:
         """Connect alice@acme, by a proof of `PROOFS`. `claim`: the org that its token names."""
         protocol = SecurityProtocol.SSL if proof == "certificate" else SecurityProtocol.SASL_SSL
-        listener = Listener("L", protocol, "localhost", 1, ("localhost", 1), org=listener_org)
+        listener = KafkaListener("L", protocol, "localhost", 1, ("localhost", 1), org=listener_org)
         self.tenants.named_by_settings(listener_org)  # as at the gateway's start
         connection = Connection(self, listener, WHOLE if proof == "certificate" else "")
         if proof == "password":
@@ -176,7 +176,7 @@ class Gateway:
 class Connection:
     """One client."""
 
-    def __init__(self, gateway: Gateway, listener: Listener, certificate: str) -> None:
+    def __init__(self, gateway: Gateway, listener: KafkaListener, certificate: str) -> None:
         self._gateway = gateway
         self.transport = MemoryTransport()
         self._connection = KafkaConnection(

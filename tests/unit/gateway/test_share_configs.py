@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster
-from quafka_gateway.cluster.shares import CONFIGS_SECONDS, Shares
+from quafka_gateway.cluster.shares import CONFIGS_SECONDS, ClusterShares
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
 from quafka_mesh_ops.ops.share_groups import ShareGroupTopics, ShareGroupTopicsResp
 from quafka_mesh_ops.ops.shares import ShareConfigs
@@ -34,7 +34,7 @@ class Home:
     async def call(self, op: object, _trace: None) -> object:
         self.calls += 1
         if self.error:
-            raise UnavailableError("away", self.error)
+            raise BrokerUnavailableError("away", self.error)
         if isinstance(op, ShareGroupTopics):
             return ShareGroupTopicsResp([{A: 1, B: 3}.get(each, -1) for each in op.topic_ids])
         assert isinstance(op, ShareGroupConfigs)
@@ -43,12 +43,12 @@ class Home:
         return found
 
 
-def made() -> tuple[Home, Shares]:
+def made() -> tuple[Home, ClusterShares]:
     home = Home()
-    return home, Shares(cast(Cluster, home))
+    return home, ClusterShares(cast(Cluster, home))
 
 
-async def lock_ms(shares: Shares) -> int:
+async def lock_ms(shares: ClusterShares) -> int:
     return (await shares.configs("g", None)).lock_ms
 
 
@@ -94,6 +94,6 @@ async def test_the_partitions_that_are_new_to_a_group() -> None:
     home.error = ErrorCode.UNSUPPORTED_VERSION
     assert await shares.new_to("g", places, None) == set()
     home.error = ErrorCode.BROKER_NOT_AVAILABLE
-    with pytest.raises(UnavailableError) as refused:
+    with pytest.raises(BrokerUnavailableError) as refused:
         await shares.new_to("g", places, None)
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -15,7 +15,7 @@ from quafka_gateway.fetch.placed_broker import PlacedBroker
 from quafka_gateway.fetch.store_objects import StoreObjects, WrongObjectError
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
-from quafka_mesh_ops.ops.places import Place, pack_extents
+from quafka_mesh_ops.ops.places import ObjectPlace, pack_extents
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.errors import ObjectNotFoundError
@@ -37,8 +37,8 @@ class Objects:
     batches: list[bytes]
     positions: list[int]
 
-    def place(self, *numbers: int, path: str = PATH) -> Place:
-        return Place(
+    def place(self, *numbers: int, path: str = PATH) -> ObjectPlace:
+        return ObjectPlace(
             path,
             pack_extents((self.positions[n], len(self.batches[n]), n, 1) for n in numbers),
         )
@@ -88,14 +88,14 @@ async def test_long_runs_are_read_in_parts(
 
 
 async def test_what_is_not_the_batch_is_refused(objects: Objects) -> None:
-    other = Place(PATH, pack_extents([(objects.positions[1], len(objects.batches[1]), 7, 1)]))
-    beside = Place(PATH, pack_extents([(objects.positions[1] + 1, 500, 1, 1)]))
-    behind = Place(PATH, pack_extents([(objects.positions[4], 5_000, 4, 1)]))
+    other = ObjectPlace(PATH, pack_extents([(objects.positions[1], len(objects.batches[1]), 7, 1)]))
+    beside = ObjectPlace(PATH, pack_extents([(objects.positions[1] + 1, 500, 1, 1)]))
+    behind = ObjectPlace(PATH, pack_extents([(objects.positions[4], 5_000, 4, 1)]))
     for place in (other, beside, behind):
         with pytest.raises(WrongObjectError):
             await objects.reader.batches([place])
     with pytest.raises(ProtocolError):
-        await objects.reader.batches([Place(PATH, b"1")])
+        await objects.reader.batches([ObjectPlace(PATH, b"1")])
     with pytest.raises(ObjectNotFoundError):
         await objects.reader.batches([objects.place(0, path="files/0000/gone")])
     for path in ("manifest/0000", "files/../../etc/passwd", "/etc/passwd"):

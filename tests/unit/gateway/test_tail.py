@@ -12,7 +12,7 @@ import pytest
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
-from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.commit_group import GroupedBatch
 from quafka_mesh_ops.ops.base import AnyOp, Op, R
 from quafka_mesh_ops.ops.records import FetchOps
 from quafka_proto.record_codec import Record, build_batch
@@ -73,7 +73,7 @@ class Tail(Joined):
         record = Record(0, 1_000, None, b"x", [])
         data = build_batch([record], base_sequence=len(others) or -1)
         head = read_header(data), memoryview(data)
-        members = [Member(each, *checked(b"x")[0]) for each in others]
+        members = [GroupedBatch(each, *checked(b"x")[0]) for each in others]
         await log.queue.append(first, [head], members=members)
 
 

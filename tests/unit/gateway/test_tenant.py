@@ -9,7 +9,7 @@ from typing import Any, cast
 import quafka_gateway
 from quafka_gateway.cluster.routes import parse
 from quafka_gateway.memory import ResponseMemory
-from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
+from quafka_gateway.tenant import OrgsMemory, Tenant, TenantLimits, make_tenant
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp
@@ -52,7 +52,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
-        self.memory = SharedMemory(LIMITS, ResponseMemory(1 << 20))
+        self.memory = OrgsMemory(LIMITS, ResponseMemory(1 << 20))
 
     def client_of(self, address: str) -> MeshClient:
         return cast(MeshClient, self.clients.setdefault(address, Client(address)))

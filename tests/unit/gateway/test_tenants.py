@@ -11,10 +11,10 @@ import pytest
 from quafka_gateway.cluster.routes import to_one
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.security.directory import Directory
-from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
+from quafka_gateway.tenant import OrgsMemory, Tenant, TenantLimits, make_tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops.security import OrgLimit, OrgRecord, SecurityChange, WatchSecurityResp
+from quafka_mesh_ops.ops.security import OrgLimitValue, OrgRecord, SecurityChange, WatchSecurityResp
 from quafka_telemetry.tracing import Tracer
 
 LIMITS = TenantLimits(fetch_sessions=10, fetch_cache_bytes=10, fetch_backfill_bytes=1)
@@ -36,7 +36,7 @@ class Gateway:
 
     def __init__(self, most: int = 10, labels: int = 10) -> None:
         self.directory = Directory()
-        self.memory = SharedMemory(LIMITS, ResponseMemory(1 << 20))
+        self.memory = OrgsMemory(LIMITS, ResponseMemory(1 << 20))
         self.tenants = Tenants(self._make, OWN, self.directory, most, labels)
         self._version = 0
 
@@ -48,7 +48,7 @@ class Gateway:
     def record(
         self, org: int, state: str = "active", *, most: float | None = None, removed: bool = False
     ) -> None:
-        limits = [] if most is None else [OrgLimit("max.connections", most)]
+        limits = [] if most is None else [OrgLimitValue("max.connections", most)]
         self._version += 1
         change = SecurityChange(removed, OrgRecord(org, f"org-{org}", state, limits))
         self.directory.learn(WatchSecurityResp(b"i", self._version, False, False, [change]))
@@ -167,7 +167,7 @@ async def test_orgs_without_a_label_are_counted_together_for_good() -> None:
 
 async def test_orgs_share_the_descriptors_of_a_brokers_files() -> None:
     limits = replace(LIMITS, records_by_place=True)
-    memory = SharedMemory(limits, ResponseMemory(1 << 20))
+    memory = OrgsMemory(limits, ResponseMemory(1 << 20))
     client = cast(MeshClient, cast(Any, object()))
     one, two = (
         make_tenant(org, to_one("b:1"), lambda _: client, limits, memory, Tracer())

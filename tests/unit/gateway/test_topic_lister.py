@@ -9,7 +9,7 @@ import pytest
 from quafka_broker.ops import topics
 from quafka_broker.state import BrokerState
 from quafka_gateway.cluster import topic_lister
-from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_proto.errors import ErrorCode
@@ -34,7 +34,7 @@ class Broker:
     ) -> DescribeTopicsResp:
         self.ops.append(op)
         if not self.available:
-            raise UnavailableError("disconnected")
+            raise BrokerUnavailableError("disconnected")
         answer = await topics.describe(self.state, context(), op)
         if self.held is not None:
             await self.held.wait()
@@ -113,7 +113,7 @@ async def test_an_unavailable_broker_is_called_again() -> None:
         broker = Broker(state)
         lister = TopicLister(broker)
         broker.available = False
-        with pytest.raises(UnavailableError):
+        with pytest.raises(BrokerUnavailableError):
             await names(lister)
         broker.available = True
         assert await names(lister) == []

@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, RouteBy, Send
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse
-from quafka_gateway.cluster.topics import Topics
-from quafka_gateway.cluster.transactions import Transactions
+from quafka_gateway.cluster.topics import ClusterTopics
+from quafka_gateway.cluster.transactions import ClusterTransactions
 from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
-from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
@@ -47,7 +47,7 @@ from quafka_proto.errors import ErrorCode as E
 from quafka_telemetry.tracing import TraceContext
 
 PRODUCER = TransactionalProducer("x", 1, 0)
-TOPICS = [TopicPartitions("logs.a", [0, 1]), TopicPartitions("b", [2])]
+TOPICS = [PartitionsByTopic("logs.a", [0, 1]), PartitionsByTopic("b", [2])]
 
 
 class Client:
@@ -128,7 +128,7 @@ async def described_by(its: Cluster, names: list[str]) -> list[DescribedTransact
 )
 async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
     its = cluster(Client(failure))
-    transactions, groups = Transactions(its), Groups(its)
+    transactions, groups = ClusterTransactions(its), Groups(its)
     assert (await transactions.init(InitTransactions(PRODUCER, 1), None)).error_code == code
     assert await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None) == [code] * 3
     assert await transactions.add_offsets(AddOffsets(PRODUCER, "g"), None) == code
@@ -137,21 +137,21 @@ async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
     assert await groups.of("g").commit_offsets(offsets, None) == [code]
     (described,) = await described_by(its, ["x"])
     assert (described.transactional_id, described.error_code) == ("x", code)
-    with pytest.raises(UnavailableError) as listed:
+    with pytest.raises(BrokerUnavailableError) as listed:
         await transactions.list_all(ListTransactions([], []), None)
     assert listed.value.code == code
 
 
 async def test_a_session_on_an_old_connection_closes_it() -> None:
     """An error code would have the client ask again on the same connection, for ever in vain."""
-    transactions = Transactions(cluster(Client()))
-    with pytest.raises(UnavailableError, match="newer connection"):
+    transactions = ClusterTransactions(cluster(Client()))
+    with pytest.raises(BrokerUnavailableError, match="newer connection"):
         await transactions.init(InitTransactions(PRODUCER, 1), None)
 
 
 async def test_partitions_of_other_brokers_are_named_by_their_node_ids() -> None:
     b, home = Client(), Client()
-    transactions = Transactions(cluster(b, home))
+    transactions = ClusterTransactions(cluster(b, home))
     # The answer is in the order of the request: home answers its own partitions first.
     codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
     assert codes == [0, 1, 2]
@@ -165,7 +165,7 @@ async def test_partitions_of_other_brokers_are_named_by_their_node_ids() -> None
 async def test_an_older_home_broker_knows_no_partitions_elsewhere() -> None:
     home = Client()
     home.is_old = True
-    transactions = Transactions(cluster(Client(), home))
+    transactions = ClusterTransactions(cluster(Client(), home))
     codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
     assert codes == [E.POLICY_VIOLATION] * 2 + [2]
 
@@ -173,7 +173,7 @@ async def test_an_older_home_broker_knows_no_partitions_elsewhere() -> None:
 async def test_a_broker_that_was_never_connected_has_no_name() -> None:
     b, home = Client(), Client()
     b.peer = ""
-    transactions = Transactions(cluster(b, home))
+    transactions = ClusterTransactions(cluster(b, home))
     codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
     assert codes == [E.COORDINATOR_LOAD_IN_PROGRESS] * 3
     assert not home.called
@@ -183,20 +183,22 @@ async def test_a_produce_elsewhere_names_the_home_broker() -> None:
     b, home = Client(), Client()
     parts = [ProduceOp("logs.a", 0, b""), ProduceOp("b", 0, b"")]
     op = ProduceOps(parts, -1, "x", True, b"")
-    await Topics(cluster(b, home)).produce(op, 0, 1.0, None)
+    await ClusterTopics(cluster(b, home)).produce(op, 0, 1.0, None)
     assert b.called == [ProduceOps(parts[:1], -1, "x", True, b"", home.peer)]
     assert home.called == [ProduceOps(parts[1:], -1, "x", True, b"")]
     home.peer = ""
-    with pytest.raises(UnavailableError):  # the client's connection is closed; it tries again
-        await Topics(cluster(b, home)).produce(replace(op, partitions=parts[:1]), 0, 1.0, None)
-    await Topics(cluster(b, home)).produce(ProduceOps(parts[:1]), 0, 1.0, None)
+    with pytest.raises(BrokerUnavailableError):  # the client's connection is closed; it tries again
+        await ClusterTopics(cluster(b, home)).produce(
+            replace(op, partitions=parts[:1]), 0, 1.0, None
+        )
+    await ClusterTopics(cluster(b, home)).produce(ProduceOps(parts[:1]), 0, 1.0, None)
     assert b.called[-1] == ProduceOps(parts[:1])
 
 
 async def test_markers_are_written_by_the_broker_of_each_topic() -> None:
     b, home = Client(), Client(OpFailedError(E.CLUSTER_AUTHORIZATION_FAILED))
     op = WriteMarkers(1, 0, False, TOPICS, 3)
-    found = await Transactions(cluster(b, home)).write_markers(op, None)
+    found = await ClusterTransactions(cluster(b, home)).write_markers(op, None)
     assert found == [0, 1, E.CLUSTER_AUTHORIZATION_FAILED]
     assert b.called == [WriteMarkers(1, 0, False, TOPICS[:1], 3)]
     assert home.called[0] == WriteMarkers(1, 0, False, [])  # a known transaction ends as a whole
@@ -204,7 +206,7 @@ async def test_markers_are_written_by_the_broker_of_each_topic() -> None:
 
 async def test_offsets_of_a_group_at_another_shard_than_the_transactional_id() -> None:
     home, its = Client(), Client()
-    transactions, groups = Transactions(shards(home, its)), Groups(shards(home, its))
+    transactions, groups = ClusterTransactions(shards(home, its)), Groups(shards(home, its))
     assert await transactions.add_offsets(AddOffsets(PRODUCER, "g"), None) == 0
     op = CommitTxnOffsets(PRODUCER, "g", -1, "", "", [CommitOffset("b", 0, 1)])
     await groups.of("g").commit_offsets(op, None)
@@ -216,7 +218,7 @@ async def test_offsets_of_a_group_at_another_shard_than_the_transactional_id() -
 async def test_lists_are_of_all_shards_and_markers_are_for_the_home_of_the_producer() -> None:
     clients = [Client() for _ in range(3)]
     its = shards(*clients)
-    transactions = Transactions(its)
+    transactions = ClusterTransactions(its)
     found = await transactions.list_all(ListTransactions([], []), None)
     assert [each.transactional_id for each in found.transactions] == [c.peer for c in clients]
     names = [f"{number}" for number in range(20)]

@@ -13,12 +13,12 @@ from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse
-from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.cluster.topics import ClusterTopics
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import alter_replica_log_dirs
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
-from quafka_mesh_ops.ops.admin import CreatePartitions, TopicPartitions
+from quafka_mesh_ops.ops.admin import CreatePartitions, PartitionsByTopic
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic
 from quafka_proto.errors import ErrorCode
@@ -74,7 +74,7 @@ async def test_administrators_wait_once_in_a_series_of_calls() -> None:
 
 async def test_a_series_of_topics_is_created_and_deleted_with_one_wait() -> None:
     gone = Disconnected()
-    topics = Topics(cluster(gone, gone))
+    topics = ClusterTopics(cluster(gone, gone))
     for _ in range(2):
         created = await topics.create(CreateTopic("t", 1), None)
         assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -105,7 +105,7 @@ async def test_replicas_at_an_unavailable_broker_are_a_storage_error() -> None:
     (result,) = (await alter_replica_log_dirs.handle(request, context)).results
     assert result.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert [found.found.error_code for found in await admin.log_dirs(
-        [TopicPartitions("t", [0])], None
+        [PartitionsByTopic("t", [0])], None
     )] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2  # fmt: skip
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from quafka_loop.turns import Turns
+from quafka_loop.turns import OpTurns
 
 
 async def test_an_org_without_a_turn_waits_for_no_other() -> None:
-    turns = Turns(2, lambda: False)
+    turns = OpTurns(2, lambda: False)
     hostile = [asyncio.ensure_future(turns.acquire(number, 1)) for number in range(5)]
     await asyncio.sleep(0)
     assert [each.done() for each in hostile] == [True, True, False, False, False]
@@ -29,7 +29,7 @@ async def test_an_org_without_a_turn_waits_for_no_other() -> None:
 
 async def test_nobody_is_admitted_while_it_is_full() -> None:
     full = True
-    turns = Turns(2, lambda: full)
+    turns = OpTurns(2, lambda: full)
     waiting = [asyncio.ensure_future(turns.acquire(number, number)) for number in range(4)]
     await asyncio.sleep(0)
     assert not any(each.done() for each in waiting)
@@ -39,7 +39,7 @@ async def test_nobody_is_admitted_while_it_is_full() -> None:
 
 
 async def test_who_gives_up_waits_no_longer() -> None:
-    turns = Turns(1, lambda: False)
+    turns = OpTurns(1, lambda: False)
     await turns.acquire(0, 1)
     waiting = [asyncio.ensure_future(turns.acquire(number, 1)) for number in (1, 2)]
     await asyncio.sleep(0)

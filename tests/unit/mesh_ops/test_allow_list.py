@@ -16,7 +16,7 @@ from quafka_mesh_ops.errors import (
     OutcomeUnknownError,
     PeerUnavailableError,
 )
-from quafka_mesh_ops.grants import Entry, parse_entry
+from quafka_mesh_ops.grants import AllowListEntry, parse_entry
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
@@ -64,7 +64,7 @@ async def test_settings_and_file_count_together(
 ) -> None:
     allowed, file, calls = followed
     assert set(allowed) == {ONE, TWO}
-    allow(file, Entry(THREE))
+    allow(file, AllowListEntry(THREE))
     await until(lambda: THREE in allowed)
     assert calls == [3]
     revoke(file, TWO)
@@ -124,7 +124,7 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs, file = new_identity(), new_identity(), tmp_path / "allowed"
-    allow(file, Entry(ours.node_id))
+    allow(file, AllowListEntry(ours.node_id))
     allowed = AllowList((), file)
     broker = Broker()
     server = MeshServer(theirs, allowed, broker.handlers(), Tracer())
@@ -144,7 +144,7 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
         assert "closed node" in caplog.text
         with pytest.raises(PeerUnavailableError):
             await client.call(DescribeTopics(), org_id=1, deadline=0.3)
-        allow(file, Entry(ours.node_id))
+        allow(file, AllowListEntry(ours.node_id))
         assert await client.wait_connected(30)
         assert await client.call(DescribeTopics(), org_id=1, deadline=2)
     finally:
@@ -155,7 +155,7 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
 
 async def test_rights_that_a_node_loses_end_its_running_ops_and_no_others(tmp_path: Path) -> None:
     ours, theirs, file = new_identity(), new_identity(), tmp_path / "allowed"
-    allow(file, Entry(ours.node_id))
+    allow(file, AllowListEntry(ours.node_id))
     allowed = AllowList((), file)
     broker = Broker()
     server = MeshServer(theirs, allowed, broker.handlers(), Tracer(), grants=allowed.grant)
@@ -179,8 +179,8 @@ async def test_rights_that_a_node_loses_end_its_running_ops_and_no_others(tmp_pa
         assert client.counters().reconnects == 0
         with pytest.raises(OpFailedError):
             await client.call(DescribeTopics(), org_id=2, deadline=2)
-        allow(file, Entry(ours.node_id))
-        await until(lambda: allowed.grant(ours.node_id) == (Entry(ours.node_id),))
+        allow(file, AllowListEntry(ours.node_id))
+        await until(lambda: allowed.grant(ours.node_id) == (AllowListEntry(ours.node_id),))
         assert await client.call(DescribeTopics(), org_id=2, deadline=2)
     finally:
         await client.close()

@@ -16,13 +16,13 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.transport.connection_limits import TOO_MANY, ConnectionLimits
+from quafka_mesh_ops.transport.connection_limits import TOO_MANY, NodeConnectionLimits
 from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, new_identity
 
 
 def test_each_node_has_a_limit_of_its_own() -> None:
-    limits = ConnectionLimits({"a", "b"}, most=8, most_of_node=2)
+    limits = NodeConnectionLimits({"a", "b"}, most=8, most_of_node=2)
     assert [limits.admit("a"), limits.admit("a")] == [None, None]
     refusal = limits.admit("a")
     assert refusal == f"{TOO_MANY}: this node has 2, mesh.max.connections.per.node"
@@ -34,7 +34,7 @@ def test_each_node_has_a_limit_of_its_own() -> None:
 
 
 def test_the_last_places_are_for_nodes_that_have_none() -> None:
-    limits = ConnectionLimits({"hog", "b", "c"}, most=5, most_of_node=5)
+    limits = NodeConnectionLimits({"hog", "b", "c"}, most=5, most_of_node=5)
     assert [limits.admit("hog") for _ in range(3)] == [None] * 3
     refusal = limits.admit("hog")
     assert refusal == f"{TOO_MANY}: the broker accepts 5, mesh.max.connections"
@@ -50,7 +50,7 @@ def test_the_last_places_are_for_nodes_that_have_none() -> None:
 
 def test_more_nodes_than_places_share_what_there_is() -> None:
     allowed = {str(number) for number in range(6)}
-    limits = ConnectionLimits(allowed, most=4, most_of_node=4)
+    limits = NodeConnectionLimits(allowed, most=4, most_of_node=4)
     assert [limits.admit(str(number)) for number in range(4)] == [None] * 4
     assert limits.admit("4") is not None
     limits.release("0")
@@ -72,7 +72,7 @@ class Site:
         allowed = {node.node_id for node in self.nodes}
         self.server = MeshServer(
             self._ours, allowed, Broker().handlers(), Tracer(),
-            limits=ConnectionLimits(allowed, most, most_of_node),
+            limits=NodeConnectionLimits(allowed, most, most_of_node),
         )  # fmt: skip
         _, self.port = await self.server.start("127.0.0.1", 0)
         self._stack.push_async_callback(self.server.close, 0)

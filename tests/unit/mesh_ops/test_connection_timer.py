@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from quafka_mesh_ops.transport.aioquic_adapter.quic import MeshQuic
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 
 _TICK = 0.001
 
@@ -87,10 +87,12 @@ class Socket:
     blocked = False
 
 
-async def timed() -> tuple[Connection, Quic, Clock]:
+async def timed() -> tuple[QuicSocketConnection, Quic, Clock]:
     quic, clock = Quic(), Clock()
     nobody = cast(Any, None)
-    connection = Connection(cast(MeshQuic, quic), cast(Any, Socket()), lambda _: nobody, nobody)
+    connection = QuicSocketConnection(
+        cast(MeshQuic, quic), cast(Any, Socket()), lambda _: nobody, nobody
+    )
     connection._loop = cast(Any, clock)
     return connection, quic, clock
 

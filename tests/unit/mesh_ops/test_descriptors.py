@@ -13,9 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_mesh_ops import descriptors
-from quafka_mesh_ops.descriptors import Kind, Message, encode_hello, encode_message
+from quafka_mesh_ops.descriptors import (
+    DescriptorMessage,
+    DescriptorMessageKind,
+    encode_hello,
+    encode_message,
+)
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.places import Extent, Place, extents_of, pack_extents, unpack_extents
+from quafka_mesh_ops.ops.places import Extent, ObjectPlace, extents_of, pack_extents, unpack_extents
 
 KEY = "000000000001-0000abcd"
 Pair = tuple[socket.socket, socket.socket]
@@ -55,7 +60,7 @@ def test_extents_come_back(rows: list[tuple[int, int, int]]) -> None:
         offset += count
     packed = pack_extents(extents)
     assert unpack_extents(packed) == extents
-    assert extents_of([Place(KEY, packed), Place(KEY, packed)]) == extents * 2
+    assert extents_of([ObjectPlace(KEY, packed), ObjectPlace(KEY, packed)]) == extents * 2
     assert extents_of(None) == []
 
 
@@ -77,19 +82,23 @@ def test_extents_that_cannot_be_are_refused(data: bytes) -> None:
 
 def test_messages_arrive_with_their_descriptor(pair: Pair, file: int) -> None:
     ours, theirs = pair
-    descriptors.send(ours, encode_message(Kind.WELCOME, number=1 << 40))
-    descriptors.send(ours, encode_message(Kind.HANDED, KEY), file)
-    descriptors.send(ours, encode_message(Kind.WITHDRAWN, KEY))
-    descriptors.send(ours, encode_message(Kind.REVOKED))
-    assert descriptors.receive_message(theirs) == Message(Kind.WELCOME, number=1 << 40)
+    descriptors.send(ours, encode_message(DescriptorMessageKind.WELCOME, number=1 << 40))
+    descriptors.send(ours, encode_message(DescriptorMessageKind.HANDED, KEY), file)
+    descriptors.send(ours, encode_message(DescriptorMessageKind.WITHDRAWN, KEY))
+    descriptors.send(ours, encode_message(DescriptorMessageKind.REVOKED))
+    assert descriptors.receive_message(theirs) == DescriptorMessage(
+        DescriptorMessageKind.WELCOME, number=1 << 40
+    )
     handed = descriptors.receive_message(theirs)
     assert handed is not None
-    assert handed[:3] == (Kind.HANDED, 0, KEY)
+    assert handed[:3] == (DescriptorMessageKind.HANDED, 0, KEY)
     assert os.pread(handed.fd, 100, 0) == b"contents"
     assert not os.get_inheritable(handed.fd)
     os.close(handed.fd)
-    assert descriptors.receive_message(theirs) == Message(Kind.WITHDRAWN, key=KEY)
-    assert descriptors.receive_message(theirs) == Message(Kind.REVOKED)
+    assert descriptors.receive_message(theirs) == DescriptorMessage(
+        DescriptorMessageKind.WITHDRAWN, key=KEY
+    )
+    assert descriptors.receive_message(theirs) == DescriptorMessage(DescriptorMessageKind.REVOKED)
     assert descriptors.receive_message(theirs) is None
     ours.close()
     with pytest.raises(EOFError):
@@ -139,7 +148,7 @@ def test_what_is_no_message_is_refused(pair: Pair, data: bytes) -> None:
 def test_descriptors_in_the_wrong_message_are_closed(pair: Pair, file: int, count: int) -> None:
     ours, theirs = pair
     rights = array.array("i", [file] * count)
-    kind = Kind.WITHDRAWN if count == 1 else Kind.HANDED
+    kind = DescriptorMessageKind.WITHDRAWN if count == 1 else DescriptorMessageKind.HANDED
     before = open_files()
     ours.sendmsg([encode_message(kind, KEY)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     with pytest.raises(ProtocolError):
@@ -154,7 +163,7 @@ def test_only_a_file_that_is_open_for_reading_is_taken(pair: Pair, tmp_path: Pat
     reading, writing = os.pipe()
     before = open_files()
     for fd in (writable, folder, reading):
-        descriptors.send(ours, encode_message(Kind.HANDED, KEY), fd)
+        descriptors.send(ours, encode_message(DescriptorMessageKind.HANDED, KEY), fd)
         with pytest.raises(ProtocolError):
             descriptors.receive_message(theirs)
     assert open_files() == before
@@ -167,7 +176,7 @@ def test_sending_never_waits(pair: Pair, file: int) -> None:
 
     def send_on() -> None:
         for _ in range(100_000):
-            descriptors.send(ours, encode_message(Kind.HANDED, KEY), file)
+            descriptors.send(ours, encode_message(DescriptorMessageKind.HANDED, KEY), file)
 
     with pytest.raises(OSError):
         send_on()

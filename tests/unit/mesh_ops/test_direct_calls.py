@@ -12,7 +12,7 @@ from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_loop.log_context import CURRENT
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.frames import Tag
-from quafka_mesh_ops.grants import Entry, Grant
+from quafka_mesh_ops.grants import AllowListEntry, Grant
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.ops.base import Buffer, OpCode, OpKind, WireStruct
@@ -223,7 +223,7 @@ async def test_a_revocation_during_an_op(waits: bool) -> None:
 
     async with mesh({OpCode.PROBE: revoke}) as m:
         node = m.client_identity.node_id
-        ours[node] = (Entry(node),)
+        ours[node] = (AllowListEntry(node),)
         m.server.gatekeeper._grants = ours.__getitem__
         parked = describe(m, topics=["park"])
         await asyncio.wait_for(m.broker.parked.wait(), 30)
@@ -242,14 +242,14 @@ async def test_a_revocation_during_an_op(waits: bool) -> None:
 async def test_a_remembered_permission_ends_with_the_grant() -> None:
     async with mesh() as m:
         node = m.client_identity.node_id
-        grants: dict[NodeId, Grant] = {node: (Entry(node),)}
+        grants: dict[NodeId, Grant] = {node: (AllowListEntry(node),)}
         m.server.gatekeeper._grants = grants.__getitem__
         for _ in range(3):
             await describe(m)
-        grants[node] = (Entry(node, orgs=((2, 2),)),)
+        grants[node] = (AllowListEntry(node, orgs=((2, 2),)),)
         with pytest.raises(OpFailedError):
             await describe(m)
-        grants[node] = (Entry(node),)
+        grants[node] = (AllowListEntry(node),)
         assert await describe(m)
 
 

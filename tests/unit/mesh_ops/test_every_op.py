@@ -20,7 +20,7 @@ from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import AnyOp, OpCode, OpKind, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
+from quafka_mesh_ops.ops.groups import JoinGroup, MemberProtocol
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.scheduler import BOUNDS
@@ -195,7 +195,9 @@ async def test_the_real_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _join_of(size: int) -> JoinGroup:
-    return JoinGroup("g", "", "", "consumer", [Protocol("range", bytes(size))], 10_000, 10_000)
+    return JoinGroup(
+        "g", "", "", "consumer", [MemberProtocol("range", bytes(size))], 10_000, 10_000
+    )
 
 
 def test_a_broker_bears_with_the_largest_ops_of_all_kinds_at_once() -> None:

@@ -12,7 +12,7 @@ from quafka_loop import clock
 from quafka_mesh_ops import broker_session
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport import liveness
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.silence import Silence
 from tests.unit.mesh_ops.mesh import Mesh, mesh
 
@@ -31,7 +31,7 @@ async def parked() -> AsyncIterator[Mesh]:
         await asyncio.gather(call, return_exceptions=True)
 
 
-def gateway_end(m: Mesh) -> Connection:
+def gateway_end(m: Mesh) -> QuicSocketConnection:
     session = m.client._connector.session
     assert session is not None
     return session.connection

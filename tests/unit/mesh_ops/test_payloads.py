@@ -9,11 +9,11 @@ from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.ops.base import Op, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.groups import (
-    Assignment,
     JoinedMember,
     JoinGroup,
     JoinGroupResp,
-    Protocol,
+    MemberAssignment,
+    MemberProtocol,
     SyncGroup,
     SyncGroupResp,
 )
@@ -44,9 +44,9 @@ LARGE = bytes(1_000_000)
 @pytest.mark.parametrize(
     "struct",
     [
-        JoinGroup("g", "m", "", "consumer", [Protocol("range", LARGE)], 1, 1),
+        JoinGroup("g", "m", "", "consumer", [MemberProtocol("range", LARGE)], 1, 1),
         JoinGroupResp(members=[JoinedMember("m", "", LARGE)]),
-        SyncGroup("g", 1, "m", "", [Assignment("m", LARGE)]),
+        SyncGroup("g", 1, "m", "", [MemberAssignment("m", LARGE)]),
         SyncGroupResp(assignment=LARGE),
     ],
     ids=lambda struct: type(struct).__name__,

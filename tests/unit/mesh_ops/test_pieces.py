@@ -11,7 +11,7 @@ import pytest
 from quafka_mesh_ops import gateway_session
 from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OpFailedError, ProtocolError
-from quafka_mesh_ops.frames import FrameReader, Piece, Tag, decode_piece, encode_piece
+from quafka_mesh_ops.frames import FrameReader, PieceKind, Tag, decode_piece, encode_piece
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets, CommitOffsetsResp
@@ -50,7 +50,7 @@ class Stream:
     def write_piece(self, call: Sent, frame: list[Any], *, is_last: bool) -> None:
         self.write_op(call, frame)
         _, piece, _ = decode_piece(FrameReader().feed(self.written[-1])[0][1])
-        assert is_last == (piece is Piece.LAST)
+        assert is_last == (piece is PieceKind.LAST)
 
     def drain(self) -> list[bytes]:
         """Let all leave; returns what was written."""
@@ -113,14 +113,14 @@ def test_what_is_cancelled_is_not_written_any_more() -> None:
     assert stream.turns.cancel(large)
     assert not stream.turns.waits
     assert joined(stream.written) == []
-    assert decode_piece(FrameReader().feed(stream.written[-1])[0][1])[1] is Piece.ABANDONED
+    assert decode_piece(FrameReader().feed(stream.written[-1])[0][1])[1] is PieceKind.ABANDONED
 
 
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
         ([b"short"], "not a piece"),
-        ([b"".join(encode_piece(1, Piece.MORE, [bytes(10)]))[2:]], "a piece of 10 bytes"),
+        ([b"".join(encode_piece(1, PieceKind.MORE, [bytes(10)]))[2:]], "a piece of 10 bytes"),
         ([bytes(8) + b"\x03"], "a piece of kind 3"),
         ([bytes(8) + b"\x01" + b"\x03\x00"], "not the frame of an op"),
         ([bytes(8) + b"\x01"], "not the frame of an op"),

@@ -42,7 +42,7 @@ from quafka_mesh_ops.ops.group_offsets import (
 from quafka_mesh_ops.ops.groups import Heartbeat, HeartbeatResp
 from quafka_mesh_ops.ops.probe import ProbeResp
 from quafka_mesh_ops.ops.records import (
-    AbortedTransaction,
+    AbortedByOffset,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
@@ -58,7 +58,7 @@ from quafka_mesh_ops.ops.transactions import AddOffsets, AddPartitions, CommitTx
 APPENDED: dict[type[WireStruct], dict[str, object]] = {
     FetchOps: {"places": 0, "objects": False},
     FetchOpResp: {"places": None},
-    AbortedTransaction: {"last_offset": -1},
+    AbortedByOffset: {"last_offset": -1},
     ProduceOpResp: {"prompt": False},
     ProduceOpsResp: {"check_us": 0, "commit_us": 0},
     CommitOffsetsResp: {"commit_us": 0},

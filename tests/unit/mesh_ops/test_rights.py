@@ -17,7 +17,7 @@ from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.grants import (
     EVERY_ORG,
     EVERY_RIGHT,
-    Entry,
+    AllowListEntry,
     Grant,
     parse_entries,
     parse_entry,
@@ -26,7 +26,7 @@ from quafka_mesh_ops.grants import (
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
-from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS, Need, Right
+from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS, MeshRight, Need
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
@@ -34,8 +34,8 @@ from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
 NODE = "a" * 64
-SERVE_1 = Need(Right.SERVE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-SNAPSHOT_ALL = Need(Right.SNAPSHOT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, every_org=True)
+SERVE_1 = Need(MeshRight.SERVE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+SNAPSHOT_ALL = Need(MeshRight.SNAPSHOT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, every_org=True)
 
 
 class Peer:
@@ -88,8 +88,8 @@ async def test_every_op_is_refused_without_its_right_before_its_body_is_read(
         need = NEEDS[code]
         for grant in (
             (),
-            (Entry(asked.node_id, EVERY_ORG, EVERY_RIGHT - {need.right}),),
-            (Entry(asked.node_id, ((2, 2), (4, 9)), EVERY_RIGHT),),
+            (AllowListEntry(asked.node_id, EVERY_ORG, EVERY_RIGHT - {need.right}),),
+            (AllowListEntry(asked.node_id, ((2, 2), (4, 9)), EVERY_RIGHT),),
         ):
             grants[asked.node_id] = grant
             assert await asked.ask(code, org=1) == need.refusal, code.name
@@ -102,7 +102,7 @@ async def test_a_fetch_that_had_to_wait_needs_the_right_when_it_begins(
     peer: tuple[Peer, dict[NodeId, Grant]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, grants = peer
-    grants[asked.node_id] = (Entry(asked.node_id),)
+    grants[asked.node_id] = (AllowListEntry(asked.node_id),)
     monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", -1)  # as with unread replies
     fetch = asyncio.create_task(asked.ask(OpCode.FETCH, body=fetch_of(10)))
     (session,) = asked.server.sessions
@@ -174,7 +174,7 @@ def test_what_is_no_entry(text: str) -> None:
 
 def test_the_manual_has_the_table() -> None:
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
-    for right in Right:
+    for right in MeshRight:
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{right}` |")]
         named = set(row.split("|")[3].replace(",", " ").split())
         assert named == {OpCode(code).name for code in NEEDS if NEEDS[code].right is right}

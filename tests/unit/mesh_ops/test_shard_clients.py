@@ -24,7 +24,7 @@ from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.served_shards import NEWS_SECONDS
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.shard_client import ClientPool, ShardClient
-from quafka_mesh_ops.transport.connection_limits import ConnectionLimits
+from quafka_mesh_ops.transport.connection_limits import NodeConnectionLimits
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.recorded_spans import RecordedSpans
@@ -80,7 +80,7 @@ class Site:
         server = MeshServer(
             self._theirs, allowed, {}, Tracer(),
             everywhere=dict((ClusterMap.handled_by(the_map),)),
-            limits=ConnectionLimits(allowed, most),
+            limits=NodeConnectionLimits(allowed, most),
         )  # fmt: skip
         _, port = await server.start("127.0.0.1", 0)
         self._stack.push_async_callback(server.close, 0)

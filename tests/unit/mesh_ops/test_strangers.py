@@ -20,9 +20,9 @@ from quafka_mesh_ops.transport.admission import (
     MAX_UNPROVEN,
     UNPROVEN_A_SECOND,
     UNPROVEN_AT_ONCE,
-    Admission,
     Bucket,
-    Kind,
+    SlotAdmission,
+    SlotKind,
     host_of,
 )
 from quafka_mesh_ops.transport.initial import (
@@ -163,35 +163,35 @@ def test_a_bucket_gives_so_many_at_once_and_so_many_a_second() -> None:
 
 
 def test_senders_that_prove_nothing_have_few_slots_and_so_many_a_second() -> None:
-    slots = Admission()
+    slots = SlotAdmission()
     held = [slots.admit(b"a", proven=False, now=0.0) for _ in range(MAX_UNPROVEN + 1)]
-    assert held == [Kind.UNPROVEN] * MAX_UNPROVEN + [None]
+    assert held == [SlotKind.UNPROVEN] * MAX_UNPROVEN + [None]
     turns = 0
-    slots.release(Kind.UNPROVEN, b"a")
+    slots.release(SlotKind.UNPROVEN, b"a")
     while slots.admit(b"a", proven=False, now=0.0):
-        slots.release(Kind.UNPROVEN, b"a")
+        slots.release(SlotKind.UNPROVEN, b"a")
         turns += 1
     assert turns == UNPROVEN_AT_ONCE - MAX_UNPROVEN
     assert slots.admit(b"a", proven=False, now=2 / UNPROVEN_A_SECOND)
 
 
 def test_no_kind_of_sender_takes_the_slots_of_another() -> None:
-    slots = Admission()
+    slots = SlotAdmission()
     slots.remember(b"gateway", 0.0)
     while slots.admit(b"forged", proven=False, now=0.0):
         pass
     many = [slots.admit(b"one", proven=True, now=0.0) for _ in range(MAX_PROVEN_OF_ADDRESS + 1)]
-    assert many == [Kind.PROVEN] * MAX_PROVEN_OF_ADDRESS + [None]
+    assert many == [SlotKind.PROVEN] * MAX_PROVEN_OF_ADDRESS + [None]
     others = 0
     while slots.admit(b"host %d" % others, proven=True, now=0.0):
         others += 1
     assert others == MAX_PROVEN - MAX_PROVEN_OF_ADDRESS
     assert slots.admit(b"new", proven=True, now=0.0) is None
     known = [slots.admit(b"gateway", proven=True, now=0.0) for _ in range(MAX_KNOWN + 1)]
-    assert known == [Kind.KNOWN] * MAX_KNOWN + [None]
+    assert known == [SlotKind.KNOWN] * MAX_KNOWN + [None]
     assert slots.handshakes == MAX_UNPROVEN + MAX_PROVEN + MAX_KNOWN
-    slots.release(Kind.PROVEN, b"one")
-    assert slots.admit(b"one", proven=True, now=0.0) is Kind.PROVEN
+    slots.release(SlotKind.PROVEN, b"one")
+    assert slots.admit(b"one", proven=True, now=0.0) is SlotKind.PROVEN
     assert slots.admit(b"gateway", proven=False, now=0.0) is None  # possibly forged
 
 
@@ -204,14 +204,14 @@ def test_a_sender_has_not_as_many_addresses_as_its_network_has() -> None:
 
 
 def test_an_address_is_known_for_a_while_and_so_many_are() -> None:
-    slots = Admission()
+    slots = SlotAdmission()
     slots.remember(b"gateway", 0.0)
-    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS - 1) is Kind.KNOWN
-    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS) is Kind.PROVEN
+    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS - 1) is SlotKind.KNOWN
+    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS) is SlotKind.PROVEN
     for number in range(2_000):
         slots.remember(b"%d" % number, KNOWN_SECONDS)
     assert len(slots._known) == 1_024
-    assert slots.admit(b"1999", proven=True, now=KNOWN_SECONDS) is Kind.KNOWN
+    assert slots.admit(b"1999", proven=True, now=KNOWN_SECONDS) is SlotKind.KNOWN
 
 
 # --- all of it ----------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ def test_under_pressure_a_sender_gets_a_retry_and_then_a_slot() -> None:
     assert len(retry) < 200  # of 1,200 received: a forged sender gains no amplification
     got = read_retry(retry)
     again = initial(got.cid, SOURCE, got.token)
-    assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, Kind.PROVEN)
+    assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, SlotKind.PROVEN)
     strangers.admission.remember(host_of(HERE), 0.0)
-    assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, Kind.KNOWN)
+    assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, SlotKind.KNOWN)
     assert arrive(again, THERE) is None
     assert arrive(again, now=TOKEN_SECONDS + 2) is None
     assert strangers.outcomes["bad_token"] == 2

@@ -14,7 +14,7 @@ from quafka_mesh_ops.transport.congestion import (
     WINDOW,
     MeshCongestionControl,
 )
-from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.connection import QuicSocketConnection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 
@@ -46,7 +46,7 @@ class StreamsOnly:
 
 def test_bulk_replies_take_turns() -> None:
     streams = StreamsOnly()
-    replies = BulkReplies(cast(Connection, streams))
+    replies = BulkReplies(cast(QuicSocketConnection, streams))
     for request_id in range(40):
         replies.add(request_id, [bytes(100)])
     assert list(streams.written) == [3, 7, 11]

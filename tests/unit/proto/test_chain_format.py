@@ -17,8 +17,8 @@ from quafka_proto.chain_format import (
     HEADER_SIZE,
     MAGIC,
     ChainHeader,
-    Manifest,
     Owner,
+    ShardManifest,
     StoredFile,
     chain_path,
     decode_directory,
@@ -46,7 +46,7 @@ headers = st.builds(
 )  # fmt: skip
 paths = st.text(st.characters(codec="utf-8"), max_size=20)
 manifests = st.builds(
-    Manifest,
+    ShardManifest,
     st.integers(0, 9_999),
     epoch=U64,
     owner=st.none() | st.builds(Owner, paths, paths),
@@ -104,12 +104,12 @@ def test_offsets_in_an_object() -> None:
 
 
 @given(manifests)
-def test_manifests(manifest: Manifest) -> None:
+def test_manifests(manifest: ShardManifest) -> None:
     assert decode_manifest(encode_manifest(manifest), manifest.shard) == manifest
 
 
 def test_a_manifest_with_unknown_fields_is_read_and_others_are_not() -> None:
-    manifest = Manifest(2, 5, Owner("a", "b:1"))
+    manifest = ShardManifest(2, 5, Owner("a", "b:1"))
     known = {"version": 1, **asdict(manifest)}
     assert decode_manifest(_sealed({**known, "later": 1}), 2) == manifest
     for change in (
@@ -130,7 +130,7 @@ def _sealed(values: dict[str, object]) -> bytes:
 
 
 def test_a_flipped_bit_of_a_manifest_is_noticed() -> None:
-    manifest = Manifest(2, 5, Owner("a", "b:1"), 3, "directory", 7, 9, "view", "nonce")
+    manifest = ShardManifest(2, 5, Owner("a", "b:1"), 3, "directory", 7, 9, "view", "nonce")
     whole = encode_manifest(manifest)
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)

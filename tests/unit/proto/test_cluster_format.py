@@ -10,7 +10,7 @@ import pytest
 
 from quafka_objects.cluster import create_cluster, read_brokers, read_cluster, read_state
 from quafka_objects.folder import FolderStore
-from quafka_proto.chain_format import Manifest, Owner, crc_of, encode_manifest, manifest_path
+from quafka_proto.chain_format import Owner, ShardManifest, crc_of, encode_manifest, manifest_path
 from quafka_proto.cluster_format import (
     ClusterFile,
     Registration,
@@ -100,7 +100,7 @@ def test_the_first_of_two_creators_wins(tmp_path: Path) -> None:
 
 def test_shards_without_a_description_are_refused(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    store.put(manifest_path(1), encode_manifest(Manifest(1, 4)))
+    store.put(manifest_path(1), encode_manifest(ShardManifest(1, 4)))
     with pytest.raises(Malformed, match="is missing"):
         create_cluster(store, CLUSTER)
 
@@ -108,7 +108,7 @@ def test_shards_without_a_description_are_refused(tmp_path: Path) -> None:
 def test_a_state_has_all_shards_and_the_brokers_that_can_be_read(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     create_cluster(store, CLUSTER)
-    mine = Manifest(1, 4, Owner(BROKER.node, BROKER.address))
+    mine = ShardManifest(1, 4, Owner(BROKER.node, BROKER.address))
     store.put(manifest_path(1), encode_manifest(mine))
     store.put(broker_path(BROKER.node), encode_registration(BROKER))
     store.put(broker_path("b" * 64), encode_registration(BROKER))  # of another node

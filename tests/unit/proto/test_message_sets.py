@@ -21,9 +21,9 @@ from quafka_proto.message_sets import encode_message, from_batches, iter_message
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
     PAUSE_RECORDS,
-    Marker,
     MarkerType,
     Record,
+    TransactionMarker,
     build_batch,
     build_marker,
     iter_records,
@@ -192,7 +192,7 @@ def test_both_formats_in_one_set() -> None:
 def test_headers_and_control_records_are_left_out() -> None:
     with_headers = [SOME[0]._replace(headers=[("trace", b"1")])]
     first = build_batch(with_headers, 10, producer_id=4, producer_epoch=0, transactional=True)
-    marker = build_marker(Marker(MarkerType.COMMIT, 1), 11, NOW, 4, 0)
+    marker = build_marker(TransactionMarker(MarkerType.COMMIT, 1), 11, NOW, 4, 0)
     last = build_batch(SOME, 12)
     data = from_batches([first, marker, last], 1, 0, LIMIT)
     assert [r.offset for r in iter_messages(data)] == [10, 12, 13, 14]

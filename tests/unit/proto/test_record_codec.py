@@ -13,9 +13,9 @@ from quafka_proto.compression import Codec, TooLarge
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
-    Marker,
     MarkerType,
     Record,
+    TransactionMarker,
     build_marker,
     iter_records,
     read_marker,
@@ -68,14 +68,14 @@ def test_offsets_may_have_holes(reader: Any, codec: int) -> None:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", list(MarkerType))
 def test_markers(kind: MarkerType, reader: Any) -> None:
-    batch = build_marker(Marker(kind, 7), 90, NOW, producer_id=5, producer_epoch=2)
+    batch = build_marker(TransactionMarker(kind, 7), 90, NOW, producer_id=5, producer_epoch=2)
     theirs = reader(bytes(batch))
     assert theirs.is_control_batch
     assert theirs.is_transactional
     assert theirs.validate_crc()
     (record,) = iter_records(batch)
     assert (record.offset, record.timestamp) == (90, NOW)
-    assert read_marker(record) == Marker(kind, 7)
+    assert read_marker(record) == TransactionMarker(kind, 7)
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, -1)
 
@@ -87,7 +87,7 @@ def control(key: bytes | None, value: bytes | None) -> Record:
 def test_control_records_that_are_no_markers() -> None:
     assert read_marker(control(struct.pack(">hh", 0, 2), b"")) is None  # a leader change
     later = control(struct.pack(">hhq", 3, 1, 9), struct.pack(">hiq", 4, 7, 9))
-    assert read_marker(later) == Marker(MarkerType.COMMIT, 7)
+    assert read_marker(later) == TransactionMarker(MarkerType.COMMIT, 7)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from quafka_proto.compression import Codec
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ROW_ABORT, row_flags
 from quafka_proto.record_codec import (
-    Marker,
     MarkerType,
     Record,
+    TransactionMarker,
     build_batch,
     build_marker,
     iter_records,
@@ -94,12 +94,12 @@ def test_a_batch_without_records_keeps_its_bounds() -> None:
 
 @pytest.mark.parametrize("kind", list(MarkerType))
 def test_a_marker_with_a_horizon_is_known_by_its_row(kind: MarkerType) -> None:
-    marker = build_marker(Marker(kind, 2), 40, 1_000, 5, 1)
+    marker = build_marker(TransactionMarker(kind, 2), 40, 1_000, 5, 1)
     header = read_header(marker)
     for horizon in (0, 1_001, 1 << 62):
         left = with_records(header, uncompressed(header, marker), [0], horizon)
         (record,) = iter_records(left)
-        assert read_marker(record) == Marker(kind, 2)
+        assert read_marker(record) == TransactionMarker(kind, 2)
         assert record.timestamp == 1_000
         flags = row_flags(read_header(left).attributes, left)
         assert bool(flags & ROW_ABORT) == (kind == MarkerType.ABORT)

@@ -8,15 +8,15 @@ import pytest
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     FIRST_COPY,
-    AbortedTransaction,
-    CommittedOffset,
-    Group,
-    Manifest,
     OpenTransaction,
-    Partition,
-    Piece,
-    Segment,
-    Topic,
+    SegmentPiece,
+    SnapshotAbortedTransaction,
+    SnapshotCommittedOffset,
+    SnapshotGroup,
+    SnapshotManifest,
+    SnapshotPartition,
+    SnapshotSegment,
+    SnapshotTopic,
     decode_manifest,
     encode_manifest,
     manifest_path,
@@ -24,15 +24,20 @@ from quafka_proto.snapshot_format import (
 )
 
 ID = "1795269300-20261121T135500Z"
-PIECE = Piece(
+PIECE = SegmentPiece(
     3, 0xDEADBEEF, 4096, 1000, "segments/3.log", 4096, "segments/3.oidx", 0, 7, "segments/3.zones"
 )
-MANIFEST = Manifest(
+MANIFEST = SnapshotManifest(
     ID, 1_700_000_000_000, "cluster", 77, None, None,
     [PIECE],
-    [Topic(1, "flüge", "00" * 16, "11" * 16, 2, [Partition(0, 3, 9, 9, [[4, 6]])], {"a": "b"})],
-    [Group(1, "g", [CommittedOffset("flüge", 0, 5, -1, "m", 1)])],
-    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
+    [
+        SnapshotTopic(
+            1, "flüge", "00" * 16, "11" * 16, 2, [SnapshotPartition(0, 3, 9, 9, [[4, 6]])],
+            {"a": "b"},
+        )
+    ],
+    [SnapshotGroup(1, "g", [SnapshotCommittedOffset("flüge", 0, 5, -1, "m", 1)])],
+    [SnapshotSegment(3, 0xDEADBEEF, 5096, 11, "ab")],
 )  # fmt: skip
 
 
@@ -45,10 +50,10 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 def test_transactions_need_a_reader_that_knows_them() -> None:
     """A reader of version 1 would take aborted records for committed ones."""
-    plain = Partition(0, 3, 9, 9)
+    plain = SnapshotPartition(0, 3, 9, 9)
     for partition in (
         replace(plain, open=[OpenTransaction(7, 5)], last_stable_offset=5),
-        replace(plain, aborted=[AbortedTransaction(7, 2, 4)]),
+        replace(plain, aborted=[SnapshotAbortedTransaction(7, 2, 4)]),
     ):
         topic = replace(MANIFEST.topics[0], partitions=[plain, partition])
         manifest = replace(MANIFEST, topics=[topic])
@@ -61,14 +66,16 @@ def test_transactions_need_a_reader_that_knows_them() -> None:
 
 def test_copies_need_a_reader_that_knows_them() -> None:
     """A restore of an earlier version would take them for segments of the log."""
-    copied = replace(MANIFEST.topics[0], partitions=[Partition(0, 5, 9, 9, [[7, 9]], copied=2)])
+    copied = replace(
+        MANIFEST.topics[0], partitions=[SnapshotPartition(0, 5, 9, 9, [[7, 9]], copied=2)]
+    )
     copy = replace(MANIFEST.pieces[0], number=FIRST_COPY)
     manifest = replace(MANIFEST, topics=[copied], pieces=[*MANIFEST.pieces, copy])
     assert json.loads(encode_manifest(manifest))["version"] == 3
     assert decode_manifest(encode_manifest(manifest)) == manifest
     ours = manifest.of_the_log()
     assert ours.pieces == MANIFEST.pieces
-    assert ours.topics[0].partitions == [Partition(0, 0, 0, 0)]
+    assert ours.topics[0].partitions == [SnapshotPartition(0, 0, 0, 0)]
     assert MANIFEST.of_the_log() == MANIFEST
 
 
@@ -122,7 +129,7 @@ def test_half_a_manifest_is_none(length: int) -> None:
 
 def test_an_entry_is_found_in_a_piece_of_the_segment() -> None:
     assert PIECE.offset_of(4100) == 4100
-    copied = Piece(3, 0, 4096, 1000, "segments/x", 0, "segments/y", 0, 7, "segments/z")
+    copied = SegmentPiece(3, 0, 4096, 1000, "segments/x", 0, "segments/y", 0, 7, "segments/z")
     assert copied.offset_of(4100) == 4
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from quafka_proto.chain_format import file_path, part_name
 from quafka_proto.errors import Malformed
-from quafka_proto.snapshot_format import Manifest, Piece
+from quafka_proto.snapshot_format import SegmentPiece, SnapshotManifest
 from quafka_proto.view_format import (
     WHOLE,
     View,
@@ -20,9 +20,9 @@ from quafka_proto.view_format import (
 )
 
 
-def piece(number: int, name: str, position: int, length: int) -> Piece:
+def piece(number: int, name: str, position: int, length: int) -> SegmentPiece:
     log = file_path(3, name, 9, 1 << 63)
-    return Piece(number, 1, position, length, log, 0, log, 0, 1, zones_path(3, log))
+    return SegmentPiece(number, 1, position, length, log, 0, log, 0, 1, zones_path(3, log))
 
 
 PIECES = [
@@ -30,7 +30,7 @@ PIECES = [
     piece(2, part_name("000000000002.log", 0), 0, 300),
     piece(2, part_name("000000000002.log", 300), 300, 50),
 ]
-VIEW = View(3, 17, Manifest("1-x", 5, "c", 40, None, None, PIECES, [], []))
+VIEW = View(3, 17, SnapshotManifest("1-x", 5, "c", 40, None, None, PIECES, [], []))
 
 
 def test_a_round_trip() -> None:

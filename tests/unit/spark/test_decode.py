@@ -18,7 +18,7 @@ from pyspark_quafka.arrow_schema import arrow_schema
 from pyspark_quafka.batches import Batches
 from pyspark_quafka.bodies import Arena
 from pyspark_quafka.columns import COLUMNS
-from pyspark_quafka.damage import Damage
+from pyspark_quafka.damage import BatchDamage
 from pyspark_quafka.decode import Wanted, decode
 from quafka_proto import varints
 from quafka_proto.compression import Codec
@@ -54,7 +54,7 @@ def batches_of(
     )  # fmt: skip
 
 
-def decoded(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
+def decoded(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[BatchDamage]]:
     [found] = decode(batches, wanted, Arena())
     return found
 
@@ -151,7 +151,7 @@ def test_a_damaged_batch_is_told_and_left_out(codec: Codec) -> None:
     ]
     batches[1][-3] ^= 0x40
     found, damages = decoded(batches_of(batches), EVERYTHING)
-    assert damages == [Damage("orders", 3, 4, "it does not match its CRC")]
+    assert damages == [BatchDamage("orders", 3, 4, "it does not match its CRC")]
     assert found.column("offset").to_pylist() == [0, 1, 2, 3, 8, 9, 10, 11]
 
 

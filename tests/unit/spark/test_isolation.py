@@ -22,7 +22,7 @@ from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import Scan, run
 from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import open_store
-from pyspark_quafka.stream_planner import Position, StreamPlanner
+from pyspark_quafka.stream_planner import StreamPlanner, StreamPosition
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import CONTROL, TRANSACTIONAL, read_header
@@ -137,7 +137,7 @@ def test_a_stream_stops_at_an_open_transaction_and_goes_on(maker: SnapshotMaker)
     options = {"path": str(maker.folder), "subscribe": "orders", "startingOffsets": "earliest"}
     stream = StreamPlanner(read_options({**options, **COMMITTED}, streaming=True))
 
-    def batch(start: Position) -> tuple[list[Any], Position]:
+    def batch(start: StreamPosition) -> tuple[list[Any], StreamPosition]:
         end = stream.latest(start)
         return values(stream.plan(start, end)), end
 

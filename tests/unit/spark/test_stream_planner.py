@@ -11,7 +11,7 @@ import pytest
 from pyspark_quafka.errors import DataLossError
 from pyspark_quafka.options import read_options
 from pyspark_quafka.scan import Scan, run
-from pyspark_quafka.stream_planner import Position, StreamPlanner
+from pyspark_quafka.stream_planner import StreamPlanner, StreamPosition
 from tests.support.snapshots import SnapshotMaker, records_of
 
 
@@ -165,5 +165,5 @@ def test_a_hole_between_snapshots_is_told(maker: SnapshotMaker) -> None:
 
 
 def test_a_position_is_the_same_after_a_checkpoint() -> None:
-    position = Position("00000001-20261121T000001Z", {"orders": {0: 3, 11: 4}}, {"orders": 2})
-    assert Position.from_json(position.to_json()) == position
+    position = StreamPosition("00000001-20261121T000001Z", {"orders": {0: 3, 11: 4}}, {"orders": 2})
+    assert StreamPosition.from_json(position.to_json()) == position

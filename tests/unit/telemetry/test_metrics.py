@@ -13,8 +13,8 @@ from quafka_loop import clock, threads
 from quafka_telemetry.exposition import metrics_page, prefers_openmetrics, render
 from quafka_telemetry.metrics import (
     Family,
+    FamilyKind,
     Histogram,
-    Kind,
     Metrics,
     Sample,
     Value,
@@ -33,16 +33,16 @@ def families() -> Iterator[Family]:
     yield gauge("size_bytes", "How large", 1.5e300)
     yield gauge("nothing", "Nobody knows", math.nan)
     yield Family(
-        "most", Kind.GAUGE, "Limits", [(("up",), math.inf), (("down",), -math.inf)], ("d",)
+        "most", FamilyKind.GAUGE, "Limits", [(("up",), math.inf), (("down",), -math.inf)], ("d",)
     )
     odd: list[Sample] = [((ODD, "0"), 1), (("plain", "1"), 2)]
-    yield Family("odd", Kind.GAUGE, "Labels", odd, ("name", "number"))
+    yield Family("odd", FamilyKind.GAUGE, "Labels", odd, ("name", "number"))
     histogram = Histogram((0.1, 1.0))
     for seconds in (0.05, 0.1, 0.5, 7.0):
         histogram.observe(seconds)
-    yield Family("took_seconds", Kind.HISTOGRAM, "How long", [(("x",), histogram)], ("api",))
-    yield Family("wait_seconds", Kind.HISTOGRAM, "How long", [((), Histogram((1.0,)))])
-    yield Family("none", Kind.COUNTER, "There is none", [], ("api",))
+    yield Family("took_seconds", FamilyKind.HISTOGRAM, "How long", [(("x",), histogram)], ("api",))
+    yield Family("wait_seconds", FamilyKind.HISTOGRAM, "How long", [((), Histogram((1.0,)))])
+    yield Family("none", FamilyKind.COUNTER, "There is none", [], ("api",))
 
 
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "OpenMetrics"])
@@ -127,7 +127,7 @@ async def test_many_samples_are_made_a_few_at_a_time_and_as_they_are_read() -> N
             yield (f"a-topic-with-a-name-{number}",), number
 
     metrics = Metrics()
-    metrics.add(lambda: [Family("many", Kind.GAUGE, "Many", many(), ("topic",))], detail=True)
+    metrics.add(lambda: [Family("many", FamilyKind.GAUGE, "Many", many(), ("topic",))], detail=True)
     async with serving(metrics) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
         writer.write(b"GET /metrics/detail HTTP/1.0\r\n\r\n")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from quafka_telemetry import operations as module
-from quafka_telemetry.operations import Operations, PageRequest, Reply
+from quafka_telemetry.operations import Operations, PageReply, PageRequest
 from quafka_telemetry.startup import StartupError
 from tests.support.http_pages import fetch
 
@@ -54,10 +54,10 @@ async def test_ready_names_every_problem_and_live_does_not_care() -> None:
 
 
 async def test_pages_can_be_added_and_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def page(_asked: PageRequest) -> Reply:
-        return Reply(b"<p>", "text/html")
+    async def page(_asked: PageRequest) -> PageReply:
+        return PageReply(b"<p>", "text/html")
 
-    async def broken(_asked: PageRequest) -> Reply:
+    async def broken(_asked: PageRequest) -> PageReply:
         raise ValueError("a mistake")
 
     async with serving({}) as (operations, port):
@@ -102,8 +102,8 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_the_root_leads_to_the_status_page() -> None:
-    async def page(_asked: PageRequest) -> Reply:
-        return Reply(b"")
+    async def page(_asked: PageRequest) -> PageReply:
+        return PageReply(b"")
 
     async with serving({}) as (operations, port):
         assert (await get(port, "/"))[0] == 404

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_telemetry.operations import Operations, PageRequest, Reply
+from quafka_telemetry.operations import Operations, PageReply, PageRequest
 from quafka_telemetry.page_access import PageAccess
 from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
@@ -29,8 +29,8 @@ def token_file(folder: Path, *tokens: str) -> Path:
 
 @asynccontextmanager
 async def serving(files: PageFiles) -> AsyncIterator[int]:
-    async def page(_asked: PageRequest) -> Reply:
-        return Reply(b"secret figures")
+    async def page(_asked: PageRequest) -> PageReply:
+        return PageReply(b"secret figures")
 
     operations = Operations(lambda: {"log": "full"})
     operations.add("/metrics", page)

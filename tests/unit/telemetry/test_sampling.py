@@ -11,7 +11,7 @@ from quafka_telemetry.sampling import (
     EdgeSampling,
     OrgRatio,
     Sampler,
-    TokenBucket,
+    SpanBucket,
     parse_org_ratios,
     ratio_from,
 )
@@ -60,7 +60,7 @@ def test_spans_are_bounded_and_what_was_begun_is_owed() -> None:
 
 def test_no_more_than_a_seconds_worth_is_saved_up() -> None:
     clock = Clock()
-    bucket = TokenBucket(10, clock)
+    bucket = SpanBucket(10, clock)
     clock.now += 3_600
     assert bucket.has_any()
     bucket.spend(10)

@@ -11,9 +11,9 @@ from quafka_telemetry.operations import PageRequest
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
+    PageTable,
     Section,
     StatusPage,
-    Table,
     age,
     count,
     duration,
@@ -37,7 +37,7 @@ async def shown(*sections: Section, problems: Mapping[str, str] | None = None) -
 
 
 async def test_nothing_that_somebody_called_something_is_markup() -> None:
-    table = Table(EVIL, [EVIL], [[text(EVIL)], [Cell(EVIL, bad=True)], [Cell(EVIL, url=EVIL)]])
+    table = PageTable(EVIL, [EVIL], [[text(EVIL)], [Cell(EVIL, bad=True)], [Cell(EVIL, url=EVIL)]])
     facts = Facts(EVIL, [(EVIL, text(EVIL))])
     html = await shown(table, facts, problems={EVIL: EVIL})
     assert "<script" not in html
@@ -60,13 +60,13 @@ async def test_no_more_rows_are_made_than_are_shown() -> None:
             made += 1
             yield [count(made)]
 
-    html = await shown(Table("Many", ["number"], rows()))
+    html = await shown(PageTable("Many", ["number"], rows()))
     assert html.count("<tr>") == 1 + 500
     assert "only the first 500 rows are shown" in html
     assert made == 501
-    html = await shown(Table("Few", ["number"], [[count(1)], [count(2)]]))
+    html = await shown(PageTable("Few", ["number"], [[count(1)], [count(2)]]))
     assert "are shown" not in html
-    assert "<p>nobody</p>" in await shown(Table("None", ["number"], [], "nobody"))
+    assert "<p>nobody</p>" in await shown(PageTable("None", ["number"], [], "nobody"))
 
 
 def test_a_trace_is_a_link_where_it_is_known_where_to_look() -> None:

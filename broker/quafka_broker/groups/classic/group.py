@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka_broker.groups.classic.members import JoinReply, Member, SyncReply
+from quafka_broker.groups.classic.members import ClassicMember, JoinReply, SyncReply
 from quafka_broker.groups.classic.rebalance import RebalancingGroup
-from quafka_broker.groups.classic.states import ERRORS, State
+from quafka_broker.groups.classic.states import ERRORS, ClassicState
 from quafka_broker.groups.classic.subscription import owned_by, subscribed_by
-from quafka_broker.groups.group import AnyCommit, Kind, Place
+from quafka_broker.groups.group import AnyCommit, GroupType, Place
 from quafka_broker.groups.limits import refusal_of_any
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.consumer_protocol import CONSUMER
@@ -27,8 +27,8 @@ class ClassicGroup(RebalancingGroup):
     # --- what is shown ----------------------------------------------------------------------
 
     @property
-    def kind(self) -> Kind:
-        return Kind.CLASSIC
+    def kind(self) -> GroupType:
+        return GroupType.CLASSIC
 
     @property
     def member_count(self) -> int:
@@ -36,11 +36,11 @@ class ClassicGroup(RebalancingGroup):
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is ClassicState.EMPTY
 
     @property
     def is_rebalancing(self) -> bool:
-        return self.state is not State.EMPTY and self.state is not State.STABLE
+        return self.state is not ClassicState.EMPTY and self.state is not ClassicState.STABLE
 
     @property
     def keeps_offsets(self) -> bool:
@@ -51,7 +51,7 @@ class ClassicGroup(RebalancingGroup):
     def has_no_reader(self) -> bool:
         return self.protocol_type == CONSUMER and not self.members
 
-    def every_member(self) -> Sequence[Member]:
+    def every_member(self) -> Sequence[ClassicMember]:
         return list(self.members.values())
 
     def subscribed(self) -> set[str] | None:
@@ -59,7 +59,7 @@ class ClassicGroup(RebalancingGroup):
 
     def owners(self) -> Mapping[Place, str]:
         """Empty during a rebalance."""
-        if self.state is not State.STABLE or self.protocol_type != CONSUMER:
+        if self.state is not ClassicState.STABLE or self.protocol_type != CONSUMER:
             return {}
         return owned_by(self.members)
 
@@ -96,7 +96,7 @@ class ClassicGroup(RebalancingGroup):
         error = refusal_of_any(op, self.limits)
         if error:
             return error
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         me = self.members.get(op.member_id or self._all.static_id(op.instance_id))
         alone = len(self.members) == (me is not None)
@@ -122,9 +122,9 @@ class ClassicGroup(RebalancingGroup):
             return error
         member = self.members[op.member_id]
         changed = member.protocols != {p.name: p.metadata for p in op.protocols}
-        settled = self.state is State.COMPLETING or (
+        settled = self.state is ClassicState.COMPLETING or (
             # A leader that joins again has seen a change that the group does not know.
-            self.state is State.STABLE and member.id != self.leader
+            self.state is ClassicState.STABLE and member.id != self.leader
         )
         if settled and not changed:
             self._touch(member, now)
@@ -143,7 +143,7 @@ class ClassicGroup(RebalancingGroup):
         self._grew = True
         self._rebalance(now)
 
-    def _update(self, member: Member, op: JoinGroup) -> None:
+    def _update(self, member: ClassicMember, op: JoinGroup) -> None:
         self._all.update(member, op, self.limits.max_session)
         if len(self.members) == 1:
             self.protocol_type = op.protocol_type
@@ -163,7 +163,7 @@ class ClassicGroup(RebalancingGroup):
             self.leader = member.id
         self._update(member, op)
         self._touch(member, now)
-        if self.state is not State.STABLE or self._all.select() != self.protocol:
+        if self.state is not ClassicState.STABLE or self._all.select() != self.protocol:
             self._park_join(member, now, reply)
             self._rebalance(now)
             return ErrorCode.NONE, member.id
@@ -202,7 +202,7 @@ class ClassicGroup(RebalancingGroup):
         member = self.members[op.member_id]
         member.awaited = False
         self._touch(member, now)
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             reply(self._synced(member))
             return False
         self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -219,19 +219,19 @@ class ClassicGroup(RebalancingGroup):
         generation = self.generation
 
         def saved(ok: bool, now: float) -> None:
-            if self.state is not State.COMPLETING or self.generation != generation:
+            if self.state is not ClassicState.COMPLETING or self.generation != generation:
                 return
             if not ok:
                 self._not_assigned(ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
                 return
-            self._become(State.STABLE)
+            self._become(ClassicState.STABLE)
             for member in self.members.values():
                 self._all.assign(member, assignments.get(member.id, b""))
                 if member.syncing:
                     self._touch(member, now)
                     self._answer_sync(member, self._synced(member))
 
-        self.save(self, self.stored(State.STABLE, assignments), saved)
+        self.save(self, self.stored(ClassicState.STABLE, assignments), saved)
 
     def _not_assigned(self, error: ErrorCode, now: float) -> None:
         for member in self.members.values():
@@ -241,7 +241,7 @@ class ClassicGroup(RebalancingGroup):
     # --- Heartbeat, LeaveGroup, OffsetCommit ------------------------------------------------
 
     def _check(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self._all.check_member(member_id, instance_id)
         if not error and generation != self.generation:
@@ -264,7 +264,7 @@ class ClassicGroup(RebalancingGroup):
         A client outside the group, with generation -1, may commit while the group has no members.
         It may have a member id: clients of KIP-848 make their own, also without a subscription.
         """
-        if op.generation < 0 and not self.members and self.state is not State.DEAD:
+        if op.generation < 0 and not self.members and self.state is not ClassicState.DEAD:
             return ErrorCode.NONE
         error = self._check(op.member_id, op.instance_id, op.generation)
         if error:
@@ -308,13 +308,13 @@ class ClassicGroup(RebalancingGroup):
 
     def begin_deletion(self) -> ErrorCode:
         """Begin to delete the group: it refuses members from now on."""
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if self.state is not State.EMPTY or self._all.pending:
+        if self.state is not ClassicState.EMPTY or self._all.pending:
             return ErrorCode.NON_EMPTY_GROUP
-        self._become(State.DEAD)
+        self._become(ClassicState.DEAD)
         return ErrorCode.NONE
 
     def undo_deletion(self) -> None:
         """Accept members again: the deletion failed."""
-        self._become(State.EMPTY)
+        self._become(ClassicState.EMPTY)

@@ -23,7 +23,7 @@ SyncReply = Callable[[SyncGroupResp], None]
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ClassicMember:
     """One member. `expires`: when its session ends, unless a request of it is parked."""
 
     id: str
@@ -40,7 +40,7 @@ class Member:
     awaited: bool = False
     """Whether it has joined the new generation but has not yet fetched its assignment."""
     cost: int = 0
-    """The bytes counted for it; `Members` keeps this up to date."""
+    """The bytes counted for it; `ClassicMembers` keeps this up to date."""
 
     def cost_now(self) -> int:
         """The bytes of its present state."""
@@ -55,7 +55,7 @@ def new_member_id(prefix: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Members:
+class ClassicMembers:
     """All members of one group. `pending`: member ids that were issued and not used yet.
 
     `held`: the bytes of all of them. Every change updates the org's `usage`.
@@ -63,7 +63,7 @@ class Members:
 
     usage: OrgUsage = field(default_factory=OrgUsage)
     held: int = 0
-    by_id: dict[str, Member] = field(default_factory=dict[str, Member])
+    by_id: dict[str, ClassicMember] = field(default_factory=dict[str, ClassicMember])
     pending: set[str] = field(default_factory=set[str])
     _static: dict[str, str] = field(default_factory=dict[str, str])
     _supported: Counter[str] = field(default_factory=Counter[str])  # members by protocol
@@ -86,16 +86,16 @@ class Members:
 
     # --- joining and leaving ----------------------------------------------------------------
 
-    def add(self, op: JoinGroup, member_id: str, longest: float) -> Member:
+    def add(self, op: JoinGroup, member_id: str, longest: float) -> ClassicMember:
         """Add a member. Its rebalance timeout is at most `longest`."""
         self.remove_pending(member_id)
-        member = Member(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
+        member = ClassicMember(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
         self._put(member)
         self._count(1, 0)
         self.update(member, op, longest)
         return member
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: ClassicMember) -> None:
         self.by_id[member.id] = member
         if member.instance_id:
             self._static[member.instance_id] = member.id
@@ -113,7 +113,7 @@ class Members:
         self._count(-1, -pending_cost(member_id))
         return True
 
-    def assign(self, member: Member, assignment: bytes) -> None:
+    def assign(self, member: ClassicMember, assignment: bytes) -> None:
         """Set a member's assignment."""
         member.assignment = assignment
         self._weigh(member)
@@ -122,7 +122,7 @@ class Members:
         """Subtract all members from the org's usage, since the group is dropped."""
         self._count(-len(self.by_id) - len(self.pending), -self.held)
 
-    def _weigh(self, member: Member) -> None:
+    def _weigh(self, member: ClassicMember) -> None:
         before, member.cost = member.cost, member.cost_now()
         self._count(0, member.cost - before)
 
@@ -131,7 +131,7 @@ class Members:
         self.usage.members += members
         self.usage.member_bytes += held
 
-    def update(self, member: Member, op: JoinGroup, longest: float) -> None:
+    def update(self, member: ClassicMember, op: JoinGroup, longest: float) -> None:
         """Update a member from a join; its rebalance timeout is at most `longest`."""
         self._supported.subtract(member.protocols.keys())
         member.protocols = {p.name: p.metadata for p in op.protocols}
@@ -143,13 +143,13 @@ class Members:
         member.client_id, member.client_host = op.client_id, op.client_host
         self._weigh(member)
 
-    def rename(self, member: Member, new_id: str) -> None:
+    def rename(self, member: ClassicMember, new_id: str) -> None:
         """Give a static member's place to its successor's member id."""
         del self.by_id[member.id]
         member.id = new_id
         self._put(member)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Remove a member."""
         del self.by_id[member.id]
         self._count(-1, -member.cost)
@@ -160,7 +160,7 @@ class Members:
 
     # --- limits -----------------------------------------------------------------------------
 
-    def has_room(self, op: JoinGroup, me: Member | None, limits: GroupLimits) -> bool:
+    def has_room(self, op: JoinGroup, me: ClassicMember | None, limits: GroupLimits) -> bool:
         """Whether the limits of bytes and of the org's members allow a join."""
         names = (op.member_id or op.client_id, op.instance_id, op.client_id, op.client_host)
         if me is None:
@@ -185,7 +185,7 @@ class Members:
 
     # --- protocols --------------------------------------------------------------------------
 
-    def agrees(self, op: JoinGroup, me: Member | None) -> bool:
+    def agrees(self, op: JoinGroup, me: ClassicMember | None) -> bool:
         """Whether all other members support one of the join's protocols."""
         known = me.protocols if me is not None else {}
         others = len(self.by_id) - (me is not None)
@@ -234,7 +234,7 @@ class Members:
             ValueError, KeyError, TypeError: it is not a result of `stored`.
         """
         for kept in stored:
-            member = Member(
+            member = ClassicMember(
                 kept["id"],
                 kept["instance_id"],
                 kept["client_id"],

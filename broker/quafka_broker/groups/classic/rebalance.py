@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quafka_broker.groups.classic.members import (
+    ClassicMember,
+    ClassicMembers,
     JoinReply,
-    Member,
-    Members,
     SyncReply,
     new_member_id,
 )
-from quafka_broker.groups.classic.states import NEXT, State
-from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.classic.states import NEXT, ClassicState
+from quafka_broker.groups.deadlines import NEVER, DeadlineHeap
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
@@ -51,7 +51,7 @@ class RebalancingGroup:
     new_id: Callable[[str], str] = new_member_id
     usage: OrgUsage = field(default_factory=OrgUsage)
     """The usage of its org; the group keeps its own part in it up to date."""
-    state: State = State.EMPTY
+    state: ClassicState = ClassicState.EMPTY
     generation: int = 0
     protocol_type: str = ""
     protocol: str | None = None
@@ -59,18 +59,18 @@ class RebalancingGroup:
     since_ms: int = -1
     """Wall clock time at which the group became empty or stable; the caller sets it."""
     born_ms: int = -1
-    _all: Members = field(init=False)
+    _all: ClassicMembers = field(init=False)
     _parked: int = 0  # joins
     _phase_ends: float = NEVER
     _initial_left: float | None = None  # how much longer the initial delay may still become
     _grew: bool = False
-    _sessions: Deadlines[str] = field(default_factory=Deadlines[str])
+    _sessions: DeadlineHeap[str] = field(default_factory=DeadlineHeap[str])
 
     def __post_init__(self) -> None:
-        self._all = Members(self.usage)
+        self._all = ClassicMembers(self.usage)
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, ClassicMember]:
         """The members, by id."""
         return self._all.by_id
 
@@ -108,25 +108,25 @@ class RebalancingGroup:
         else:
             self._leave(member, now)
 
-    def _touch(self, member: Member, now: float) -> None:
+    def _touch(self, member: ClassicMember, now: float) -> None:
         member.expires = now + member.session
         # A heartbeat does not move the deadline; it is set again when it passes.
         self._sessions.schedule(member.id, member.expires)
 
     def _phase_over(self, now: float) -> None:
-        if self.state in (State.COMPLETING, State.STABLE):
+        if self.state in (ClassicState.COMPLETING, ClassicState.STABLE):
             self._phase_ends = NEVER
             late = [member for member in self.members.values() if member.awaited]
             for member in late:
                 self._remove(member)
-            if late or self.state is State.COMPLETING:
+            if late or self.state is ClassicState.COMPLETING:
                 self._prepare(now)
         elif self._initial_left and self._grew:
             self._delay(now, self._initial_left)
         else:
             self._complete_join(now)
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ClassicState) -> None:
         assert state in NEXT[self.state], f"{self.state} to {state}"
         self.state = state
 
@@ -138,21 +138,21 @@ class RebalancingGroup:
 
     def _rebalance(self, now: float) -> None:
         """Rebalance, because the members have changed."""
-        if self.state is State.PREPARING:
+        if self.state is ClassicState.PREPARING:
             self._complete_if_all_joined(now)
         else:
             self._prepare(now)
 
     def _prepare(self, now: float) -> None:
         was = self.state
-        self._become(State.PREPARING)
+        self._become(ClassicState.PREPARING)
         self._initial_left = None
         for member in self.members.values():
             member.awaited = False
-            if was is State.COMPLETING:
+            if was is ClassicState.COMPLETING:
                 self._all.assign(member, b"")
             self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
-        if was is State.EMPTY and self.limits.initial_delay:
+        if was is ClassicState.EMPTY and self.limits.initial_delay:
             self._delay(now, self._rebalance_timeout())
         else:
             self._phase_ends = now + self._rebalance_timeout()
@@ -169,7 +169,7 @@ class RebalancingGroup:
         return max((member.rebalance for member in self.members.values()), default=0.0)
 
     def _complete_if_all_joined(self, now: float) -> None:
-        waits = self.state is not State.PREPARING or self._initial_left is not None
+        waits = self.state is not ClassicState.PREPARING or self._initial_left is not None
         if not waits and self._parked == len(self.members) and not self._all.pending:
             self._complete_join(now)
 
@@ -186,13 +186,13 @@ class RebalancingGroup:
         self._phase_ends, self._initial_left = NEVER, None
         if not joined:
             self.protocol, self.leader = None, ""
-            self._become(State.EMPTY)
+            self._become(ClassicState.EMPTY)
             self.save(self, self.stored(), lambda _ok, _now: None)
             return
         if self.leader not in self.members or not self.members[self.leader].joining:
             self.leader = joined[0].id
         self.protocol = self._all.select()
-        self._become(State.COMPLETING)
+        self._become(ClassicState.COMPLETING)
         self._phase_ends = now + self._rebalance_timeout()
         for member in joined:
             member.awaited = True
@@ -201,20 +201,20 @@ class RebalancingGroup:
 
     # --- parked replies ---------------------------------------------------------------------
 
-    def _park_join(self, member: Member, now: float, reply: JoinReply) -> None:
+    def _park_join(self, member: ClassicMember, now: float, reply: JoinReply) -> None:
         # A member that repeats its request has lost its connection: the first answer is never read.
         self._answer_join(member, JoinGroupResp(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
         member.joining = reply
         self._parked += 1
         self._touch(member, now)
 
-    def _answer_join(self, member: Member, answer: JoinGroupResp) -> None:
+    def _answer_join(self, member: ClassicMember, answer: JoinGroupResp) -> None:
         reply, member.joining = member.joining, None
         if reply is not None:
             self._parked -= 1
             reply(answer)
 
-    def _joined(self, member: Member) -> JoinGroupResp:
+    def _joined(self, member: ClassicMember) -> JoinGroupResp:
         leads = member.id == self.leader
         return JoinGroupResp(
             0,
@@ -234,12 +234,12 @@ class RebalancingGroup:
             self._parked -= 1
             self._touch(member, now)
 
-    def _answer_sync(self, member: Member, answer: SyncGroupResp) -> None:
+    def _answer_sync(self, member: ClassicMember, answer: SyncGroupResp) -> None:
         reply, member.syncing = member.syncing, None
         if reply is not None:
             reply(answer)
 
-    def _synced(self, member: Member) -> SyncGroupResp:
+    def _synced(self, member: ClassicMember) -> SyncGroupResp:
         return SyncGroupResp(0, member.assignment, self.protocol_type, self.protocol)
 
     def abandon_sync(self, member_id: str, reply: SyncReply, now: float) -> None:
@@ -257,17 +257,17 @@ class RebalancingGroup:
 
     # --- members that leave -----------------------------------------------------------------
 
-    def _leave(self, member: Member, now: float) -> None:
+    def _leave(self, member: ClassicMember, now: float) -> None:
         self._remove(member)
         self._gone(now)
 
     def _gone(self, now: float) -> None:
-        if self.state in (State.STABLE, State.COMPLETING):
+        if self.state in (ClassicState.STABLE, ClassicState.COMPLETING):
             self._prepare(now)
         else:
             self._complete_if_all_joined(now)
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: ClassicMember) -> None:
         self._all.remove(member)
         self._sessions.cancel(member.id)
         if self.leader == member.id:
@@ -282,7 +282,7 @@ class RebalancingGroup:
     # --- stored state -----------------------------------------------------------------------
 
     def stored(
-        self, state: State | None = None, assignments: Mapping[str, bytes] | None = None
+        self, state: ClassicState | None = None, assignments: Mapping[str, bytes] | None = None
     ) -> dict[str, Any]:
         """The state for a restart: Stable with its assignments, or Empty."""
         return {
@@ -302,7 +302,7 @@ class RebalancingGroup:
         Raises:
             ValueError, KeyError, TypeError: it is not a result of `stored`.
         """
-        self.state = State(stored["state"])
+        self.state = ClassicState(stored["state"])
         self.generation = stored["generation"]
         self.protocol_type, self.protocol = stored["protocol_type"], stored["protocol"]
         self.leader = stored["leader"]

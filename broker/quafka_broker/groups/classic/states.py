@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quafka_proto.errors import ErrorCode
 
 
-class State(StrEnum):
+class ClassicState(StrEnum):
     """The states, by Kafka's names."""
 
     EMPTY = "Empty"
@@ -18,12 +18,12 @@ class State(StrEnum):
     DEAD = "Dead"
 
 
-NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
-    State.STABLE: frozenset({State.PREPARING}),
-    State.DEAD: frozenset({State.EMPTY}),  # the deletion failed
+NEXT: dict[ClassicState, frozenset[ClassicState]] = {
+    ClassicState.EMPTY: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.PREPARING: frozenset({ClassicState.COMPLETING, ClassicState.EMPTY}),
+    ClassicState.COMPLETING: frozenset({ClassicState.STABLE, ClassicState.PREPARING}),
+    ClassicState.STABLE: frozenset({ClassicState.PREPARING}),
+    ClassicState.DEAD: frozenset({ClassicState.EMPTY}),  # the deletion failed
 }
 """The successors of each state."""
 
@@ -39,10 +39,10 @@ class StateErrors(NamedTuple):
 _NONE, _REJOIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 _UNKNOWN, _UNAVAILABLE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-ERRORS: dict[State, StateErrors] = {
-    State.EMPTY: StateErrors(heartbeat=_UNKNOWN, sync=_UNKNOWN, commit=_UNKNOWN),
-    State.PREPARING: StateErrors(heartbeat=_REJOIN, sync=_REJOIN, commit=_NONE),
-    State.COMPLETING: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_REJOIN),
-    State.STABLE: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_NONE),
-    State.DEAD: StateErrors(heartbeat=_UNAVAILABLE, sync=_UNAVAILABLE, commit=_UNAVAILABLE),
+ERRORS: dict[ClassicState, StateErrors] = {
+    ClassicState.EMPTY: StateErrors(heartbeat=_UNKNOWN, sync=_UNKNOWN, commit=_UNKNOWN),
+    ClassicState.PREPARING: StateErrors(heartbeat=_REJOIN, sync=_REJOIN, commit=_NONE),
+    ClassicState.COMPLETING: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_REJOIN),
+    ClassicState.STABLE: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_NONE),
+    ClassicState.DEAD: StateErrors(heartbeat=_UNAVAILABLE, sync=_UNAVAILABLE, commit=_UNAVAILABLE),
 }

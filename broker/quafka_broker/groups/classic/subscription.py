@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quafka_broker.groups.classic.members import Member
+from quafka_broker.groups.classic.members import ClassicMember
 from quafka_broker.groups.group import Place
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions, subscribed_topics
 from quafka_proto.errors import Malformed
 
 
-def subscribed_by(members: Mapping[str, Member], protocol_type: str) -> set[str] | None:
+def subscribed_by(members: Mapping[str, ClassicMember], protocol_type: str) -> set[str] | None:
     """The topics that members are subscribed to; None where that is unknown."""
     if members and protocol_type != CONSUMER:
         return None
@@ -24,7 +24,7 @@ def subscribed_by(members: Mapping[str, Member], protocol_type: str) -> set[str]
     return every
 
 
-def owned_by(members: Mapping[str, Member]) -> dict[Place, str]:
+def owned_by(members: Mapping[str, ClassicMember]) -> dict[Place, str]:
     """The id of the member that each partition is assigned to."""
     owners: dict[Place, str] = {}
     for member in members.values():

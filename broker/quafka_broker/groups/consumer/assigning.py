@@ -19,13 +19,13 @@ from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.assignors import ASSIGNORS
 from quafka_broker.groups.consumer.assignors.spec import MemberSpec
 from quafka_broker.groups.consumer.changes import Changes
-from quafka_broker.groups.consumer.member import Member, Progress
+from quafka_broker.groups.consumer.member import ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.ownership import Ownership
 from quafka_broker.groups.consumer.settings import DEFAULTS, ConsumerGroupSettings
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.target import Computation, Copied
 from quafka_broker.groups.consumer.topics import Known
-from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.deadlines import NEVER, DeadlineHeap
 from quafka_broker.groups.group import EMPTY, STABLE, GroupChange, Place
 
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
@@ -49,12 +49,12 @@ class AssigningGroup:
         self.settings = settings
         self.epoch = 1
         self.assignment_epoch = 1
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.subscriptions = Subscriptions()
         self._votes: Counter[str] = Counter()  # members by the assignor that they prefer
         self._instances: dict[str, str] = {}
         self._ownership = Ownership()
-        self._sessions: Deadlines[str] = Deadlines()
+        self._sessions: DeadlineHeap[str] = DeadlineHeap()
         self._changes = Changes(self.members, self.subscriptions)
         self._computing: Computation | None = None
         self._assigned_at = -NEVER
@@ -108,7 +108,7 @@ class AssigningGroup:
         for member in list(self.members.values()):
             self._remove(member)
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: ConsumerGroupMember) -> None:
         del self.members[member.id]
         self._votes[member.assignor] -= 1
         if self._instances.get(member.instance_id) == member.id:
@@ -138,7 +138,7 @@ class AssigningGroup:
                 self._sessions.schedule(member_id, due)
         self._assign_if_small(now)
 
-    def _touch(self, member: Member, now: float) -> None:
+    def _touch(self, member: ConsumerGroupMember, now: float) -> None:
         classic = member.classic
         member.expires = now + (
             self.settings.session_timeout if classic is None else classic.session
@@ -284,7 +284,7 @@ class AssigningGroup:
             self.epoch = max(self.epoch, latest + 1)
             self._changes.mark_own()
 
-    def _restore_member(self, member: Member, now: float) -> None:
+    def _restore_member(self, member: ConsumerGroupMember, now: float) -> None:
         self.members[member.id] = member
         if self._ownership.overlaps(member) or member.instance_id in self._instances:
             del self.members[member.id]
@@ -296,6 +296,6 @@ class AssigningGroup:
             self._instances[member.instance_id] = member.id
         member.names = self.subscriptions.add(member.names, member.regex)
         self._ownership.claim(member)
-        if member.progress is Progress.UNREVOKED and member.classic is None:
+        if member.progress is MemberProgress.UNREVOKED and member.classic is None:
             member.revoke_by = now + member.rebalance_timeout_ms / 1000
         self._touch(member, now)

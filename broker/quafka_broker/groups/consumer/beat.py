@@ -16,7 +16,7 @@ LEAVE_FOR_NOW = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class MemberHeartbeat:
     """A heartbeat. None and -1: unchanged since the member's last one.
 
     Attributes:
@@ -54,7 +54,7 @@ class BeatAnswer:
     assignment: Partitions | None = None
 
 
-class RefusedError(Exception):
+class HeartbeatRefusedError(Exception):
     """A heartbeat that the group refuses: a Kafka error with its message."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:

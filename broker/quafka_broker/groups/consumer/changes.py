@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 
 from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.facts import TOPICS
-from quafka_broker.groups.consumer.member import Member
+from quafka_broker.groups.consumer.member import ConsumerGroupMember
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.group import GroupChange
 
@@ -14,7 +14,9 @@ from quafka_broker.groups.group import GroupChange
 class Changes:
     """Collects changed facts until the caller takes them for the log."""
 
-    def __init__(self, members: Mapping[str, Member], subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, members: Mapping[str, ConsumerGroupMember], subscriptions: Subscriptions
+    ) -> None:
         self._members = members
         self._subscriptions = subscriptions
         self._own = False

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quafka_broker.groups.consumer.beat import JOIN, LEAVE_FOR_NOW, Beat, RefusedError
-from quafka_broker.groups.consumer.member import Member
+from quafka_broker.groups.consumer.beat import (
+    JOIN,
+    LEAVE_FOR_NOW,
+    HeartbeatRefusedError,
+    MemberHeartbeat,
+)
+from quafka_broker.groups.consumer.member import ConsumerGroupMember
 from quafka_broker.groups.consumer.topics import within
 from quafka_proto.errors import ErrorCode
 from quafka_proto.linear_pattern import LinearPattern, PatternError
 
 
-def _invalid(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> HeartbeatRefusedError:
+    return HeartbeatRefusedError(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_request(beat: Beat, assignors: Sequence[str], max_topics: int) -> None:
+def check_request(beat: MemberHeartbeat, assignors: Sequence[str], max_topics: int) -> None:
     """Check for errors that do not depend on the group. The limit of topics is Quafka's.
 
     Raises:
@@ -40,14 +45,14 @@ def check_request(beat: Beat, assignors: Sequence[str], max_topics: int) -> None
     if beat.topic_names is not None and len(beat.topic_names) > max_topics:
         raise _invalid(f"SubscribedTopicNames has more than {max_topics} names.")
     if beat.assignor is not None and beat.assignor not in assignors:
-        raise RefusedError(
+        raise HeartbeatRefusedError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {beat.assignor} is not supported. "
             f"Supported assignors: {', '.join(assignors)}.",
         )
 
 
-def _check_join(beat: Beat) -> None:
+def _check_join(beat: MemberHeartbeat) -> None:
     if beat.rebalance_timeout_ms == -1:
         raise _invalid("RebalanceTimeoutMs must be provided in first request.")
     if beat.owned is None or beat.owned:
@@ -68,13 +73,13 @@ def check_pattern(pattern: str) -> None:
     try:
         LinearPattern(pattern)
     except PatternError as error:
-        raise RefusedError(
+        raise HeartbeatRefusedError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
         ) from error
 
 
-def check_epoch(member: Member, beat: Beat) -> None:
+def check_epoch(member: ConsumerGroupMember, beat: MemberHeartbeat) -> None:
     """Check the epoch of a member that is in the group.
 
     A member that sends its previous epoch, and owns only partitions that it still has, has lost the
@@ -93,7 +98,7 @@ def check_epoch(member: Member, beat: Beat) -> None:
         and within(beat.owned, member.assigned)
     ):
         return
-    raise RefusedError(
+    raise HeartbeatRefusedError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {'greater' if received > known else 'smaller'} member "
         f"epoch ({received}) than the one known by the group coordinator ({known}). "
@@ -101,39 +106,41 @@ def check_epoch(member: Member, beat: Beat) -> None:
     )
 
 
-def unknown_member(member_id: str, group: str) -> RefusedError:
+def unknown_member(member_id: str, group: str) -> HeartbeatRefusedError:
     """The error of a member that is not in the group."""
-    return RefusedError(
+    return HeartbeatRefusedError(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group}."
     )
 
 
-def unknown_instance(instance_id: str) -> RefusedError:
+def unknown_instance(instance_id: str) -> HeartbeatRefusedError:
     """The error of a static member that is not in the group."""
-    return RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    return HeartbeatRefusedError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+    )
 
 
-def fenced_instance(beat: Beat, owner: str) -> RefusedError:
+def fenced_instance(beat: MemberHeartbeat, owner: str) -> HeartbeatRefusedError:
     """The error of a static member whose instance id another member has."""
-    return RefusedError(
+    return HeartbeatRefusedError(
         ErrorCode.FENCED_INSTANCE_ID,
         f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by "
         f"member {owner}.",
     )
 
 
-def unreleased_instance(beat: Beat, owner: str) -> RefusedError:
+def unreleased_instance(beat: MemberHeartbeat, owner: str) -> HeartbeatRefusedError:
     """The error of a static member whose instance id another member still uses."""
-    return RefusedError(
+    return HeartbeatRefusedError(
         ErrorCode.UNRELEASED_INSTANCE_ID,
         f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the "
         f"group because the instance id is owned by {owner} member.",
     )
 
 
-def full_group(most: int) -> RefusedError:
+def full_group(most: int) -> HeartbeatRefusedError:
     """The error of a member that joins a full group."""
-    return RefusedError(
+    return HeartbeatRefusedError(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         f"The consumer group has reached its maximum capacity of {most} members.",
     )

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from pyroaring import BitMap
 
-from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.topics import Held, TopicMetadata, packer
 
@@ -41,7 +41,7 @@ _MEMBER_ITEMS = 16
 _ID_BYTES = 16
 
 
-def of_member(member: Member) -> bytes:
+def of_member(member: ConsumerGroupMember) -> bytes:
     """A member's fact."""
     classic = member.classic
     packed: bytes = packer.pack(
@@ -67,7 +67,7 @@ def of_member(member: Member) -> bytes:
     return packed
 
 
-def to_member(member_id: str, fact: bytes) -> Member:
+def to_member(member_id: str, fact: bytes) -> ConsumerGroupMember:
     """The member of a fact.
 
     Raises:
@@ -77,7 +77,7 @@ def to_member(member_id: str, fact: bytes) -> Member:
     if len(items) < _MEMBER_ITEMS:
         raise ValueError("the fact of a member of a consumer group is too short")
     classic = items[15]
-    return Member(
+    return ConsumerGroupMember(
         member_id,
         instance_id=_text(items[1]),
         rack=_text(items[2]),
@@ -89,7 +89,7 @@ def to_member(member_id: str, fact: bytes) -> Member:
         assignor=_text(items[8]),
         epoch=_whole(items[9]),
         previous_epoch=_whole(items[10]),
-        progress=Progress(items[11]),
+        progress=MemberProgress(items[11]),
         assigned=_held(items[12]),
         revoking=_held(items[13]),
         target={
@@ -162,7 +162,7 @@ def of_topics(subscriptions: Subscriptions) -> bytes:
     )
 
 
-class Topics(NamedTuple):
+class TopicsFact(NamedTuple):
     """The fact of a group's topics: by name, the names by pattern; see `Subscriptions`."""
 
     by_name: dict[str, TopicMetadata]
@@ -170,7 +170,7 @@ class Topics(NamedTuple):
     first_partitions: dict[bytes, int]
 
 
-def to_topics(fact: bytes) -> Topics:
+def to_topics(fact: bytes) -> TopicsFact:
     """The group's topics.
 
     Raises:
@@ -193,7 +193,7 @@ def to_topics(fact: bytes) -> Topics:
         )
         for name, topic_id, partitions, racks in rows
     ]  # fmt: skip
-    return Topics(
+    return TopicsFact(
         {topic.name: topic for topic in topics}, matches,
         {_id(topic_id): _whole(partitions) for topic_id, partitions in _map(first).items()},
     )  # fmt: skip

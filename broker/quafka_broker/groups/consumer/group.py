@@ -17,9 +17,9 @@ from quafka_broker.groups.consumer.assigning import AssigningGroup
 from quafka_broker.groups.consumer.beat import (
     JOIN,
     LEAVE_FOR_NOW,
-    Beat,
     BeatAnswer,
-    RefusedError,
+    HeartbeatRefusedError,
+    MemberHeartbeat,
 )
 from quafka_broker.groups.consumer.checks import (
     check_epoch,
@@ -31,7 +31,7 @@ from quafka_broker.groups.consumer.checks import (
     unknown_member,
     unreleased_instance,
 )
-from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.reconciliation import advance
 from quafka_broker.groups.consumer.topics import Known, Partitions, same
 from quafka_broker.groups.deadlines import NEVER
@@ -45,7 +45,7 @@ class ConsumerGroup(AssigningGroup):
 
     # --- requests ---------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Beat, now: float, known: Known = _NOTHING) -> BeatAnswer:
+    def heartbeat(self, beat: MemberHeartbeat, now: float, known: Known = _NOTHING) -> BeatAnswer:
         """Serve a heartbeat. `known`: topics of a subscription that the member sends."""
         member = self.members.get(beat.member_id)
         if member is not None and self._changes_nothing(member, beat):
@@ -58,14 +58,14 @@ class ConsumerGroup(AssigningGroup):
             if beat.member_epoch < JOIN:
                 return self._leave(beat, now)
             return self._serve(beat, now, known)
-        except RefusedError as refused:
+        except HeartbeatRefusedError as refused:
             return refused.answer()
 
-    def _changes_nothing(self, member: Member, beat: Beat) -> bool:
+    def _changes_nothing(self, member: ConsumerGroupMember, beat: MemberHeartbeat) -> bool:
         return (
             beat.member_epoch == member.epoch
             and member.epoch == self.assignment_epoch == self.epoch
-            and member.progress is Progress.STABLE
+            and member.progress is MemberProgress.STABLE
             and not member.recheck
             and beat.owned is None
             and beat.topic_names is None
@@ -79,7 +79,7 @@ class ConsumerGroup(AssigningGroup):
             and member.classic is None
         )
 
-    def _serve(self, beat: Beat, now: float, known: Known) -> BeatAnswer:
+    def _serve(self, beat: MemberHeartbeat, now: float, known: Known) -> BeatAnswer:
         if beat.topic_regex and beat.regex_topics is None and not self.knows(beat.topic_regex):
             check_pattern(beat.topic_regex)
         member = self._find_or_make(beat)
@@ -112,7 +112,7 @@ class ConsumerGroup(AssigningGroup):
             assignment=member.assigned if shown else None,
         )
 
-    def _find_or_make(self, beat: Beat) -> Member:
+    def _find_or_make(self, beat: MemberHeartbeat) -> ConsumerGroupMember:
         """Find or make the member of a heartbeat.
 
         Raises:
@@ -144,16 +144,16 @@ class ConsumerGroup(AssigningGroup):
         check_epoch(member, beat)
         return member
 
-    def _make(self, beat: Beat) -> Member:
+    def _make(self, beat: MemberHeartbeat) -> ConsumerGroupMember:
         if len(self.members) >= self.settings.max_size:
             raise full_group(self.settings.max_size)
-        member = self.members[beat.member_id] = Member(beat.member_id)
+        member = self.members[beat.member_id] = ConsumerGroupMember(beat.member_id)
         self._votes[member.assignor] += 1
         self.subscriptions.add(member.names, member.regex)
         self._changes.mark(member.id)
         return member
 
-    def _replace(self, left: Member, member_id: str) -> Member:
+    def _replace(self, left: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
         """Put a member in the place of a static one that has left; it gets the same partitions."""
         self._ownership.release(left.assigned, left.revoking)
         del self.members[left.id]
@@ -164,14 +164,14 @@ class ConsumerGroup(AssigningGroup):
             self._remove(before)
         left.id = self._instances[left.instance_id] = member_id
         left.epoch = left.previous_epoch = JOIN
-        left.revoking, left.progress = {}, Progress.STABLE
+        left.revoking, left.progress = {}, MemberProgress.STABLE
         left.revoke_by = NEVER
         self.members[member_id] = left
         self._ownership.claim(left)
         self._changes.mark(member_id)
         return left
 
-    def _update(self, member: Member, beat: Beat) -> bool:
+    def _update(self, member: ConsumerGroupMember, beat: MemberHeartbeat) -> bool:
         """Update a member from its heartbeat; returns whether the group needs another target.
 
         It does if the member's subscription changes, or the assignor that most members prefer.
@@ -208,7 +208,7 @@ class ConsumerGroup(AssigningGroup):
         return bool(self.members) and all(m.classic is not None for m in self.members.values())
 
     def join_classic(
-        self, beat: Beat, side: ClassicSide, now: float, known: Known = _NOTHING
+        self, beat: MemberHeartbeat, side: ClassicSide, now: float, known: Known = _NOTHING
     ) -> BeatAnswer:
         """Serve a JoinGroup as the equivalent heartbeat.
 
@@ -225,17 +225,17 @@ class ConsumerGroup(AssigningGroup):
             self._touch(member, now)
         return answer
 
-    def must_rejoin(self, member: Member) -> bool:
+    def must_rejoin(self, member: ConsumerGroupMember) -> bool:
         """Whether a member of the classic protocol must join again to advance."""
-        if member.epoch < self.epoch or member.progress is Progress.UNREVOKED:
+        if member.epoch < self.epoch or member.progress is MemberProgress.UNREVOKED:
             return True
-        return member.progress is Progress.UNRELEASED and any(
+        return member.progress is MemberProgress.UNRELEASED and any(
             self._ownership.is_free(topic_id, number)
             for topic_id, numbers in member.target.items()
             for number in numbers
         )
 
-    def beat_classic(self, member: Member, now: float) -> bool:
+    def beat_classic(self, member: ConsumerGroupMember, now: float) -> bool:
         """Extend the session of a classic member; returns whether it must join again.
 
         If so, it must join within its rebalance timeout.
@@ -250,7 +250,7 @@ class ConsumerGroup(AssigningGroup):
 
     # --- members that leave -----------------------------------------------------------------
 
-    def _leave(self, beat: Beat, now: float) -> BeatAnswer:
+    def _leave(self, beat: MemberHeartbeat, now: float) -> BeatAnswer:
         if beat.instance_id is None:
             member = self.members.get(beat.member_id)
             if member is None:
@@ -269,16 +269,16 @@ class ConsumerGroup(AssigningGroup):
             self._assign_if_small(now)
         return BeatAnswer(member_id=beat.member_id, member_epoch=beat.member_epoch)
 
-    def _leave_for_now(self, member: Member) -> None:
+    def _leave_for_now(self, member: ConsumerGroupMember) -> None:
         self._ownership.release({}, member.revoking)
-        member.revoking, member.progress = {}, Progress.STABLE
+        member.revoking, member.progress = {}, MemberProgress.STABLE
         member.revoke_by = NEVER
         member.epoch = LEAVE_FOR_NOW
         self._changes.mark(member.id)
 
     # --- steps ------------------------------------------------------------------------------
 
-    def _advance(self, member: Member, owned: Partitions | None, now: float) -> None:
+    def _advance(self, member: ConsumerGroupMember, owned: Partitions | None, now: float) -> None:
         """Take the member's next step towards its target."""
         if member.is_at(self.assignment_epoch) and not member.recheck:
             return
@@ -291,7 +291,7 @@ class ConsumerGroup(AssigningGroup):
             self._ownership.release(assigned, revoking)
             self._ownership.claim(member)
             self._changes.mark(member.id)
-            late = member.progress is Progress.UNREVOKED and member.classic is None
+            late = member.progress is MemberProgress.UNREVOKED and member.classic is None
             member.revoke_by = now + member.rebalance_timeout_ms / 1000 if late else NEVER
         member.recheck = False
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from quafka_broker.groups.consumer.beat import LEAVE_FOR_NOW, Beat
+from quafka_broker.groups.consumer.beat import LEAVE_FOR_NOW, MemberHeartbeat
 from quafka_broker.groups.consumer.topics import Held, Target, count
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.org_usage import member_cost
@@ -15,7 +15,7 @@ _PARTITION_COST = 300
 """Bytes of a partition in the member, in its target, and in the map of owners."""
 
 
-class Progress(IntEnum):
+class MemberProgress(IntEnum):
     """A member's progress towards its target. The numbers are on disk."""
 
     STABLE = 0
@@ -44,7 +44,7 @@ class ClassicSide:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ConsumerGroupMember:
     """A member.
 
     Attributes:
@@ -71,7 +71,7 @@ class Member:
     assignor: str = ""
     epoch: int = 0
     previous_epoch: int = 0
-    progress: Progress = Progress.STABLE
+    progress: MemberProgress = MemberProgress.STABLE
     assigned: Held = field(default_factory=Held)
     revoking: Held = field(default_factory=Held)
     target: Target = field(default_factory=Target)
@@ -87,7 +87,7 @@ class Member:
 
     def is_at(self, assignment_epoch: int) -> bool:
         """Whether it has reached its target of this epoch."""
-        return self.epoch == assignment_epoch and self.progress is Progress.STABLE
+        return self.epoch == assignment_epoch and self.progress is MemberProgress.STABLE
 
     @property
     def subscription(self) -> tuple[frozenset[str], str]:
@@ -108,7 +108,7 @@ class Member:
             self.assignor,
         )
 
-    def take_over(self, beat: Beat) -> None:
+    def take_over(self, beat: MemberHeartbeat) -> None:
         """Update the member from a heartbeat."""
         self.instance_id = self.instance_id if beat.instance_id is None else beat.instance_id
         self.rack = self.rack if beat.rack_id is None else beat.rack_id

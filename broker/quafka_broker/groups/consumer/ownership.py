@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from quafka_broker.groups.consumer.member import Member
+from quafka_broker.groups.consumer.member import ConsumerGroupMember
 from quafka_broker.groups.consumer.topics import Held, each
 
 
@@ -36,7 +36,7 @@ class Ownership:
                 if not owners:
                     del self._owners[topic_id]
 
-    def claim(self, member: Member) -> None:
+    def claim(self, member: ConsumerGroupMember) -> None:
         """Record the partitions of a member, all of which must be free."""
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
@@ -46,7 +46,7 @@ class Ownership:
                     assert owners.keys().isdisjoint(mine), f"{owners} have {partitions}"
                     owners.update(mine)
 
-    def overlaps(self, member: Member) -> list[str]:
+    def overlaps(self, member: ConsumerGroupMember) -> list[str]:
         """The owners of partitions that this member also claims."""
         found = {
             self.owner(*at) for held in (member.assigned, member.revoking) for at in each(held)

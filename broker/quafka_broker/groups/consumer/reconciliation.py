@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from quafka_broker.groups.consumer.member import Member, Progress
+from quafka_broker.groups.consumer.member import ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.topics import Held, Partitions, Target, overlap
 
 
 def advance(
-    member: Member,
+    member: ConsumerGroupMember,
     epoch: int,
     target: Target,
     owned: Partitions | None,
@@ -36,7 +36,7 @@ def advance(
         _merge(lost, member.revoking)
     elif not lost or not (owned is None or overlap(owned, lost)):
         return _reach(member, epoch, target, kept, taken)
-    member.progress = Progress.UNREVOKED
+    member.progress = MemberProgress.UNREVOKED
     member.assigned, member.revoking = kept, lost
     return True
 
@@ -63,7 +63,7 @@ def _merge(into: Held, more: Held) -> None:
 
 
 def _reach(
-    member: Member,
+    member: ConsumerGroupMember,
     epoch: int,
     target: Target,
     kept: Held,
@@ -86,7 +86,7 @@ def _reach(
         if free:
             new = dict.fromkeys(free, epoch)
             assigned[topic_id] = new if has is None else {**has, **new}
-    progress = Progress.UNRELEASED if waits else Progress.STABLE
+    progress = MemberProgress.UNRELEASED if waits else MemberProgress.STABLE
     changed = (
         member.epoch != epoch
         or member.progress is not progress

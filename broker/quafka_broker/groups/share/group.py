@@ -13,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from quafka_broker.groups.consumer.beat import JOIN, LEAVE, Beat, BeatAnswer, RefusedError
+from quafka_broker.groups.consumer.beat import (
+    JOIN,
+    LEAVE,
+    BeatAnswer,
+    HeartbeatRefusedError,
+    MemberHeartbeat,
+)
 from quafka_broker.groups.consumer.checks import unknown_member
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import Member
+from quafka_broker.groups.consumer.member import ConsumerGroupMember
 from quafka_broker.groups.consumer.ownership import Ownership
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.topics import Held, Known, Partitions, same
@@ -32,7 +38,7 @@ class _Shared(Ownership):
     def release(self, assigned: Held, revoking: Held) -> None:
         """See Ownership."""
 
-    def claim(self, member: Member) -> None:
+    def claim(self, member: ConsumerGroupMember) -> None:
         """See Ownership."""
 
 
@@ -82,17 +88,17 @@ class ShareGroup(ConsumerGroup):
 
     # --- requests ---------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Beat, now: float, known: Known = _NOTHING) -> BeatAnswer:
+    def heartbeat(self, beat: MemberHeartbeat, now: float, known: Known = _NOTHING) -> BeatAnswer:
         """Serve a heartbeat. `known`: topics of a subscription that the member sends."""
         try:
             _check(beat)
             if beat.member_epoch == LEAVE:
                 return self._leave(beat, now)
             return self._serve(beat, now, known)
-        except RefusedError as refused:
+        except HeartbeatRefusedError as refused:
             return refused.answer()
 
-    def _serve(self, beat: Beat, now: float, known: Known) -> BeatAnswer:
+    def _serve(self, beat: MemberHeartbeat, now: float, known: Known) -> BeatAnswer:
         member = self._find_or_make(beat)
         # A member that sends its previous epoch has lost the answer with its assignment.
         is_shown = beat.member_epoch != member.epoch or beat.member_epoch == JOIN
@@ -112,21 +118,21 @@ class ShareGroup(ConsumerGroup):
             assignment=member.assigned if is_shown else None,
         )
 
-    def _find_or_make(self, beat: Beat) -> Member:
+    def _find_or_make(self, beat: MemberHeartbeat) -> ConsumerGroupMember:
         member = self.members.get(beat.member_id)
         if member is None:
             if beat.member_epoch != JOIN:
                 raise unknown_member(beat.member_id, self.name)
             most = self.settings.max_size
             if len(self.members) >= most:
-                raise RefusedError(
+                raise HeartbeatRefusedError(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
                     f"The share group has reached its maximum capacity of {most} members.",
                 )
             return self._make(beat)
         if beat.member_epoch not in (member.epoch, member.previous_epoch, JOIN):
             is_above = beat.member_epoch > member.epoch
-            raise RefusedError(
+            raise HeartbeatRefusedError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"The share group member has a {'greater' if is_above else 'smaller'} member epoch "
                 f"({beat.member_epoch}) than the one known by the group coordinator "
@@ -134,7 +140,7 @@ class ShareGroup(ConsumerGroup):
             )
         return member
 
-    def _advance(self, member: Member, owned: Partitions | None, now: float) -> None:
+    def _advance(self, member: ConsumerGroupMember, owned: Partitions | None, now: float) -> None:
         """Give the member its target."""
         epoch = self.assignment_epoch
         if member.epoch == epoch and not member.recheck:
@@ -151,7 +157,7 @@ class ShareGroup(ConsumerGroup):
         self._changes.mark(member.id)
 
 
-def _check(beat: Beat) -> None:
+def _check(beat: MemberHeartbeat) -> None:
     """Check for errors that do not depend on the group.
 
     Raises:
@@ -167,4 +173,4 @@ def _check(beat: Beat) -> None:
     elif beat.member_epoch == JOIN and not beat.topic_names:
         fault = "SubscribedTopicNames must be set in first request."
     if fault:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
+        raise HeartbeatRefusedError(ErrorCode.INVALID_REQUEST, fault)

@@ -37,7 +37,7 @@ _Look = tuple[Followed, LogView | str]
 """A partition's view, or the reason why it has none."""
 
 
-class Follower:
+class KafkaFollower:
     """Keeps the views of partitions. For one event loop."""
 
     def __init__(

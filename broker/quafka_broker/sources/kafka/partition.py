@@ -22,12 +22,18 @@ from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch
 from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.sources.kafka.followed import Followed, NothingFrom
-from quafka_broker.sources.kafka.follower import Follower
-from quafka_broker.sources.source import Found, ProduceRequest, Reading, RefusedError, Unready
+from quafka_broker.sources.kafka.follower import KafkaFollower
+from quafka_broker.sources.source import (
+    FoundBatches,
+    ProduceFacts,
+    Reading,
+    RecordsRefusedError,
+    Unready,
+)
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.runs import Room
 from quafka_loop import clock
-from quafka_mesh_ops.ops.records import AbortedTransaction
+from quafka_mesh_ops.ops.records import AbortedByOffset
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import BatchHeader, read_header
@@ -45,7 +51,7 @@ class KafkaPartition:
 
     deletes_records = False
 
-    def __init__(self, follower: Follower, each: Followed) -> None:
+    def __init__(self, follower: KafkaFollower, each: Followed) -> None:
         self._follower = follower
         self._each = each
 
@@ -150,7 +156,7 @@ class KafkaPartition:
                 return enough, 1
         return max(1, int(found)), 1
 
-    async def read(self, offset: int, room: Room, reading: Reading) -> Found:
+    async def read(self, offset: int, room: Room, reading: Reading) -> FoundBatches:
         """Read whole batches; a segment that Kafka has just removed is looked for once more."""
         times = reading.times
         if times is not None:
@@ -213,22 +219,22 @@ class KafkaPartition:
         self,
         batch: tuple[BatchHeader, memoryview],
         writes: list[WriteTimes] | None,
-        request: ProduceRequest | None = None,
+        request: ProduceFacts | None = None,
     ) -> asyncio.Future[list[int]] | Batch:
         """Refuse the batch: only Kafka may write to its folders."""
         message = f"topic {self._each.topic!r} is read only: it is served from Kafka's log folder"
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, message)
+        raise RecordsRefusedError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _read(offset: int, room: Room, end: int, committed: bool, log: PartitionLog) -> Found:
+def _read(offset: int, room: Room, end: int, committed: bool, log: PartitionLog) -> FoundBatches:
     batches = _batches(offset, room, end, log)
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedByOffset] = []
     if committed and batches:
         aborted = [
-            AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
+            AbortedByOffset(each.producer_id, each.first_offset, each.last_offset)
             for each in log.aborted(offset, batches[-1].next_offset)
         ]
-    return Found([batch.data for batch in batches], aborted=aborted)
+    return FoundBatches([batch.data for batch in batches], aborted=aborted)
 
 
 def _batches(offset: int, room: Room, end: int, log: PartitionLog) -> list[PlacedBatch]:

@@ -19,7 +19,7 @@ from quafka_broker.kafka_logs.log_folders import NO_ID, KafkaFolders, KafkaTopic
 from quafka_broker.leases import Leases
 from quafka_broker.sources.kafka.errors import AdoptionError
 from quafka_broker.sources.kafka.followed import Followed
-from quafka_broker.sources.kafka.follower import Follower
+from quafka_broker.sources.kafka.follower import KafkaFollower
 from quafka_broker.sources.kafka.partition import KafkaPartition
 from quafka_broker.sources.source import Waiters
 from quafka_broker.topics import configs as topic_configs
@@ -31,7 +31,7 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.slugs import slug_of
 from quafka_broker.topics.topic import Topic
 from quafka_loop.slices import Slices
-from quafka_mesh_ops.ops.leases import Change
+from quafka_mesh_ops.ops.leases import LeaseChange
 
 log = logging.getLogger("quafka.broker.kafka")
 
@@ -42,7 +42,7 @@ _NAMED = 5
 _PER_SLICE = 200
 
 
-class Figures(NamedTuple):
+class KafkaFigures(NamedTuple):
     """Counts of the topics and partitions served from Kafka's folders.
 
     Attributes:
@@ -77,7 +77,7 @@ class KafkaSource:
         self._waiters = waiters
         self._leases = leases
         self._drop_group_offsets = drop_group_offsets
-        self._follower = Follower(folders, waiters, self._withdrawn)
+        self._follower = KafkaFollower(folders, waiters, self._withdrawn)
         self._partitions: dict[tuple[bytes, int], Followed] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._skipped: set[str] = set()
@@ -123,7 +123,7 @@ class KafkaSource:
             task.cancel()
         await asyncio.to_thread(self._follower.close)
 
-    def figures(self) -> Figures:
+    def figures(self) -> KafkaFigures:
         """The served topics and partitions, and how many cannot be read."""
         used = [each for each in self._partitions.values() if each.view is not None or each.failure]
         failed = [each for each in used if each.failure]
@@ -134,7 +134,7 @@ class KafkaSource:
         if left_out and not problem:
             problem = "{} is left out: {}".format(*next(iter(left_out.items())))
         unreadable = {f"{each.topic}-{each.number}" for each in failed} | left_out.keys()
-        return Figures(len(self._adopted()), len(used), len(unreadable), problem)
+        return KafkaFigures(len(self._adopted()), len(used), len(unreadable), problem)
 
     # --- partitions -------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class KafkaSource:
 
     @asynccontextmanager
     async def _changing(self, topic: Topic, partition: int = -1) -> AsyncGenerator[None]:
-        change = Change(topic.name, topic.uuid, partition)
+        change = LeaseChange(topic.name, topic.uuid, partition)
         async with self._leases.changing({topic.org: [change]}):
             yield
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import lt
 
 from quafka_broker.sources.redis.batch_builder import MAX_SPAN, BatchBuilder
-from quafka_broker.sources.redis.entry_ids import OFFSETS, EntryId, OffsetMap, UnmappedIdError
+from quafka_broker.sources.redis.entry_ids import OFFSETS, EntryId, EntryIdMap, UnmappedIdError
 from quafka_broker.sources.redis.fields import Format, read_fields, read_plain
 from quafka_proto.records import empty_batch
 
@@ -24,7 +24,7 @@ Entry = tuple[bytes, Sequence[bytes]]
 
 
 @dataclass(slots=True)
-class Encoded:
+class EncodedRead:
     """The records of a read.
 
     Attributes:
@@ -52,7 +52,7 @@ class Encoder:
     `entry_time`: records have the times of their entry ids, regardless of their fields.
     """
 
-    offsets: OffsetMap
+    offsets: EntryIdMap
     format: Format = Format.AUTO
     entry_time: bool = False
 
@@ -65,7 +65,7 @@ class Encoder:
         at_least_one: bool,
         leader_epoch: int,
         most: int = 1 << 30,
-    ) -> Encoded:
+    ) -> EncodedRead:
         """The first entries from offset `start` on, as at most `most` batches of `limit` bytes.
 
         With `at_least_one`, the first record is returned regardless of its size.
@@ -73,7 +73,7 @@ class Encoder:
         Raises:
             ValueError: an entry has no id, is below `start`, or does not follow the previous one.
         """
-        found = Encoded()
+        found = EncodedRead()
         times, offsets = self._ids(entries, start, found)
         batch = BatchBuilder(start, leader_epoch)
         is_auto = self.format is Format.AUTO
@@ -103,7 +103,7 @@ class Encoder:
         return found
 
     def _ids(
-        self, entries: Sequence[Entry], start: int, found: Encoded
+        self, entries: Sequence[Entry], start: int, found: EncodedRead
     ) -> tuple[list[int], list[int]]:
         """The milliseconds and offsets of the entries up to the first without an offset.
 
@@ -132,7 +132,7 @@ class Encoder:
             raise ValueError("entries are not in the order of their ids")
         return times, offsets
 
-    def _mapped(self, times: list[int], sequences: list[int], found: Encoded) -> list[int]:
+    def _mapped(self, times: list[int], sequences: list[int], found: EncodedRead) -> list[int]:
         """The offsets up to the first entry without one."""
         offsets: list[int] = []
         for entry in map(EntryId, times, sequences):

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quafka_broker.sources.redis.entry_ids import ZERO, EntryId, OffsetMap
+from quafka_broker.sources.redis.entry_ids import ZERO, EntryId, EntryIdMap
 
 _MARKS = 64
 _READS = 4
@@ -94,7 +94,7 @@ class PartitionBounds:
         truncations: how often the high watermark fell.
     """
 
-    def __init__(self, offsets: OffsetMap) -> None:
+    def __init__(self, offsets: EntryIdMap) -> None:
         self._offsets = offsets
         self._stream: StreamBounds | None = None
         self._marks: list[_Mark] = []

@@ -37,7 +37,7 @@ class ClientLimits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RedisAccess:
     """How to open connections to a server."""
 
     db: int
@@ -51,7 +51,7 @@ class Client:
     """A few connections to one address. Failed commands are not repeated."""
 
     def __init__(
-        self, address: str, access: Access, limits: ClientLimits, connections: int
+        self, address: str, access: RedisAccess, limits: ClientLimits, connections: int
     ) -> None:
         host, port = split_address(address)
         self._opened = OpenConnections()

@@ -52,7 +52,7 @@ class UnmappedIdError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetMap:
+class EntryIdMap:
     """The mapping with this number of bits for sequences."""
 
     bits: int = SEQUENCE_BITS

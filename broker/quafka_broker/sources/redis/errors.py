@@ -14,8 +14,8 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.sources.redis.bounded import AnswerTooLargeError
 from quafka_broker.sources.redis.failures import (
     ReadOnlyRedisError,
+    RedisUnavailableError,
     RefusedByRedisError,
-    UnavailableError,
 )
 from quafka_broker.sources.source import BadSourceError
 
@@ -67,11 +67,11 @@ def failure_of(error: BaseException) -> StorageError:
         return ReadOnlyRedisError(_READ_ONLY)
     for kind, reason in _UNAVAILABLE:
         if isinstance(error, kind):
-            return UnavailableError(reason)
+            return RedisUnavailableError(reason)
     if isinstance(error, exceptions.ResponseError):
         return refusal_of(str(error))
     if isinstance(error, BadSourceError):
-        return UnavailableError(str(error))
+        return RedisUnavailableError(str(error))
     return RefusedByRedisError(f"Redis's answer is not understood ({type(error).__name__})")
 
 
@@ -79,7 +79,7 @@ def refusal_of(text: str) -> StorageError:
     """The failure behind an error reply."""
     start = text[:200]
     if "NOAUTH" in start:
-        return UnavailableError("Redis asks for a password")
+        return RedisUnavailableError("Redis asks for a password")
     if "READONLY" in start:
         return ReadOnlyRedisError(_READ_ONLY)
     for word, reason in _WORDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_broker.partitions.errors import StorageError
 
 
-class UnavailableError(StorageError):
+class RedisUnavailableError(StorageError):
     """The server cannot be reached, or cannot serve; a new connection may help."""
 
 

@@ -20,11 +20,11 @@ from quafka_broker.sources.redis import scripts
 from quafka_broker.sources.redis.batches import Entry
 from quafka_broker.sources.redis.bounded import AnswerTooLargeError
 from quafka_broker.sources.redis.bounds import StreamBounds
-from quafka_broker.sources.redis.client import Access, Answer, Client, ClientLimits
+from quafka_broker.sources.redis.client import Answer, Client, ClientLimits, RedisAccess
 from quafka_broker.sources.redis.clients import Clients, greet, load_script
 from quafka_broker.sources.redis.entry_ids import EntryId
 from quafka_broker.sources.redis.errors import UNEXPECTED, failure_of, refusal_of
-from quafka_broker.sources.redis.failures import UnavailableError
+from quafka_broker.sources.redis.failures import RedisUnavailableError
 from quafka_broker.sources.redis.requests import (
     Appended,
     AppendRequest,
@@ -70,7 +70,7 @@ class Link:
     async def connect(self) -> Connected:
         """Connect anew. Raises StorageError."""
         await self._disconnect()
-        failure: StorageError = UnavailableError("Redis cannot be reached")
+        failure: StorageError = RedisUnavailableError("Redis cannot be reached")
         found: list[tuple[Clients, Connected]] = []
         for address in self._server.addresses:
             try:
@@ -96,7 +96,7 @@ class Link:
     def _open(self, address: str) -> Clients:
         server = self._server
         try:
-            access = Access(
+            access = RedisAccess(
                 server.db, server.tls, *read_auth(server.auth, self._secrets), self._ca_file
             )
         except BadSourceError as e:
@@ -122,7 +122,7 @@ class Link:
 
     def _connected(self) -> Clients:
         if self._clients is None:
-            raise UnavailableError("Redis is not connected")
+            raise RedisUnavailableError("Redis is not connected")
         return self._clients
 
     # --- bounds -----------------------------------------------------------------------------

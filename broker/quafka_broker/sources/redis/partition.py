@@ -16,7 +16,7 @@ from quafka_broker.sources.redis.fields import read_fields
 from quafka_broker.sources.redis.requests import ReadRequest
 from quafka_broker.sources.redis.server import RedisServer
 from quafka_broker.sources.redis.writer import StreamConfig, StreamWriter
-from quafka_broker.sources.source import Found, ProduceRequest, Reading, Waiters
+from quafka_broker.sources.source import FoundBatches, ProduceFacts, Reading, Waiters
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.runs import Room
 from quafka_proto.errors import ErrorCode
@@ -214,11 +214,11 @@ class RedisPartition:
         size = int(records * (self._entry_size or LEAST_RECORD)) + BATCH_HEADER_SIZE
         return min(size, enough), 1
 
-    async def read(self, offset: int, room: Room, reading: Reading) -> Found:
+    async def read(self, offset: int, room: Room, reading: Reading) -> FoundBatches:
         """Read batches from the first entry at or after the offset."""
         end = self.high_watermark
         if offset >= end:
-            return Found([])
+            return FoundBatches([])
         limit = min(room.bytes, _LARGEST_READ)
         asked = self.server.moment
         answer = await self.server.read(
@@ -241,16 +241,16 @@ class RedisPartition:
             self._entry_size = answer.entry_size + LEAST_RECORD
             self._bounds.count_read(offset, encoded.offsets)
             self._reach(encoded.end)
-            return Found(list(encoded.batches))
+            return FoundBatches(list(encoded.batches))
         if encoded.unmapped is not None:
             self._report(str(encoded.unmapped))
             raise CorruptError(str(encoded.unmapped))
         if not answer.is_empty:
-            return Found([])  # the first entry is larger than the room
+            return FoundBatches([])  # the first entry is larger than the room
         # Entries added after the read are above the high watermark from before it.
         end = min(end, self.high_watermark)
         most = min(room.batches, max(limit // BATCH_HEADER_SIZE, int(room.at_least_one)))
-        return Found(list(filler(offset, end, self._epochs.current, most)))
+        return FoundBatches(list(filler(offset, end, self._epochs.current, most)))
 
     def _entries_in(self, limit: int) -> int:
         if not self._entry_size:
@@ -294,7 +294,7 @@ class RedisPartition:
         self,
         batch: tuple[BatchHeader, memoryview],
         writes: list[WriteTimes] | None,
-        request: ProduceRequest | None = None,
+        request: ProduceFacts | None = None,
     ) -> asyncio.Future[list[int]]:
         """Queue a batch for the stream; see `StreamWriter.append`."""
         return self._writer.append(batch)

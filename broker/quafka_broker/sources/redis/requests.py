@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.sources.redis.batches import Encoded, Encoder, Entry
+from quafka_broker.sources.redis.batches import EncodedRead, Encoder, Entry
 from quafka_broker.sources.redis.bounds import StreamBounds
 from quafka_broker.sources.redis.entry_ids import EntryId
 from quafka_broker.sources.redis.fields import write_fields
@@ -56,13 +56,13 @@ class ReadAnswer(NamedTuple):
         is_empty: the stream has no entry from the offset on.
     """
 
-    encoded: Encoded
+    encoded: EncodedRead
     bounds: StreamBounds
     entry_size: float
     is_empty: bool
 
 
-class ProducedBy(NamedTuple):
+class RedisProducer(NamedTuple):
     """An idempotent producer and the sequences of its batch. Empty `producer`: none."""
 
     producer: bytes = b""
@@ -90,7 +90,7 @@ class ProducedBatch:
     stream: bytes
     records: Buffer
     per_ms: int
-    produced_by: ProducedBy
+    produced_by: RedisProducer
     expiry_ms: int
     append_time: bool
     replicas: int

@@ -20,7 +20,7 @@ from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.sources.redis.batches import Entry
 from quafka_broker.sources.redis.bounds import StreamBounds
 from quafka_broker.sources.redis.entry_ids import EntryId
-from quafka_broker.sources.redis.failures import ReadOnlyRedisError, UnavailableError
+from quafka_broker.sources.redis.failures import ReadOnlyRedisError, RedisUnavailableError
 from quafka_broker.sources.redis.requests import (
     Appended,
     Connected,
@@ -48,7 +48,7 @@ _APPEND_BATCHES, _APPEND_BYTES = 64, 8 << 20
 T = TypeVar("T")
 
 
-class StreamReader(Protocol):
+class RedisStreamReader(Protocol):
     """A partition as seen by its server."""
 
     stream: bytes
@@ -117,8 +117,8 @@ class RedisServer:
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
         self._retry_at = self._connected_at = 0.0
-        self._questions: dict[StreamReader, None] = {}
-        self._watched: dict[StreamReader, None] = {}
+        self._questions: dict[RedisStreamReader, None] = {}
+        self._watched: dict[RedisStreamReader, None] = {}
         self._appends: deque[_QueuedAppend] = deque()
         self._queued_bytes = 0
         self._reads = asyncio.Semaphore(_READS_AT_ONCE)
@@ -145,7 +145,7 @@ class RedisServer:
             return
         loop = asyncio.get_running_loop()
         if self._closed or loop.time() < self._retry_at:
-            raise UnavailableError(self.problem or "the broker stops")
+            raise RedisUnavailableError(self.problem or "the broker stops")
         if self._connecting is None:
             self._connecting = loop.create_task(self._try_to_connect())
         await asyncio.shield(self._connecting)
@@ -156,7 +156,7 @@ class RedisServer:
                 self._link = self._open_link()
             connected = await self._worker.submit(self._link.connect())
         except StorageError as e:
-            failure = UnavailableError(str(e))
+            failure = RedisUnavailableError(str(e))
             self._failed(failure)
             raise failure from e
         finally:
@@ -171,7 +171,7 @@ class RedisServer:
     def _failed(self, error: StorageError) -> None:
         """Note a failure of the server, which is tried again after a pause."""
         self.figures.count_failure(str(error))
-        if not isinstance(error, UnavailableError | InDoubtError):
+        if not isinstance(error, RedisUnavailableError | InDoubtError):
             return
         now = asyncio.get_running_loop().time()
         if now < self._retry_at:
@@ -232,7 +232,7 @@ class RedisServer:
 
     # --- questions --------------------------------------------------------------------------
 
-    def ask(self, reader: StreamReader) -> None:
+    def ask(self, reader: RedisStreamReader) -> None:
         """Get the bounds of a partition, which learns them or a failure."""
         self._questions[reader] = None
         self._run("ask", self._ask)
@@ -256,7 +256,7 @@ class RedisServer:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    def watch(self, reader: StreamReader) -> None:
+    def watch(self, reader: RedisStreamReader) -> None:
         """Report a partition's growth to it while fetches wait for it."""
         if reader in self._watched:
             return
@@ -268,7 +268,7 @@ class RedisServer:
             self._unblocking = True
             self._run("unblock", self._unblock)
 
-    def watches(self, reader: StreamReader) -> bool:
+    def watches(self, reader: RedisStreamReader) -> bool:
         """Whether the partition's growth is reported to it."""
         return self.is_up and reader in self._watched
 

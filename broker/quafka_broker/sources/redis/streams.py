@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quafka_broker.config.redis_grants import Grant
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.sources.redis.entry_ids import OffsetMap
-from quafka_broker.sources.redis.failures import UnavailableError
+from quafka_broker.sources.redis.entry_ids import EntryIdMap
+from quafka_broker.sources.redis.failures import RedisUnavailableError
 from quafka_broker.sources.redis.grants import Grants
 from quafka_broker.sources.redis.url import ALLOWED, RedisSource, Server, parse_source
 from quafka_broker.sources.redis.worker import Worker
@@ -165,7 +165,7 @@ class RedisStreams:
         source = parse_source(topic.configs[SOURCE])
         append_time = topic.configs.get("message.timestamp.type") == "LogAppendTime"
         config = StreamConfig(
-            Encoder(OffsetMap(source.bits), source.format, append_time),
+            Encoder(EntryIdMap(source.bits), source.format, append_time),
             self._cluster_id().encode(),
             append_time,
             self._settings.producer_expiry_ms,
@@ -217,16 +217,16 @@ class RedisStreams:
         """Make a link to a server, unless the settings forbid it. Raises UnavailableError."""
         settings = self._settings
         if refusal:
-            raise UnavailableError(refusal)
+            raise RedisUnavailableError(refusal)
         try:
             self._check_room(org, server)
         except BadSourceError as e:
-            raise UnavailableError(str(e)) from e
+            raise RedisUnavailableError(str(e)) from e
         try:
             from quafka_broker.sources.redis.client import ClientLimits
             from quafka_broker.sources.redis.link import Link
         except ImportError as e:
-            raise UnavailableError(NEEDS_EXTRA) from e
+            raise RedisUnavailableError(NEEDS_EXTRA) from e
         limits = ClientLimits(settings.seconds, settings.answer_bytes)
         return Link(server, settings.secrets, settings.ca_file, limits)
 

@@ -12,9 +12,9 @@ from quafka_broker.partitions.producers import NO_PRODUCER
 from quafka_broker.sources.redis.batches import Encoder
 from quafka_broker.sources.redis.entry_ids import EntryId
 from quafka_broker.sources.redis.fields import Format
-from quafka_broker.sources.redis.requests import Appended, ProducedBatch, ProducedBy
+from quafka_broker.sources.redis.requests import Appended, ProducedBatch, RedisProducer
 from quafka_broker.sources.redis.server import RedisServer
-from quafka_broker.sources.source import RefusedError
+from quafka_broker.sources.source import RecordsRefusedError
 from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import CONTROL, TRANSACTIONAL, BatchHeader
@@ -62,12 +62,12 @@ class StreamWriter:
         """
         header, records = batch
         self._check(header)
-        produced_by = ProducedBy()
+        produced_by = RedisProducer()
         if header.producer_id != NO_PRODUCER:
             self._check_order(header)
             last = (header.base_sequence + header.record_count - 1) % (1 << 31)
             name = b"%b:%d" % (self._config.cluster, header.producer_id)
-            produced_by = ProducedBy(name, header.producer_epoch, header.base_sequence, last)
+            produced_by = RedisProducer(name, header.producer_epoch, header.base_sequence, last)
         config = self._config
         produced = ProducedBatch(
             self._stream, bytes(records), config.encoder.offsets.per_ms, produced_by,
@@ -77,25 +77,25 @@ class StreamWriter:
             pending = self._server.append(produced)
         except StorageError as e:
             self._remember_failure(header)
-            raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
+            raise RecordsRefusedError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
         result: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         pending.add_done_callback(lambda done: self._settle(header, done, result))
         return result
 
     def _check(self, header: BatchHeader) -> None:
         if self._config.encoder.format is not Format.AUTO:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.POLICY_VIOLATION,
                 f"the topic is read only: its source has format={self._config.encoder.format}",
             )
         if header.attributes & (TRANSACTIONAL | CONTROL):
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.INVALID_TXN_STATE, "a topic from Redis takes no transactions"
             )
         if header.producer_id == NO_PRODUCER:
             return
         if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
-            raise RefusedError(
+            raise RecordsRefusedError(
                 ErrorCode.INVALID_RECORD,
                 "an idempotent producer's id, epoch or sequence is negative",
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from quafka_gateway.listeners import Listener, TlsSettings
+from quafka_gateway.listeners import KafkaListener, TlsSettings
 from quafka_gateway.principal_rules import principal_name
 from quafka_gateway.security.certificate_names import distinguished_name
 from quafka_loop import clock
@@ -38,7 +38,7 @@ class TlsContext:
         expires: when the certificate ends, in UTC.
     """
 
-    def __init__(self, listener: Listener, settings: TlsSettings) -> None:
+    def __init__(self, listener: KafkaListener, settings: TlsSettings) -> None:
         """Read the files.
 
         Raises:

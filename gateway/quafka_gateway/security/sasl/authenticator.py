@@ -38,7 +38,7 @@ _SHORT = 8 << 10
 """Bytes of a request other than SaslAuthenticate."""
 
 
-class State(Enum):
+class LoginState(Enum):
     """What a connection may send next."""
 
     VERSIONS_OR_HANDSHAKE = auto()
@@ -49,10 +49,10 @@ class State(Enum):
     FAILED = auto()
 
 
-_ACCEPTED: Mapping[State, tuple[type[Request], ...]] = {
-    State.VERSIONS_OR_HANDSHAKE: (ApiVersionsRequest, SaslHandshakeRequest),
-    State.HANDSHAKE: (SaslHandshakeRequest,),
-    State.TOKENS: (SaslAuthenticateRequest,),
+_ACCEPTED: Mapping[LoginState, tuple[type[Request], ...]] = {
+    LoginState.VERSIONS_OR_HANDSHAKE: (ApiVersionsRequest, SaslHandshakeRequest),
+    LoginState.HANDSHAKE: (SaslHandshakeRequest,),
+    LoginState.TOKENS: (SaslAuthenticateRequest,),
 }
 
 
@@ -84,7 +84,7 @@ class Previous(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class LoginOffer:
     """What a listener offers.
 
     Attributes:
@@ -101,14 +101,14 @@ class Offer:
 class Authenticator:
     """One authentication of one connection. Give it one frame at a time."""
 
-    def __init__(self, offer: Offer, previous: Previous | None = None) -> None:
+    def __init__(self, offer: LoginOffer, previous: Previous | None = None) -> None:
         """`previous`: this is a re-authentication."""
         self._offer = offer
         self._previous = previous
         self._server: MechanismServer | None = None
         self.mechanism = ""
         """The mechanism that the client has chosen; "" before it has."""
-        self.state = State.VERSIONS_OR_HANDSHAKE if previous is None else State.HANDSHAKE
+        self.state = LoginState.VERSIONS_OR_HANDSHAKE if previous is None else LoginState.HANDSHAKE
 
     async def receive(self, frame: bytes) -> Step:
         """Take a frame, without its length prefix.
@@ -116,7 +116,7 @@ class Authenticator:
         Raises:
             BusyError: no credentials can be checked now.
         """
-        if self.state is State.BARE_TOKENS:
+        if self.state is LoginState.BARE_TOKENS:
             step = await self._bare_token(frame)
         elif self.state in _ACCEPTED:
             try:
@@ -126,9 +126,9 @@ class Authenticator:
         else:
             step = Step(failure="a frame after the end of an authentication")
         if step.failure:
-            self.state = State.FAILED
+            self.state = LoginState.FAILED
         elif step.account is not None:
-            self.state = State.COMPLETE
+            self.state = LoginState.COMPLETE
         return step
 
     async def _request(self, frame: bytes) -> Step:
@@ -150,7 +150,7 @@ class Authenticator:
         request, _ = decode_front(accepted, header.api_version, frame, at)
         if isinstance(request, ApiVersionsRequest):
             answer = await self._offer.versions(header, request)
-            self.state = State.HANDSHAKE
+            self.state = LoginState.HANDSHAKE
             return _answer(header, answer)
         if isinstance(request, SaslHandshakeRequest):
             return self._handshake(header, request)
@@ -165,7 +165,7 @@ class Authenticator:
             refusal = SaslHandshakeResponse(error_code=code, mechanisms=offered)
             return _answer(header, refusal, f"mechanism {request.mechanism[:64]!r} is not offered")
         self.mechanism = request.mechanism
-        self.state = State.TOKENS if header.api_version else State.BARE_TOKENS
+        self.state = LoginState.TOKENS if header.api_version else LoginState.BARE_TOKENS
         self._server = make()
         return _answer(header, SaslHandshakeResponse(mechanisms=offered))
 

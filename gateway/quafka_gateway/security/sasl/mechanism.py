@@ -51,7 +51,7 @@ class Account(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SaslReply:
     """The server's token; with an account the exchange is over."""
 
     token: bytes
@@ -61,7 +61,7 @@ class Reply:
 class MechanismServer(Protocol):
     """One exchange of one client."""
 
-    async def evaluate(self, token: bytes) -> Reply:
+    async def evaluate(self, token: bytes) -> SaslReply:
         """Take the client's next token.
 
         Raises:

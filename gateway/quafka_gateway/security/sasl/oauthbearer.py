@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError, Reply
+from quafka_gateway.security.sasl.mechanism import Account, AuthenticationError, SaslReply
 
 _SEPARATOR = "\x01"
 _AUTHZID = re.compile(r"n,(?:a=([^,]+))?,")
@@ -36,7 +36,7 @@ class OAuthBearerServer:
         self._account_of = account_of
         self._refused = ""
 
-    async def evaluate(self, token: bytes) -> Reply:
+    async def evaluate(self, token: bytes) -> SaslReply:
         """See MechanismServer."""
         if self._refused:
             raise AuthenticationError(self._refused, _refusal())
@@ -47,9 +47,9 @@ class OAuthBearerServer:
             self._refused = str(e)
         else:
             if message.authzid in ("", account.name):
-                return Reply(b"", account)
+                return SaslReply(b"", account)
             self._refused = "a client may act for itself alone"
-        return Reply(_refusal().encode())
+        return SaslReply(_refusal().encode())
 
 
 def _refusal() -> str:

@@ -10,7 +10,7 @@ from quafka_gateway.security.sasl.mechanism import (
     Account,
     AuthenticationError,
     Offload,
-    Reply,
+    SaslReply,
 )
 from quafka_gateway.security.sasl.passwords import HASHES, has_password
 
@@ -27,7 +27,7 @@ class PlainServer:
         self._offload = offload
         self._org = org
 
-    async def evaluate(self, token: bytes) -> Reply:
+    async def evaluate(self, token: bytes) -> SaslReply:
         """See MechanismServer."""
         authzid, name, password = _parse(token)
         if authzid not in ("", name):
@@ -39,7 +39,7 @@ class PlainServer:
         if not (proven and found.known and held):
             raise AuthenticationError(WRONG_PASSWORD, user=found.name)
         account = Account(found.org_id, found.name, found.credential, org_name=found.org_name)
-        return Reply(b"", account)
+        return SaslReply(b"", account)
 
 
 def _parse(token: bytes) -> tuple[str, str, bytes]:

@@ -16,7 +16,7 @@ from quafka_gateway.security.sasl.mechanism import (
     WRONG_PASSWORD,
     Account,
     AuthenticationError,
-    Reply,
+    SaslReply,
 )
 from quafka_gateway.security.sasl.passwords import HASHES
 
@@ -39,7 +39,7 @@ class ScramServer:
         self._nonce = self._client_nonce = ""
         self._messages = b""  # client-first-message-bare "," server-first-message ","
 
-    async def evaluate(self, token: bytes) -> Reply:
+    async def evaluate(self, token: bytes) -> SaslReply:
         """See MechanismServer."""
         if len(token) > _LONGEST:
             raise AuthenticationError("a SCRAM message is too long")
@@ -51,7 +51,7 @@ class ScramServer:
             return self._first(message)
         return self._final(message, self._candidate)
 
-    def _first(self, message: str) -> Reply:
+    def _first(self, message: str) -> SaslReply:
         header, name, nonce, bare = _parse_first(message)
         self._header = header
         self._candidate = candidate = self._accounts.find(name, (self._mechanism,), self._org)
@@ -61,9 +61,9 @@ class ScramServer:
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._messages = f"{bare},{answer},".encode()
-        return Reply(answer.encode())
+        return SaslReply(answer.encode())
 
-    def _final(self, message: str, candidate: Candidate) -> Reply:
+    def _final(self, message: str, candidate: Candidate) -> SaslReply:
         without_proof, _, proof_text = message.rpartition(",p=")
         attributes = _attributes(without_proof)
         binding, nonce = attributes.get("c", ""), attributes.get("r", "")
@@ -86,7 +86,7 @@ class ScramServer:
         if not (proven and candidate.known and held):
             raise AuthenticationError(WRONG_PASSWORD, user=candidate.name)
         account = Account(candidate.org_id, candidate.name, credential, org_name=candidate.org_name)
-        return Reply(b"v=" + base64.b64encode(answer), account)
+        return SaslReply(b"v=" + base64.b64encode(answer), account)
 
 
 def _parse_first(message: str) -> tuple[str, str, str, str]:

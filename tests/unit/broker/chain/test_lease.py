@@ -7,7 +7,7 @@ from random import Random
 
 from quafka_broker.chain.lease import LEASE_MS, LeaseWatch, keep_lease, should_take_over
 from quafka_broker.chain.takeover import take_over
-from quafka_proto.chain_format import Manifest, Owner
+from quafka_proto.chain_format import Owner, ShardManifest
 from tests.sim.shards import virtual_time
 from tests.sim.shards.store import Objects, Process, SimulatedStore, Weather
 
@@ -31,9 +31,9 @@ def test_a_lease_is_renewed_until_the_shard_is_released() -> None:
 
 
 def test_when_a_takeover_is_due() -> None:
-    manifest = Manifest(0, 1, OWNER, lease_until_ms=5_000)
+    manifest = ShardManifest(0, 1, OWNER, lease_until_ms=5_000)
     assert should_take_over(None, 0)
-    assert should_take_over(Manifest(0, 1, None, 5_000), 0)
+    assert should_take_over(ShardManifest(0, 1, None, 5_000), 0)
     assert not should_take_over(manifest, 5_000)
     assert should_take_over(manifest, 5_001)
     assert should_take_over(manifest, 0, "a"), "its own, from before a restart"
@@ -42,13 +42,13 @@ def test_when_a_takeover_is_due() -> None:
 
 def test_a_watch_needs_no_wall_clock() -> None:
     watch = LeaseWatch(4_000)
-    first = Manifest(0, 1, OWNER, lease_until_ms=0, nonce="1")
+    first = ShardManifest(0, 1, OWNER, lease_until_ms=0, nonce="1")
     assert not watch.is_over(first, 100.0)
     assert not watch.is_over(first, 103.9)
-    renewed = Manifest(0, 1, OWNER, lease_until_ms=0, nonce="2")
+    renewed = ShardManifest(0, 1, OWNER, lease_until_ms=0, nonce="2")
     assert not watch.is_over(renewed, 104.1)
     assert not watch.is_over(renewed, 108.0)
     assert watch.ends_at == 108.1
     assert watch.is_over(renewed, 108.1)
     assert watch.is_over(None, 0)
-    assert watch.is_over(Manifest(0, 1, None, nonce="3"), 0)
+    assert watch.is_over(ShardManifest(0, 1, None, nonce="3"), 0)

@@ -19,8 +19,8 @@ from quafka_objects.store import Buffer, ETag, ObjectInfo
 from quafka_proto.chain_format import (
     FENCE,
     WINDOW,
-    Manifest,
     Owner,
+    ShardManifest,
     StoredFile,
     chain_path,
     directory_path,
@@ -31,8 +31,7 @@ from quafka_proto.chain_format import (
 )
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
-from quafka_proto.snapshot_format import Manifest as SnapshotManifest
-from quafka_proto.snapshot_format import Piece, new_snapshot_id
+from quafka_proto.snapshot_format import SegmentPiece, SnapshotManifest, new_snapshot_id
 from quafka_proto.view_format import View, encode_view, view_path
 from tests.sim.shards import virtual_time
 from tests.sim.shards.store import Objects, Process, SimulatedStore, Weather
@@ -192,7 +191,7 @@ async def test_an_answer_of_the_manifest_is_lost() -> None:
     store.after_replace = Once(manifest_path(SHARD), failing(ObjectStoreError("no answer")))
     times = 0
 
-    def change(now: Manifest) -> Manifest:
+    def change(now: ShardManifest) -> ShardManifest:
         nonlocal times
         times += 1
         return replace(now, chain_start=now.chain_start + 1)
@@ -528,7 +527,7 @@ async def test_what_a_view_names_is_not_collected() -> None:
     log, index = (file_path(SHARD, name, 1, 1) for name in ("0.log", "0.oidx"))
     for path in (log, index):
         objects.put(path, b"x")
-    piece = Piece(0, 7, 0, 1, log, 0, index, 0, 1, "zones/0000/x")
+    piece = SegmentPiece(0, 7, 0, 1, log, 0, index, 0, 1, "zones/0000/x")
     snapshot = SnapshotManifest(new_snapshot_id(1, 1), 1, "c", 3, None, None, [piece], [], [])
     view = view_path(SHARD, 1, 1)
     objects.put(view, encode_view(View(SHARD, first + 1, snapshot)))

@@ -11,14 +11,14 @@ from unittest import mock
 
 import pytest
 
-from quafka_broker.cluster.hosted_shard import HostedShard, Hosting
+from quafka_broker.cluster.hosted_shard import HostedShard, HostResources
 from quafka_broker.cluster.member import ClusterMember
 from quafka_broker.cluster.shard_map import ShardMap
 from quafka_broker.shard.stored_log import LogStore, join_cluster
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_objects.asynchronous import AsyncObjectStore
 from quafka_objects.folder import FolderStore
-from quafka_proto.chain_format import Manifest, Owner, encode_manifest, manifest_path
+from quafka_proto.chain_format import Owner, ShardManifest, encode_manifest, manifest_path
 from quafka_proto.cluster_format import ClusterFile
 from quafka_telemetry import semconv
 from quafka_telemetry.startup import StartupError
@@ -42,12 +42,12 @@ class OneShard:
         cluster = await join_cluster(self.store, ClusterFile("a-cluster", 1, by_name=True))
         hosting = mock.Mock(store=self.store, cluster=cluster, owner=ME, allowed=AllowList(()))
         self.member = ClusterMember(
-            cast(Hosting, hosting), ShardMap(), mock.Mock(tracer=self.spans.tracer)
+            cast(HostResources, hosting), ShardMap(), mock.Mock(tracer=self.spans.tracer)
         )
         self.member.moves._notices = mock.Mock()
 
-    def has_owner(self, owner: Owner | None, epoch: int) -> Manifest:
-        manifest = Manifest(0, epoch, owner, nonce=str(epoch))
+    def has_owner(self, owner: Owner | None, epoch: int) -> ShardManifest:
+        manifest = ShardManifest(0, epoch, owner, nonce=str(epoch))
         self.objects.put(manifest_path(0), encode_manifest(manifest))
         return manifest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_broker.cluster.members import ALIVE_SECONDS, GONE_SECONDS, Members
+from quafka_broker.cluster.members import ALIVE_SECONDS, GONE_SECONDS, ClusterMembers
 from quafka_proto.cluster_format import Registration
 
 WALL = 1_000_000_000
@@ -13,7 +13,7 @@ def beat(node: str, number: int, at_ms: int = WALL, *, draining: bool = False) -
 
 
 def test_a_broker_is_there_while_its_registration_changes() -> None:
-    members = Members()
+    members = ClusterMembers()
     members.observe([beat("a", 1)], 0.0, WALL)
     assert members.ready() == ["a"]
     members.observe([beat("a", 2)], ALIVE_SECONDS, WALL)
@@ -26,7 +26,7 @@ def test_a_broker_is_there_while_its_registration_changes() -> None:
 
 
 def test_an_old_registration_is_of_nobody_until_it_changes() -> None:
-    members = Members()
+    members = ClusterMembers()
     members.observe([beat("a", 7, WALL - 60_000), beat("ahead", 7, WALL + 60_000)], 0.0, WALL)
     assert members.there() == []
     members.observe([beat("a", 7, WALL - 60_000), beat("ahead", 8, WALL + 62_000)], 2.0, WALL)
@@ -35,7 +35,7 @@ def test_an_old_registration_is_of_nobody_until_it_changes() -> None:
 
 
 def test_a_suspect_counts_again_after_its_next_beat() -> None:
-    members = Members()
+    members = ClusterMembers()
     members.observe([beat("a", 1), beat("b", 1)], 0.0, WALL)
     members.suspect("a")
     members.suspect("unknown")
@@ -48,7 +48,7 @@ def test_a_suspect_counts_again_after_its_next_beat() -> None:
 
 
 def test_a_draining_broker_is_there_and_takes_nothing() -> None:
-    members = Members()
+    members = ClusterMembers()
     members.observe([beat("a", 1, draining=True), beat("b", 1)], 0.0, WALL)
     assert [each.node for each in members.there()] == ["a", "b"]
     assert members.ready() == ["b"]
@@ -57,7 +57,7 @@ def test_a_draining_broker_is_there_and_takes_nothing() -> None:
 
 
 def test_a_registration_of_nobody_is_deleted_in_the_end() -> None:
-    members = Members()
+    members = ClusterMembers()
     later = GONE_SECONDS + 1
     members.observe([beat("a", 1), beat("slow clock", 1, WALL - 10**7)], 0.0, WALL)
     members.observe([beat("a", 1), beat("slow clock", 2, WALL - 10**7)], later, WALL)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from quafka_broker.cluster.own_epochs import OwnEpochs
-from quafka_proto.chain_format import Manifest, Owner
+from quafka_proto.chain_format import Owner, ShardManifest
 
 SHARD = 2
 ME = Owner("me", "me:0")
 
 
-def manifest(epoch: int, node: str = "me") -> Manifest:
-    return Manifest(SHARD, epoch=epoch, owner=Owner(node, f"{node}:{epoch}"))
+def manifest(epoch: int, node: str = "me") -> ShardManifest:
+    return ShardManifest(SHARD, epoch=epoch, owner=Owner(node, f"{node}:{epoch}"))
 
 
 def test_what_is_there_at_the_start_is_of_an_earlier_run() -> None:
@@ -40,7 +40,7 @@ def test_this_process_is_no_rival_of_itself() -> None:
     """As after a takeover that was cancelled, or when a store has an older state again."""
     epochs = OwnEpochs(ME)
     epochs.see(SHARD, manifest(7))
-    assert epochs.is_own(SHARD, Manifest(SHARD, epoch=3, owner=ME))
+    assert epochs.is_own(SHARD, ShardManifest(SHARD, epoch=3, owner=ME))
 
 
 def test_a_shard_that_was_there_is_no_new_one() -> None:
@@ -54,6 +54,6 @@ def test_a_shard_that_was_there_is_no_new_one() -> None:
 def test_other_brokers_are_no_rivals() -> None:
     epochs = OwnEpochs(ME)
     epochs.see(SHARD, manifest(7, "other"))
-    for found in (manifest(7, "other"), manifest(8, "other"), Manifest(SHARD, epoch=9)):
+    for found in (manifest(7, "other"), manifest(8, "other"), ShardManifest(SHARD, epoch=9)):
         assert not epochs.is_own(SHARD, found)
         assert epochs.rival(SHARD, found) == ""

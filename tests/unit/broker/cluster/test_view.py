@@ -8,7 +8,7 @@ from quafka_broker.chain.lease import LEASE_MS
 from quafka_broker.chain.manifest import StoredManifest
 from quafka_broker.cluster.placement import placement
 from quafka_broker.cluster.view import SETTLED_SECONDS, Action, ClusterView, Move
-from quafka_proto.chain_format import Manifest, Owner
+from quafka_proto.chain_format import Owner, ShardManifest
 from quafka_proto.cluster_format import Registration
 
 ME, OTHER, GONE = Owner("a" * 64, "a:1"), Owner("c" * 64, "c:1"), Owner("d" * 64, "d:1")
@@ -21,7 +21,7 @@ def view_of(owner: Owner | None) -> ClusterView:
     """All shards have this owner."""
     view = ClusterView(ME, SHARDS)
     for shard in range(SHARDS):
-        view.note(shard, StoredManifest(Manifest(shard, 1, owner, nonce="n"), "etag"))
+        view.note(shard, StoredManifest(ShardManifest(shard, 1, owner, nonce="n"), "etag"))
     return view
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from quafka_broker.groups.consumer.beat import JOIN, Beat, BeatAnswer
+from quafka_broker.groups.consumer.beat import JOIN, BeatAnswer, MemberHeartbeat
 from quafka_broker.groups.consumer.group import ConsumerGroup
 from quafka_broker.groups.consumer.topics import TopicMetadata
 from quafka_proto.errors import ErrorCode
@@ -24,9 +24,11 @@ def known(*topics: TopicMetadata) -> dict[str, TopicMetadata | None]:
     return {each.name: each for each in topics}
 
 
-def joining(member_id: str, *names: str) -> Beat:
+def joining(member_id: str, *names: str) -> MemberHeartbeat:
     """The first heartbeat of a member."""
-    return Beat(member_id, JOIN, rebalance_timeout_ms=REBALANCE_MS, topic_names=names, owned={})
+    return MemberHeartbeat(
+        member_id, JOIN, rebalance_timeout_ms=REBALANCE_MS, topic_names=names, owned={}
+    )
 
 
 def assigned(answer: BeatAnswer) -> dict[bytes, list[int]]:
@@ -57,7 +59,9 @@ class Client:
 
     def beat(self, now: float = 0.0) -> BeatAnswer:
         """Send a heartbeat that reports what the member owns."""
-        beat = Beat(self.id, self.epoch, self.instance_id, assignor=self.assignor, owned=self.owned)
+        beat = MemberHeartbeat(
+            self.id, self.epoch, self.instance_id, assignor=self.assignor, owned=self.owned
+        )
         return self.apply(self.group.heartbeat(beat, now))
 
     def apply(self, answer: BeatAnswer) -> BeatAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_broker.groups.consumer.beat import Beat
+from quafka_broker.groups.consumer.beat import MemberHeartbeat
 from quafka_broker.groups.consumer.facts import TOPICS
 from quafka_broker.groups.consumer.group import ConsumerGroup
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
@@ -75,7 +75,7 @@ def test_the_targets_follow_the_assignor_that_most_members_prefer(is_static: boo
         epoch = group.epoch
         each.assignor = "range"
         if is_static:
-            group.heartbeat(Beat(each.id, -2, each.instance_id), 0.0)
+            group.heartbeat(MemberHeartbeat(each.id, -2, each.instance_id), 0.0)
             each.id += "'"
             each.join(0.0)
         else:
@@ -103,14 +103,14 @@ def test_a_member_that_gives_nothing_up_delays_only_its_partitions_and_is_remove
     quick.join(0.0)
     third.join(0.0)
     for _ in range(3):
-        group.heartbeat(Beat("slow", slow.epoch, owned=slow.owned), 1.0)
+        group.heartbeat(MemberHeartbeat("slow", slow.epoch, owned=slow.owned), 1.0)
         settle(quick, third, now=1.0)
     assert (slow.count, quick.count, third.count) == (6, 0, 0)
     group.learn(known(topic("t", 9)))
     settle(quick, third, now=1.0)
     assert (slow.count, quick.count, third.count) == (6, 1, 1)  # of what nobody had
     for now in range(10, 61, 10):
-        group.heartbeat(Beat("slow", slow.epoch, owned=slow.owned), now)
+        group.heartbeat(MemberHeartbeat("slow", slow.epoch, owned=slow.owned), now)
         settle(quick, third, now=now)
     group.tick(60.9)
     assert "slow" in group.members
@@ -126,7 +126,7 @@ def test_a_heartbeat_that_changes_nothing_stores_nothing() -> None:
     client.join(0.0, T)
     assert set(group.take_change().members) == {"m", TOPICS}
     assert not group.has_changes
-    assert group.heartbeat(Beat("m", client.epoch), 44.0).assignment is None
+    assert group.heartbeat(MemberHeartbeat("m", client.epoch), 44.0).assignment is None
     assert not group.has_changes
     group.tick(50.0)
     assert "m" in group.members
@@ -142,7 +142,7 @@ def test_a_step_stores_what_it_changes() -> None:
         client.join(0.0, T)
     settle(*clients)
     group.take_change()
-    group.heartbeat(Beat("5", -1), 0.0)
+    group.heartbeat(MemberHeartbeat("5", -1), 0.0)
     change = group.take_change()
     assert change.own == {"epoch": group.epoch, "assignment_epoch": group.epoch}
     assert change.gone == ["5"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quafka_broker.groups.consumer.beat import LEAVE, LEAVE_FOR_NOW, Beat
+from quafka_broker.groups.consumer.beat import LEAVE, LEAVE_FOR_NOW, MemberHeartbeat
 from quafka_broker.groups.consumer.group import ConsumerGroup
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_proto.errors import ErrorCode as E
@@ -57,8 +57,8 @@ JOINS = joining("m", "t")
             E.INVALID_REQUEST,
             "SubscribedTopicNames has more than 10000 names.",
         ),
-        (Beat("m", LEAVE_FOR_NOW), E.INVALID_REQUEST, "InstanceId can't be null."),
-        (Beat("m", -3), E.INVALID_REQUEST, "MemberEpoch is invalid."),
+        (MemberHeartbeat("m", LEAVE_FOR_NOW), E.INVALID_REQUEST, "InstanceId can't be null."),
+        (MemberHeartbeat("m", -3), E.INVALID_REQUEST, "MemberEpoch is invalid."),
         (
             replace(JOINS, assignor="sticky"),
             E.UNSUPPORTED_ASSIGNOR,
@@ -72,13 +72,13 @@ JOINS = joining("m", "t")
                 "a parenthesis is not closed."
             ),
         ),
-        (Beat("m", 5), E.UNKNOWN_MEMBER_ID, "Member m is not a member of group g."),
-        (Beat("m", LEAVE), E.UNKNOWN_MEMBER_ID, "Member m is not a member of group g."),
-        (Beat("m", 5, "i"), E.UNKNOWN_MEMBER_ID, "Instance id i is unknown."),
-        (Beat("m", LEAVE, "i"), E.UNKNOWN_MEMBER_ID, "Instance id i is unknown."),
+        (MemberHeartbeat("m", 5), E.UNKNOWN_MEMBER_ID, "Member m is not a member of group g."),
+        (MemberHeartbeat("m", LEAVE), E.UNKNOWN_MEMBER_ID, "Member m is not a member of group g."),
+        (MemberHeartbeat("m", 5, "i"), E.UNKNOWN_MEMBER_ID, "Instance id i is unknown."),
+        (MemberHeartbeat("m", LEAVE, "i"), E.UNKNOWN_MEMBER_ID, "Instance id i is unknown."),
     ],
 )
-def test_a_refused_heartbeat_changes_nothing(beat: Beat, error: E, message: str) -> None:
+def test_a_refused_heartbeat_changes_nothing(beat: MemberHeartbeat, error: E, message: str) -> None:
     group = ConsumerGroup("g")
     answer = group.heartbeat(beat, 0.0, known(T))
     assert (answer.error, answer.message) == (error, message)
@@ -93,18 +93,24 @@ def test_epochs_that_are_not_the_members() -> None:
     other.join()
     settle(client, other)
     before = dict(group.members["m"].assigned)
-    answer = group.heartbeat(Beat("m", 9), 0.0)
+    answer = group.heartbeat(MemberHeartbeat("m", 9), 0.0)
     assert answer.error is E.FENCED_MEMBER_EPOCH
     assert answer.message == (
         "The consumer group member has a greater member epoch (9) than the one known by the group "
         "coordinator (3). The member must abandon all its partitions and rejoin."
     )
-    for beat in (Beat("m", 1, owned={}), Beat("m", 2), Beat("m", 2, owned={T.id: [0, 1, 2, 3]})):
+    for beat in (
+        MemberHeartbeat("m", 1, owned={}),
+        MemberHeartbeat("m", 2),
+        MemberHeartbeat("m", 2, owned={T.id: [0, 1, 2, 3]}),
+    ):
         answer = group.heartbeat(beat, 0.0)
         assert answer.error is E.FENCED_MEMBER_EPOCH
         assert answer.message is not None
         assert answer.message.startswith("The consumer group member has a smaller member epoch (")
-    lost = group.heartbeat(Beat("m", 2, owned=client.owned), 0.0)  # it missed the last answer
+    lost = group.heartbeat(
+        MemberHeartbeat("m", 2, owned=client.owned), 0.0
+    )  # it missed the last answer
     assert (lost.error, lost.member_epoch) == (E.NONE, 3)
     assert assigned(lost) == {each: sorted(held) for each, held in client.owned.items()}
     assert group.members["m"].assigned == before
@@ -117,9 +123,9 @@ def test_a_lost_answer_is_no_sign_that_partitions_were_given_up() -> None:
     client = Client(group, "m", ("t",))
     client.join(0.0, T)
     group.learn(known(topic("t", 5)))
-    group.heartbeat(Beat("m", 2, owned=client.owned), 0.0)  # epoch 3; the answer is lost
+    group.heartbeat(MemberHeartbeat("m", 2, owned=client.owned), 0.0)  # epoch 3; the answer is lost
     Client(group, "n", ("t",)).join()
-    group.heartbeat(Beat("m", 2, owned={}), 0.0)
+    group.heartbeat(MemberHeartbeat("m", 2, owned={}), 0.0)
     assert group.members["m"].revoking
 
 
@@ -129,7 +135,7 @@ def test_several_lost_answers_fence_nobody() -> None:
     client.join(0.0, T)
     for partitions in (5, 6, 7):
         group.learn(known(topic("t", partitions)))
-        group.heartbeat(Beat("m", client.epoch, owned=client.owned), 0.0)
+        group.heartbeat(MemberHeartbeat("m", client.epoch, owned=client.owned), 0.0)
     assert (client.epoch, group.members["m"].epoch) == (2, 5)
     client.beat()
     assert (client.epoch, client.count) == (5, 7)
@@ -144,7 +150,7 @@ def test_a_full_group_takes_back_a_static_member() -> None:
         E.GROUP_MAX_SIZE_REACHED,
         "The consumer group has reached its maximum capacity of 1 members.",
     )
-    group.heartbeat(Beat("1", LEAVE_FOR_NOW, "i"), 0.0)
+    group.heartbeat(MemberHeartbeat("1", LEAVE_FOR_NOW, "i"), 0.0)
     assert Client(group, "2", ("t",), "i").join().error is E.NONE
 
 
@@ -164,12 +170,16 @@ def test_a_static_member_keeps_its_partitions_for_its_successor() -> None:
         ),
     )
     fenced = "Static member 2 with instance id i was fenced by member 1."
-    for beat in (Beat("2", 3, "i"), Beat("2", LEAVE, "i"), Beat("2", LEAVE_FOR_NOW, "i")):
+    for beat in (
+        MemberHeartbeat("2", 3, "i"),
+        MemberHeartbeat("2", LEAVE, "i"),
+        MemberHeartbeat("2", LEAVE_FOR_NOW, "i"),
+    ):
         answer = group.heartbeat(beat, 0.0)
         assert (answer.error, answer.message) == (E.FENCED_INSTANCE_ID, fenced)
-    left = group.heartbeat(Beat("1", LEAVE_FOR_NOW, "i"), 0.0)
+    left = group.heartbeat(MemberHeartbeat("1", LEAVE_FOR_NOW, "i"), 0.0)
     assert (left.error, left.member_epoch) == (E.NONE, LEAVE_FOR_NOW)
-    assert group.heartbeat(Beat("1", 3, "i"), 0.0).error is E.FENCED_MEMBER_EPOCH
+    assert group.heartbeat(MemberHeartbeat("1", 3, "i"), 0.0).error is E.FENCED_MEMBER_EPOCH
     other.beat()
     assert other.count == 2
     successor = Client(group, "2", ("t",), "i")
@@ -188,7 +198,7 @@ def test_a_static_member_that_does_not_come_back_is_removed() -> None:
     one.join(0.0, T)
     other.join()
     settle(one, other)
-    group.heartbeat(Beat("1", LEAVE_FOR_NOW, "i"), 0.0)
+    group.heartbeat(MemberHeartbeat("1", LEAVE_FOR_NOW, "i"), 0.0)
     other.beat(40.0)
     group.tick(45.0)
     other.beat(45.0)
@@ -227,10 +237,10 @@ def test_a_pattern_follows_the_topics_that_match_it() -> None:
     more = topic("tt", 2)
     group.resolve("t.*", frozenset(["t", "tt"]))
     group.learn(known(T, more))
-    answer = group.heartbeat(Beat("m", answer.member_epoch), 0.0)
+    answer = group.heartbeat(MemberHeartbeat("m", answer.member_epoch), 0.0)
     assert assigned(answer) == {T.id: [0, 1, 2, 3], more.id: [0, 1]}
     assert group.subscriptions.wanted() == {"t", "tt"}
-    group.heartbeat(Beat("m", LEAVE), 0.0)
+    group.heartbeat(MemberHeartbeat("m", LEAVE), 0.0)
     assert not group.subscriptions.topics
     assert not group.subscriptions.matches
 

@@ -6,7 +6,7 @@ import pytest
 
 from quafka_broker.groups.consumer import facts
 from quafka_broker.groups.consumer.group import ConsumerGroup
-from quafka_broker.groups.consumer.member import ClassicSide, Member, Progress
+from quafka_broker.groups.consumer.member import ClassicSide, ConsumerGroupMember, MemberProgress
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.topics import TopicMetadata
 
@@ -24,15 +24,15 @@ TOPICS = bytes.fromhex(
 )
 
 
-def _member() -> Member:
-    return Member(
+def _member() -> ConsumerGroupMember:
+    return ConsumerGroupMember(
         "m", "i", "r", "c", "h", 60_000, frozenset(["a", "b"]), "t.*", "uniform", 5, 4,
-        Progress.UNREVOKED, {T: {0: 3, 1: 5}}, {T: {2: 3}}, {T: frozenset([0, 1])},
+        MemberProgress.UNREVOKED, {T: {0: 3, 1: 5}}, {T: {2: 3}}, {T: frozenset([0, 1])},
         ClassicSide(45.0, [("range", b"\x00\x01")]),
     )  # fmt: skip
 
 
-def _shown(member: Member) -> tuple[object, ...]:
+def _shown(member: ConsumerGroupMember) -> tuple[object, ...]:
     return (
         *member.description, member.epoch, member.previous_epoch, member.progress, member.assigned,
         member.revoking, member.target, member.classic,

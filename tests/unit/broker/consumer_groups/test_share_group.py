@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.groups.consumer.assignors import SIMPLE
-from quafka_broker.groups.consumer.beat import Beat, BeatAnswer
+from quafka_broker.groups.consumer.beat import BeatAnswer, MemberHeartbeat
 from quafka_broker.groups.consumer.settings import ConsumerGroupSettings
 from quafka_broker.groups.consumer.subscriptions import Subscriptions
 from quafka_broker.groups.consumer.topics import TopicMetadata
@@ -34,7 +34,7 @@ class Log:
         self, member: str, epoch: int, *topics: str, now: float = 0.0, rack: str | None = None
     ) -> BeatAnswer:
         known: Mapping[str, TopicMetadata | None] = {"t": T} if "t" in topics else {}
-        sent = Beat(member, epoch, rack_id=rack, topic_names=tuple(topics) or None)
+        sent = MemberHeartbeat(member, epoch, rack_id=rack, topic_names=tuple(topics) or None)
         answer = self.group.heartbeat(sent, now, known)
         self.store()
         return answer
@@ -183,16 +183,16 @@ def test_topics_that_grow_and_go() -> None:
 @pytest.mark.parametrize(
     ("beat", "message"),
     [
-        (Beat("", 0, topic_names=("t",)), "MemberId"),
-        (Beat(" ", 0, topic_names=("t",)), "MemberId"),
-        (Beat("a", 0), "SubscribedTopicNames"),
-        (Beat("a", 0, topic_names=()), "SubscribedTopicNames"),
-        (Beat("a", -2), "MemberEpoch"),
-        (Beat("a", 0, topic_names=("t",), rack_id=""), "RackId"),
-        (Beat("a", 0, topic_names=("t",), rack_id=" "), "RackId"),
+        (MemberHeartbeat("", 0, topic_names=("t",)), "MemberId"),
+        (MemberHeartbeat(" ", 0, topic_names=("t",)), "MemberId"),
+        (MemberHeartbeat("a", 0), "SubscribedTopicNames"),
+        (MemberHeartbeat("a", 0, topic_names=()), "SubscribedTopicNames"),
+        (MemberHeartbeat("a", -2), "MemberEpoch"),
+        (MemberHeartbeat("a", 0, topic_names=("t",), rack_id=""), "RackId"),
+        (MemberHeartbeat("a", 0, topic_names=("t",), rack_id=" "), "RackId"),
     ],
 )
-def test_requests_that_are_refused(beat: Beat, message: str) -> None:
+def test_requests_that_are_refused(beat: MemberHeartbeat, message: str) -> None:
     answer = Log().group.heartbeat(beat, 0.0)
     assert answer.error == ErrorCode.INVALID_REQUEST
     assert message in (answer.message or "")

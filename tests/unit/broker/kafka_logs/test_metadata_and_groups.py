@@ -35,7 +35,13 @@ from quafka_proto.kafka_metadata_records import (
     decode_metadata_record,
     encode_metadata_record,
 )
-from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from quafka_proto.record_codec import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    build_batch,
+    build_marker,
+)
 
 A, B = bytes([1] * 16), bytes([2] * 16)
 NOW = 1_700_000_000_000
@@ -151,7 +157,7 @@ class Offsets:
         self._write(data, len(records))
 
     def end(self, producer: int, kind: MarkerType) -> None:
-        self._write(build_marker(Marker(kind, 0), self._next, NOW, producer, 0), 1)
+        self._write(build_marker(TransactionMarker(kind, 0), self._next, NOW, producer, 0), 1)
 
     def _write(self, data: bytes | bytearray, offsets: int) -> None:
         with self._path.open("ab") as file:

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from quafka_broker.sources.redis.batches import BATCH_BYTES, Encoder, Entry, filler
-from quafka_broker.sources.redis.entry_ids import EntryId, OffsetMap, UnmappedIdError
+from quafka_broker.sources.redis.entry_ids import EntryId, EntryIdMap, UnmappedIdError
 from quafka_broker.sources.redis.fields import Fields, Format, read_fields, write_fields
 from quafka_proto.record_codec import Record, iter_records
 from quafka_proto.records import crc32c, read_header
 
 _MS = 1_700_000_000_000
-_MAP = OffsetMap()
+_MAP = EntryIdMap()
 
 
 def _encode(entries: list[Entry], limit: int = 1 << 20, **options: object) -> list[Record]:

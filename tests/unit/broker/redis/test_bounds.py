@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quafka_broker.sources.redis.bounds import PartitionBounds, StreamBounds
-from quafka_broker.sources.redis.entry_ids import ZERO, EntryId, OffsetMap
+from quafka_broker.sources.redis.entry_ids import ZERO, EntryId, EntryIdMap
 
-_MAP = OffsetMap()
+_MAP = EntryIdMap()
 
 
 def at(ms: int, sequence: int = 0) -> int:

@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pytest
 
-from quafka_broker.sources.redis.client import Access, Client, ClientLimits
+from quafka_broker.sources.redis.client import Client, ClientLimits, RedisAccess
 from quafka_broker.sources.redis.clients import Clients
 from quafka_loop import clock
 from quafka_proto.errors import ErrorCode
@@ -118,7 +118,7 @@ async def test_answers_that_redis_would_not_give(case: str) -> None:
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_closed_client_leaves_no_connection(turns: int, cancelled: bool) -> None:
     async with HostileServer({}) as server:
-        access = Access(0, False, None, None, None)
+        access = RedisAccess(0, False, None, None, None)
         one, two, three = (Client(server.address, access, ClientLimits(1, 100), 1) for _ in "123")
         clients = Clients(one, two, three)
         calls = [asyncio.create_task(client.call("PING")) for client in (one, two, three)]

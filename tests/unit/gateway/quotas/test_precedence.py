@@ -7,12 +7,12 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_gateway.quotas.kinds import CLIENT_ID, IP, USER, Kind
+from quafka_gateway.quotas.kinds import CLIENT_ID, IP, USER, QuotaKind
 from quafka_gateway.quotas.org import OrgQuotas
 from quafka_gateway.quotas.precedence import QuotaTable
 from quafka_gateway.quotas.windows import WindowSettings
 from quafka_gateway.security.directory import QuotaKey, quota_key
-from quafka_mesh_ops.ops.security import OrgLimit, QuotaEntity, QuotaRecord, QuotaValue
+from quafka_mesh_ops.ops.security import OrgLimitValue, QuotaEntity, QuotaRecord, QuotaValue
 
 LEVELS: tuple[tuple[str | None, str | None], ...] = (
     ("alice", "app"), ("alice", ""), ("alice", None), ("", "app"), ("", ""), ("", None),
@@ -50,7 +50,7 @@ def test_the_most_special_level_decides(present: set[int]) -> None:
             for level in sorted(present)
             if LEVELS[level][0] in (None, "", user) and LEVELS[level][1] in (None, "", client)
         ]
-        found = quotas.of_client(Kind.PRODUCE, user, client)
+        found = quotas.of_client(QuotaKind.PRODUCE, user, client)
         if not fits:
             assert found is None
             continue
@@ -61,7 +61,7 @@ def test_the_most_special_level_decides(present: set[int]) -> None:
             None if level_user is None else user,
             None if level_client is None else client,
         )
-    assert quotas.of_client(Kind.FETCH, "alice", "app") is None
+    assert quotas.of_client(QuotaKind.FETCH, "alice", "app") is None
 
 
 def test_addresses_have_their_own() -> None:
@@ -73,7 +73,7 @@ def test_addresses_have_their_own() -> None:
     assert quotas.of_address("192.0.2.1") == 7
 
 
-def org(most: int = 100, limits: tuple[OrgLimit, ...] = (), **levels: float) -> OrgQuotas:
+def org(most: int = 100, limits: tuple[OrgLimitValue, ...] = (), **levels: float) -> OrgQuotas:
     found = OrgQuotas(WindowSettings(most=most))
     names = {"default_client": (None, ""), "alice": ("alice", None)}
     found.set(table({names[name]: value for name, value in levels.items()}), limits)
@@ -81,7 +81,7 @@ def org(most: int = 100, limits: tuple[OrgLimit, ...] = (), **levels: float) -> 
 
 
 def test_connections_of_one_client_share_a_window_and_the_org_has_its_own() -> None:
-    quotas = org(limits=(OrgLimit("producer.byte.rate", 300.0),), default_client=100)
+    quotas = org(limits=(OrgLimitValue("producer.byte.rate", 300.0),), default_client=100)
     one = quotas.client("x", "a", 0.0).produce
     same = quotas.client("y", "a", 0.0).produce
     other = quotas.client("x", "b", 0.0).produce
@@ -134,7 +134,7 @@ def test_connections_are_counted_by_address_and_by_org() -> None:
     quotas = OrgQuotas(WindowSettings())
     entity: QuotaKey = ((IP, None),)
     addresses = QuotaTable({entity: record(entity, connection_creation_rate=2)})
-    quotas.set(addresses, [OrgLimit("connection.creation.rate", 5.0)])
+    quotas.set(addresses, [OrgLimitValue("connection.creation.rate", 5.0)])
     assert [quotas.open_connection("192.0.2.1", 0.0).seconds for _ in range(20)] == [0.0] * 20
     refused = quotas.open_connection("192.0.2.1", 0.0)
     assert (refused.seconds, refused.refused) == (0.5, True)

@@ -10,7 +10,7 @@ import pytest
 from quafka_gateway.context import Services
 from quafka_gateway.quotas.kinds import CLIENT_ID, USER
 from quafka_mesh_ops.ops.security import (
-    OrgLimit,
+    OrgLimitValue,
     OrgRecord,
     QuotaEntity,
     QuotaRecord,
@@ -27,7 +27,7 @@ from tests.unit.gateway.quotas.test_precedence import LEVELS
 from tests.unit.gateway.test_connection import Client, settle
 
 
-def set_quotas(services: Services, *limits: OrgLimit, **values: float) -> None:
+def set_quotas(services: Services, *limits: OrgLimitValue, **values: float) -> None:
     """Make these the quotas of the default user and the limits of the org."""
     quotas = [QuotaValue(name, value) for name, value in values.items()]
     entity = [QuotaEntity("user", None)]
@@ -109,7 +109,7 @@ async def test_a_removed_quota_ends_at_once(level: tuple[str | None, str | None]
 
 async def test_an_org_s_limit_holds_its_clients_together() -> None:
     client = Client()
-    set_quotas(client.services, OrgLimit("producer.byte.rate", 1.0))
+    set_quotas(client.services, OrgLimitValue("producer.byte.rate", 1.0))
     client.produce(1, records=bytes(100))
     client.broker.produced[-1].set_result(None)
     await settle()

@@ -16,7 +16,7 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.handlers.kafka_api import AnyApi
-from quafka_gateway.listeners import Listener, SecurityProtocol
+from quafka_gateway.listeners import KafkaListener, SecurityProtocol
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.security.principal import Principal
 from quafka_gateway.security.sasl.service import SaslService, settings_of
@@ -40,7 +40,7 @@ from tests.unit.gateway.sasl.tokens import Issuer
 from tests.unit.gateway.sasl.users import SECRET, ScramClient, credential, learn, plain, user
 from tests.unit.gateway.test_connection import HeldBroker
 
-LISTENER = Listener("SASL", SecurityProtocol.SASL_PLAINTEXT, "localhost", 1, ("localhost", 1))
+LISTENER = KafkaListener("SASL", SecurityProtocol.SASL_PLAINTEXT, "localhost", 1, ("localhost", 1))
 ALICE = user("alice", credential("secret"))
 
 
