@@ -88,7 +88,7 @@ def _value_pieces(packer: Any, value: Any) -> Iterator[Buffer]:
         for key, each in entries.items():
             yield packer.pack(key)
             yield from _value_pieces(packer, each)
-    elif _is_long(value):
+    elif isinstance(value, bytes) and _is_long(value):
         yield bin_header(len(value))
         yield memoryview(value)
     else:
