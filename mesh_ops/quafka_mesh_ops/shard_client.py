@@ -347,17 +347,17 @@ class ShardClient:
     # --- Follower ---------------------------------------------------------------------------
 
     def broker_gone(self) -> None:
-        """See Follower."""
+        """See ConnectionFollower."""
         if self._open and self._client is not None:
             self.said_goodbye = self._leaving = self._client.said_goodbye
         self._leave()
 
     def broker_refuses(self, reason: str) -> None:
-        """See Follower."""
+        """See ConnectionFollower."""
         self._fail_held(reason)
 
     def shard_leaves(self, shard: int) -> None:
-        """See Follower."""
+        """See ConnectionFollower."""
         if shard == self._shard:
             self.said_goodbye = self._leaving = True
             self._leave()

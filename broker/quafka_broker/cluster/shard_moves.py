@@ -70,7 +70,7 @@ class ShardMoves:
         self._ending: set[asyncio.Task[None]] = set()
 
     def handlers_of(self, shard: int) -> Mapping[OpCode, Handler] | None:
-        """See `peers.Hosting`."""
+        """See `HostedShards`."""
         hosted = self.hosted.get(shard)
         return None if hosted is None else hosted.shard.handlers
 

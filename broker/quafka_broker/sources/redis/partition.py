@@ -96,7 +96,7 @@ class RedisPartition:
         return self._question
 
     def learn(self, answer: StreamBounds | StorageError, asked: int) -> None:
-        """See `StreamReader`."""
+        """See `RedisStreamReader`."""
         now = asyncio.get_running_loop().time()
         if isinstance(answer, StorageError):
             self._ask_again_at = now + _PROBLEM_SECONDS if self.server.is_up else 0.0
@@ -111,7 +111,7 @@ class RedisPartition:
         self._waiters.wake((self.id,))
 
     def grew(self, entry: EntryId) -> None:
-        """See `StreamReader`. The woken fetch reads all entries, and the bounds."""
+        """See `RedisStreamReader`. The woken fetch reads all entries, and the bounds."""
         self._written(self._config.encoder.offsets.offset_after(entry))
 
     def _take(self, stream: StreamBounds, asked: int) -> None:
