@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from quafka_loop.log_context import log_fields
@@ -49,3 +51,15 @@ def configure(level: str, form: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # One line per batch that a collector refuses, instead of one per attempt.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
+
+
+@contextmanager
+def broker_logs_from(level: int) -> Generator[None]:
+    """Hide the broker's log lines below a level from the user of a command."""
+    log = logging.getLogger("quafka.broker")
+    before = log.level
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -3,6 +3,7 @@ their user writes them, its group reads them, others do nothing."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -102,3 +103,4 @@ def test_an_import(tmp_path: Path) -> None:
     recorded(tmp_path)
     assert main(["import", str(tmp_path / "killed"), "--data", str(data)]) == 0
     _check(data, least=5)
+    assert logging.getLogger("quafka.broker").level == logging.NOTSET, "other programs log on"

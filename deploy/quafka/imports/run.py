@@ -12,6 +12,7 @@ import logging
 import sys
 from dataclasses import asdict
 
+from quafka.logs import broker_logs_from
 from quafka.snapshot.output import ProgressLine, reason_of, size_text
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.importer import ImportedTopic, import_topics
@@ -30,15 +31,15 @@ def run(options: argparse.Namespace) -> int:
     """Import; return the exit code."""
     begun = clock.monotonic()
     progress = ProgressLine(sys.stderr.isatty())
-    logging.getLogger("quafka.broker").setLevel(logging.ERROR)
     try:
         folders = KafkaFolders(options.folders)
-        topics = asyncio.run(
-            import_topics(
-                folders, options.data, patterns=options.topic, org=options.org,
-                verify=options.verify, progress=progress.show,
-            )
-        )  # fmt: skip
+        with broker_logs_from(logging.ERROR):
+            topics = asyncio.run(
+                import_topics(
+                    folders, options.data, patterns=options.topic, org=options.org,
+                    verify=options.verify, progress=progress.show,
+                )
+            )  # fmt: skip
     except (
         ImportRefusedError, KafkaLogError, StartupError, StorageError, DamagedLogError,
         BadRegistryError, OSError,

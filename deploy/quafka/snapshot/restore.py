@@ -6,10 +6,9 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
+from quafka.logs import broker_logs_from
 from quafka.snapshot.output import (
     EXIT_DAMAGED,
     EXIT_DONE,
@@ -30,7 +29,8 @@ def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     begun = clock.monotonic()
     progress = ProgressLine(sys.stderr.isatty())
     try:
-        with _quiet_log():
+        # A missing checkpoint or epoch file is normal in a restore.
+        with broker_logs_from(logging.CRITICAL):
             done = _restore(options, store, progress)
     except DamagedSnapshotError as e:
         progress.end()
@@ -58,18 +58,6 @@ def _restore(options: argparse.Namespace, store: Destination, progress: Progress
         store, manifest, open_store(options.data), org=options.org, skip_damage=skip,
         progress=progress.show,
     )  # fmt: skip
-
-
-@contextmanager
-def _quiet_log() -> Generator[None]:
-    """Hide the broker's log lines: a missing checkpoint or epoch file is normal in a restore."""
-    log = logging.getLogger("quafka.broker")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
 
 
 def _print_restored(options: argparse.Namespace, done: Restored, took: float) -> None:
