@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.group import GroupType as GroupKind
+from quafka_broker.groups.group import GroupType
 from quafka_telemetry.metrics import Family, FamilyKind
 
 _TYPE = ("type",)
@@ -16,7 +16,7 @@ _TYPE = ("type",)
 class KindFigures(NamedTuple):
     """The groups of one kind. `epochs`, `heartbeats`: since the start."""
 
-    kind: GroupKind
+    kind: GroupType
     groups: int
     members: int
     epochs: int
@@ -25,8 +25,8 @@ class KindFigures(NamedTuple):
 
 def by_kind(groups: Coordinator) -> list[KindFigures]:
     """The figures of every kind, whether it has groups or not."""
-    count: Counter[GroupKind] = Counter()
-    members: Counter[GroupKind] = Counter()
+    count: Counter[GroupType] = Counter()
+    members: Counter[GroupType] = Counter()
     for _, entry in groups.every_group():
         count[entry.group.kind] += 1
         members[entry.group.kind] += entry.group.member_count
@@ -35,7 +35,7 @@ def by_kind(groups: Coordinator) -> list[KindFigures]:
         KindFigures(
             kind, count[kind], members[kind], figures.epochs[kind], figures.heartbeats[kind]
         )
-        for kind in GroupKind
+        for kind in GroupType
     ]
 
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from quafka_broker.groups.classic.group import ClassicGroup
-from quafka_broker.groups.classic.members import ClassicMember as OldMember
-from quafka_broker.groups.classic.members import new_member_id
+from quafka_broker.groups.classic.members import ClassicMember, new_member_id
 from quafka_broker.groups.classic.states import ClassicState
 from quafka_broker.groups.classic.subscription import owned_by
 from quafka_broker.groups.consumer import facts
@@ -214,7 +213,7 @@ def upgrade(host: Host, key: Key, old: ClassicGroup) -> ServedConsumerGroup | No
     return made
 
 
-def _upgraded(host: Host, key: Key, member: OldMember, epoch: int) -> ConsumerGroupMember:
+def _upgraded(host: Host, key: Key, member: ClassicMember, epoch: int) -> ConsumerGroupMember:
     """Convert a member with its partitions. Raises Malformed: its metadata is not a consumer's."""
     subscription = subscription_of(next(iter(member.protocols.values())))
     assigned = assigned_partitions(member.assignment)

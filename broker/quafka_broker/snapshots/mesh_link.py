@@ -63,7 +63,7 @@ class MeshLink:
         """Call an op, with retries after failures of the mesh: all of these ops are idempotent.
 
         Raises:
-            RefusedError: the broker answered with an error code.
+            OpRefusedError: the broker answered with an error code.
             OSError: the broker is unavailable.
         """
         for left in reversed(range(_TRIES)):

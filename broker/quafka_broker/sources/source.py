@@ -265,7 +265,7 @@ class PartitionSource(Protocol):
 
         Raises:
             SequenceError: the batch is not the producer's next one.
-            RefusedError: the partition does not take such a batch.
+            RecordsRefusedError: the partition does not take such a batch.
         """
         ...
 

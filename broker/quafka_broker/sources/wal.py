@@ -38,7 +38,7 @@ class TransactionAdmission(Protocol):
         """None, or a wrapper of `settle` for a batch of a transaction.
 
         Raises:
-            RefusedError: the batch must not be written.
+            RecordsRefusedError: the batch must not be written.
         """
         ...
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.compaction.metrics import CompactionMetrics
-from quafka_broker.groups.group import Group
-from quafka_broker.groups.group import GroupType as GroupKind
+from quafka_broker.groups.group import Group, GroupType
 from quafka_broker.groups.lag import GroupPartitionLag
 from quafka_broker.groups.metrics import group_families
 from quafka_broker.shares.lag import lag_of, start_of
@@ -136,7 +135,7 @@ class BrokerMetrics:
         async for org, group, partitions in self.state.groups.lags.of_every_group(
             self.state.groups.every_group(), self.state.groups.now_ms
         ):
-            if group.kind is GroupKind.SHARE:
+            if group.kind is GroupType.SHARE:
                 partitions = await listed(self._share_lags(org, group))
             lags.add(org, group, partitions)
         self._lags = lags

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quafka_broker.compaction.metrics import CompactionMetrics
-from quafka_broker.groups.group import GroupType as GroupKind
+from quafka_broker.groups.group import GroupType
 from quafka_broker.groups.metrics import by_kind
 from quafka_broker.security.security import BrokerSecurity
 from quafka_broker.shares.metrics import full_partitions
@@ -255,7 +255,7 @@ def _kafka(kafka: KafkaSource) -> Facts:
 
 
 def _kinds(shards: Sequence[ShardStatus]) -> PageTable:
-    found: dict[GroupKind, list[int]] = {kind: [0] * 4 for kind in GroupKind}
+    found: dict[GroupType, list[int]] = {kind: [0] * 4 for kind in GroupType}
     for each in shards:
         for kind, *figures in by_kind(each.state.groups):
             found[kind] = [a + b for a, b in zip(found[kind], figures, strict=True)]

@@ -91,7 +91,7 @@ class BatchAdmission:
         """A function that counts a transactional batch as on its way; None for other batches.
 
         Raises:
-            RefusedError: see the table above.
+            RecordsRefusedError: see the table above.
         """
         if not header.attributes & TRANSACTIONAL:
             open_ = partition.transactions

@@ -282,7 +282,7 @@ class Branches:
         """A function that counts a batch as on its way.
 
         Raises:
-            RefusedError: the batch must not be written.
+            RecordsRefusedError: the batch must not be written.
         """
         found = self._table.branches.get(header.producer_id)
         if (

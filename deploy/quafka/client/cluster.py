@@ -125,7 +125,7 @@ class ClientCluster:
         return answer
 
     async def topic(self, name: str, *, auto_create: bool = False) -> MetadataResponseTopic:
-        """One topic. Raises RefusedError if it does not exist."""
+        """One topic. Raises RequestRefusedError if it does not exist."""
         give_up = self._give_up()
         while True:
             (found,) = (await self.metadata([name], auto_create=auto_create)).topics

@@ -81,6 +81,6 @@ def about(what: str, text: str) -> str:
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raise RefusedError for an error code; the message begins with its subject, `what`."""
+    """Raise RequestRefusedError for an error code; the message begins with its subject, `what`."""
     if code:
         raise RequestRefusedError(code, about(what, sentence(code, message)))

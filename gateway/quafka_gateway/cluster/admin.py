@@ -78,11 +78,11 @@ class Admin:
         self._cluster = cluster
 
     def call_home(self, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
-        """Send an op to the home broker. Raises UnavailableError."""
+        """Send an op to the home broker. Raises BrokerUnavailableError."""
         return self._cluster.administer(self._cluster.home, op, trace)
 
     def call_topic(self, topic: str, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
-        """Send an op to the topic's broker. Raises UnavailableError."""
+        """Send an op to the topic's broker. Raises BrokerUnavailableError."""
         return self._cluster.administer(self._cluster.link_of(topic), op, trace)
 
     # --- topics -----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Admin:
         """The configs of each of these groups.
 
         Raises:
-            UnavailableError: the broker of one of the groups does not answer.
+            BrokerUnavailableError: the broker of one of the groups does not answer.
         """
 
         async def call(send: Send, its: list[str]) -> list[GroupConfigs]:

@@ -180,7 +180,7 @@ class BrokerLink:
         NOT_LEADER_OR_FOLLOWER: they were not.
 
         Raises:
-            UnavailableError: the broker did not answer an idempotent producer. The producer's
+            BrokerUnavailableError: the broker did not answer an idempotent producer. The producer's
                 connection must be closed, as a dying broker would close it: otherwise a later
                 batch of the producer may reach the next broker first and be out of order there.
                 librdkafka takes that as proof that none of the batches is in the log, and writes
@@ -289,7 +289,7 @@ class BrokerLink:
         noticed only by the next op.
 
         Raises:
-            UnavailableError: no answer came within `seconds`, or the broker failed the op.
+            BrokerUnavailableError: no answer came within `seconds`, or the broker failed the op.
         """
         if seconds <= 0:
             raise BrokerUnavailableError("the broker is unavailable")
@@ -333,7 +333,7 @@ def _produce_seconds(timeout: float) -> float:
 
 
 def _failed(partitions: Sequence[ProduceOp], error: BaseException) -> list[ProduceOpResp]:
-    """The answers to a produce whose op has failed. Raises UnavailableError: see `produce`."""
+    """The answers to a produce whose op failed. Raises BrokerUnavailableError: see `produce`."""
     if not isinstance(error, (PeerUnavailableError, OutcomeUnknownError, OpFailedError)):
         raise error
     code = _error_code(error)

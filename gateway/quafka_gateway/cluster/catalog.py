@@ -61,7 +61,8 @@ class Catalog:
         """Send the op to every broker that may have one of the topics, all at once.
 
         Raises:
-            UnavailableError: the op is for all topics, and a broker does not answer and never has.
+            BrokerUnavailableError: the op is for all topics, and a broker does not answer and never
+                has.
         """
         if op.topics is None and not op.topic_ids:
             return await self._describe_all(trace)

@@ -56,7 +56,7 @@ def name_of(item: str | OfTopic) -> str:
 
 
 class Send(Protocol):
-    """Sends an op to one broker. Raises UnavailableError."""
+    """Sends an op to one broker. Raises BrokerUnavailableError."""
 
     def __call__(self, op: Op[R], /) -> Awaitable[R]:
         """Return the broker's answer."""
@@ -184,8 +184,8 @@ class Cluster:
         """Ask the broker of each item, all brokers at once; the answers in the order of the items.
 
         `call` sends one broker some of its items, and returns one answer for each. If it raises
-        UnavailableError, `failed` makes the answers about these items and the broker's remaining
-        ones, from the item, the error code and the error's text.
+        BrokerUnavailableError, `failed` makes the answers about these items and the broker's
+        remaining ones, from the item, the error code and the error's text.
         """
         if self.only is not None:
             return await self._ask_one(route, 0, items, call, failed, trace)
@@ -233,7 +233,7 @@ class Cluster:
         """Send an administrator's op, and wait for a disconnected broker once in a series of ops.
 
         Raises:
-            UnavailableError: with REQUEST_TIMED_OUT if the broker does not answer.
+            BrokerUnavailableError: with REQUEST_TIMED_OUT if the broker does not answer.
         """
         seconds = SMALL_OP_SECONDS
         if not link.connected:

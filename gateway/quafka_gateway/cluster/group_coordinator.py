@@ -187,7 +187,7 @@ class GroupCoordinator:
         """Send an op that needs nothing but the coordinator, and return its answer.
 
         Raises:
-            UnavailableError: with the error code that clients of a coordinator expect.
+            BrokerUnavailableError: with the error code that clients of a coordinator expect.
         """
         try:
             return await self._link.call(op, trace, seconds)
@@ -198,7 +198,7 @@ class GroupCoordinator:
         """How far groups lag. A topic at an unavailable broker has an offset and no lag.
 
         Raises:
-            UnavailableError: early if the coordinator is disconnected.
+            BrokerUnavailableError: early if the coordinator is disconnected.
         """
         seconds = SMALL_OP_SECONDS if self._link.connected else _LAG_SECONDS
         if self._cluster.only is not None:

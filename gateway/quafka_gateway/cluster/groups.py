@@ -37,7 +37,7 @@ class Groups:
         """Send an op to all coordinators.
 
         Raises:
-            UnavailableError: one does not answer, so a list would be incomplete.
+            BrokerUnavailableError: one does not answer, so a list would be incomplete.
         """
         calls = (each.call(op, trace) for each in self._coordinators.values())
         return await asyncio.gather(*calls)

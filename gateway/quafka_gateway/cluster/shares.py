@@ -80,7 +80,7 @@ class ClusterShares:
         Changes through this gateway are in them: see `forget_configs`.
 
         Raises:
-            UnavailableError: the group's broker does not answer, and they are not known.
+            BrokerUnavailableError: the group's broker does not answer, and they are not known.
         """
         known, until = self._configs.get(group, (None, 0.0))
         now = asyncio.get_running_loop().time()
@@ -113,7 +113,7 @@ class ClusterShares:
         Both by topic id and number.
 
         Raises:
-            UnavailableError: the group's broker does not answer.
+            BrokerUnavailableError: the group's broker does not answer.
         """
         topic_ids = await listed(dict.fromkeys(topic_id for topic_id, _ in places))
         if not topic_ids:
@@ -238,7 +238,7 @@ class ClusterShares:
         """A group's offsets in all partitions of all brokers.
 
         Raises:
-            UnavailableError: a broker does not answer, so the list would be incomplete.
+            BrokerUnavailableError: a broker does not answer, so the list would be incomplete.
         """
         op = DescribeShareOffsets(group)
         answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
@@ -250,7 +250,7 @@ class ClusterShares:
         A deletion without partitions goes to all brokers.
 
         Raises:
-            UnavailableError: a broker does not answer a deletion without partitions.
+            BrokerUnavailableError: a broker does not answer a deletion without partitions.
         """
         if not op.partitions:
             await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))

@@ -18,7 +18,7 @@ PAGE = 2_000
 """Topics described by one op: some milliseconds of either event loop."""
 
 Call = Callable[[DescribeTopics, TraceContext | None, float], Awaitable[DescribeTopicsResp]]
-"""Sends one op; raises UnavailableError."""
+"""Sends one op; raises BrokerUnavailableError."""
 
 
 class TopicLister:
@@ -36,7 +36,7 @@ class TopicLister:
         """Answer the op as a whole. The deadline `seconds` is for each page.
 
         Raises:
-            UnavailableError: the broker did not answer, or failed the op.
+            BrokerUnavailableError: the broker did not answer, or failed the op.
         """
         if op.topics is None and not op.topic_ids:
             return await self._list_all(trace, seconds)

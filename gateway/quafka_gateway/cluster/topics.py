@@ -155,7 +155,7 @@ class ClusterTopics:
         """A new producer id, or the next epoch of one. No two brokers assign the same id.
 
         Raises:
-            UnavailableError: no broker answers.
+            BrokerUnavailableError: no broker answers.
         """
         home = self._cluster.home
         if self._only is None:

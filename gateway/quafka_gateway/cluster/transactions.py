@@ -54,10 +54,10 @@ class ClusterTransactions:
         """Begin a producer's session; fences the earlier one, durably.
 
         Raises:
-            UnavailableError: the transactional id was used on a newer connection. Either the client
-                has given up this one, or another producer of the id has connected later. A client
-                that is still there must connect anew: NOT_COORDINATOR would have it ask again on
-                this connection, for ever in vain.
+            BrokerUnavailableError: the transactional id was used on a newer connection. Either the
+                client has given up this one, or another producer of the id has connected later. A
+                client that is still there must connect anew: NOT_COORDINATOR would have it ask
+                again on this connection, for ever in vain.
         """
         try:
             answer = await self._home(op.producer).call(op, trace)
@@ -156,8 +156,8 @@ class ClusterTransactions:
         """The org's transactional ids that match.
 
         Raises:
-            UnavailableError: with the error code that clients of a coordinator expect; one of the
-                coordinators does not answer.
+            BrokerUnavailableError: with the error code that clients of a coordinator expect; one of
+                the coordinators does not answer.
         """
         homes = self._cluster.coordinators(Hashed.TRANSACTION)
         try:

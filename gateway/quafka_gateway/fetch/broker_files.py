@@ -48,7 +48,7 @@ class BrokerFiles:
     """
 
     def __init__(self, open_places: Callable[[OpenPlaces], Awaitable[OpenPlacesResp]]) -> None:
-        """`open_places` sends the op; it raises UnavailableError."""
+        """`open_places` sends the op; it raises BrokerUnavailableError."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = (
             _MOST if soft == resource.RLIM_INFINITY else min(_MOST, max(16, soft // _SHARE))

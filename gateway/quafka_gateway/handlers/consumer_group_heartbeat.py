@@ -154,7 +154,7 @@ async def _with_topics(
     """The heartbeat again, with the topics that its answer asks for.
 
     Raises:
-        UnavailableError: no broker answers.
+        BrokerUnavailableError: no broker answers.
     """
     names = list(answer.asks or ())
     matched: list[str] | None = None

@@ -13,8 +13,7 @@ from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
-from quafka_mesh_ops.ops.groups import DescribeGroups
-from quafka_mesh_ops.ops.groups import GroupDescription as Described
+from quafka_mesh_ops.ops.groups import DescribeGroups, GroupDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import (
@@ -27,13 +26,13 @@ from quafka_proto.schema.group_admin import (
 _GROUPS_PER_SLICE = 100
 
 
-_Found = tuple[Described, str]
+_Found = tuple[GroupDescription, str]
 """What is known of a group, and why the client may not know more."""
 _GROUPS = Items[str, _Found](
     span="gateway.kafka.describe_groups",
     right=DESCRIBE_GROUP,
     route=RouteBy.GROUP,
-    failed=lambda name, code, message: (Described(name, code), message),
+    failed=lambda name, code, message: (GroupDescription(name, code), message),
     refused=Refused.FIRST,
 )
 
@@ -67,7 +66,7 @@ API = Api(
 
 
 async def _group(
-    group: Described, refusal: str, request: DescribeGroupsRequest, context: RequestContext
+    group: GroupDescription, refusal: str, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribedGroup:
     error, message, kind = group.error_code, refusal or None, group.protocol_type
     if error == ErrorCode.GROUP_ID_NOT_FOUND:

@@ -146,7 +146,7 @@ async def _new(
     """The partitions that the session lacks and that are new to the group.
 
     Raises:
-        UnavailableError: the group's broker does not answer.
+        BrokerUnavailableError: the group's broker does not answer.
     """
     sessions = context.tenant.share_sessions
     missing = await listed(sessions.missing(key, request.share_session_epoch, wanted.places))

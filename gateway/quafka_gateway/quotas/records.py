@@ -19,5 +19,5 @@ def quotas_of(directory: Directory, tenant: Tenant) -> Mapping[QuotaKey, QuotaRe
 async def alter(
     writer: SecurityWriter, tenant: Tenant, changes: list[QuotaChange], trace: TraceContext | None
 ) -> ChangedResp:
-    """Change quotas of an org, durably. Raises UnavailableError."""
+    """Change quotas of an org, durably. Raises BrokerUnavailableError."""
     return await writer.alter_quotas(tenant.org_id, changes, trace)

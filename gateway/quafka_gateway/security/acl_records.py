@@ -47,12 +47,16 @@ def rule_of(
 async def create(
     writer: SecurityWriter, tenant: Tenant, rules: Sequence[AclRecord], trace: TraceContext | None
 ) -> ChangedResp:
-    """Add rules to an org, durably. Raises UnavailableError."""
+    """Add rules to an org, durably. Raises BrokerUnavailableError."""
     return await writer.create_acls(tenant.org_id, list(rules), trace)
 
 
 async def delete(
     writer: SecurityWriter, tenant: Tenant, filters: Sequence[AclFilter], trace: TraceContext | None
 ) -> DeleteAclsResp:
-    """Remove the org's rules that match any of the filters, durably. Raises UnavailableError."""
+    """Remove the org's rules that match any of the filters, durably.
+
+    Raises:
+        BrokerUnavailableError: there was no answer.
+    """
     return await writer.delete_acls(tenant.org_id, list(filters), trace)

@@ -60,7 +60,7 @@ def user_of(directory: Directory, tenant: Tenant, name: str) -> UserRecord | Non
 async def alter(
     writer: SecurityWriter, tenant: Tenant, changes: list[UserChange], trace: TraceContext | None
 ) -> ChangedResp:
-    """Change users of an org, durably. Raises UnavailableError."""
+    """Change users of an org, durably. Raises BrokerUnavailableError."""
     return await writer.alter_users(tenant.org_id, changes, trace)
 
 

@@ -39,7 +39,7 @@ def _no_broker(broker: int, org_id: int) -> BrokerLink:
 
 
 class SecurityWriter:
-    """Sends changes. Every method raises UnavailableError if there was no answer."""
+    """Sends changes. Every method raises BrokerUnavailableError if there was no answer."""
 
     def __init__(
         self,

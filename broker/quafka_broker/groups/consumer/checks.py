@@ -27,7 +27,7 @@ def check_request(beat: MemberHeartbeat, assignors: Sequence[str], max_topics: i
     """Check for errors that do not depend on the group. The limit of topics is Quafka's.
 
     Raises:
-        RefusedError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+        HeartbeatRefusedError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
     """
     epoch = beat.member_epoch
     if not beat.member_id.strip():
@@ -68,7 +68,7 @@ def check_pattern(pattern: str) -> None:
     """Check that a pattern can be compiled.
 
     Raises:
-        RefusedError: INVALID_REGULAR_EXPRESSION.
+        HeartbeatRefusedError: INVALID_REGULAR_EXPRESSION.
     """
     try:
         LinearPattern(pattern)
@@ -86,7 +86,7 @@ def check_epoch(member: ConsumerGroupMember, beat: MemberHeartbeat) -> None:
     answer with its new epoch. One that sends 0 has dropped its partitions and joins again.
 
     Raises:
-        RefusedError: FENCED_MEMBER_EPOCH.
+        HeartbeatRefusedError: FENCED_MEMBER_EPOCH.
     """
     received, known = beat.member_epoch, member.epoch
     if received in (known, JOIN):

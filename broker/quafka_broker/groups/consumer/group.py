@@ -116,7 +116,7 @@ class ConsumerGroup(AssigningGroup):
         """Find or make the member of a heartbeat.
 
         Raises:
-            RefusedError: it is not in the group, or it is fenced, or the group is full.
+            HeartbeatRefusedError: it is not in the group, or it is fenced, or the group is full.
         """
         joins = beat.member_epoch == JOIN
         if beat.instance_id is None:

@@ -161,7 +161,7 @@ def _check(beat: MemberHeartbeat) -> None:
     """Check for errors that do not depend on the group.
 
     Raises:
-        RefusedError: INVALID_REQUEST.
+        HeartbeatRefusedError: INVALID_REQUEST.
     """
     fault = ""
     if not beat.member_id.strip():

@@ -140,7 +140,11 @@ class RedisServer:
     # --- connecting -------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """Connect, unless connected. Raises UnavailableError, at once after a recent failure."""
+        """Connect, unless connected.
+
+        Raises:
+            RedisUnavailableError: also at once after a recent failure.
+        """
         if self.connected is not None:
             return
         loop = asyncio.get_running_loop()

@@ -214,7 +214,7 @@ class RedisStreams:
         )
 
     def _link(self, server: Server, org: int, refusal: str) -> ServerLink:
-        """Make a link to a server, unless the settings forbid it. Raises UnavailableError."""
+        """Make a link to a server, unless the settings forbid it. Raises RedisUnavailableError."""
         settings = self._settings
         if refusal:
             raise RedisUnavailableError(refusal)

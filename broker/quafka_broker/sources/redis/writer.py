@@ -58,7 +58,8 @@ class StreamWriter:
     def append(self, batch: tuple[BatchHeader, memoryview]) -> asyncio.Future[list[int]]:
         """Queue a batch for the stream; returns a future of its offset.
 
-        The future raises StorageError, or SequenceError or RefusedError if Redis detects them.
+        The future raises StorageError, or SequenceError or RecordsRefusedError if Redis detects
+        them.
         """
         header, records = batch
         self._check(header)
