@@ -44,7 +44,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops mesh_ops/quafka_objects broker/quafka_broker \
-		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
+		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka deploy/quafka_client tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(SPREAD) $(SHORT) $(ARGS)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Self
 from unittest.mock import patch
 
-from quafka.client import scram
-from quafka.client.sasl import Credentials
+from quafka_client import scram
+from quafka_client.sasl import Credentials
 from tests.support.raw_group import Connection
 from tests.support.sasl_users import log_in
 

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from quafka.client.sasl import Credentials
+from quafka_client.sasl import Credentials
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,

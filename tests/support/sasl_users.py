@@ -6,7 +6,7 @@ import hashlib
 import time
 from typing import Any
 
-from quafka.client.sasl import Credentials
+from quafka_client.sasl import Credentials
 from quafka_proto.schema.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

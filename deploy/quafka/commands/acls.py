@@ -10,12 +10,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
-from quafka.client import acls
-from quafka.client.acls import Acl, Filter
-from quafka.client.cluster import ClientCluster
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_client import acls
+from quafka_client.acls import Acl, Filter
+from quafka_client.cluster import ClientCluster
 from quafka_proto.acl_kinds import (
     CLUSTER_NAME,
     WILDCARD,

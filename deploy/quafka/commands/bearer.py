@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.error import HTTPError
 
-from quafka.client.errors import ClientError
-from quafka.client.sasl import Token
+from quafka_client.errors import ClientError
+from quafka_client.sasl import Token
 from quafka_loop import clock
 
 _MOST_BYTES = 1 << 20

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 from textwrap import fill, indent
 
-from quafka.client import configs
-from quafka.client.cluster import ClientCluster
-from quafka.client.configs import Config, ConfigResourceKind
 from quafka.commands.changes import ValueChange, print_changes
 from quafka.commands.output import NONE, as_json, colour, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_client import configs
+from quafka_client.cluster import ClientCluster
+from quafka_client.configs import Config, ConfigResourceKind
 from quafka_mesh_ops.units import with_unit
 
 _INDENT = " " * 4

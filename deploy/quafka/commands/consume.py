@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quafka.client import offsets
-from quafka.client.errors import ClientError
-from quafka.client.positions import RequestedPosition
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import ConsoleRecord, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
+from quafka_client import offsets
+from quafka_client.errors import ClientError
+from quafka_client.positions import RequestedPosition
 from quafka_loop import threads
 
 if TYPE_CHECKING:

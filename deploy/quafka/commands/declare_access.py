@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from quafka.client.scram import HASHES, LEAST_ITERATIONS
 from quafka.commands import options as flags
+from quafka_client.scram import HASHES, LEAST_ITERATIONS
 from quafka_mesh_ops.org_limits import LimitName
 from quafka_proto.acl_kinds import Operation, Pattern
 

@@ -13,11 +13,6 @@ import asyncio
 import ipaddress
 import socket
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import ClientError, LoginError
-from quafka.client.records import there_and_back
-from quafka.client.security import NONE, ClientSecurity
 from quafka.commands.doctor_brokers import by_broker
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_groups import check_groups
@@ -27,6 +22,11 @@ from quafka.commands.findings import Report
 from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded, security
+from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import ClientError, LoginError
+from quafka_client.records import there_and_back
+from quafka_client.security import NONE, ClientSecurity
 from quafka_loop import clock
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.schema.metadata import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from quafka.client.connection import ClientConnection
 from quafka.commands.findings import Report
+from quafka_client.connection import ClientConnection
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.quafka import DescribeCompactionRequest, DescribeCompactionResponse
 

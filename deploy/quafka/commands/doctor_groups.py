@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.groups import GroupSummary, Moving, moving, summaries
 from quafka.commands.findings import Report
+from quafka_client.cluster import ClientCluster
+from quafka_client.groups import GroupSummary, Moving, moving, summaries
 
 _MOST_NAMES = 5
 _MOST_GROUPS = 500

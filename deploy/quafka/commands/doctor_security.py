@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from quafka.client.connection import ClientConnection
 from quafka.commands.findings import Report
+from quafka_client.connection import ClientConnection
 from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGatewayResponse
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from quafka.client import group_offsets
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError, about
 from quafka.commands.output import as_json, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, complain
 from quafka_broker.kafka_logs.errors import KafkaLogError
 from quafka_broker.kafka_logs.group_offsets import KafkaGroup
 from quafka_broker.kafka_logs.log_folders import KafkaFolders
+from quafka_client import group_offsets
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError, about
 
 
 @dataclass(frozen=True, slots=True)

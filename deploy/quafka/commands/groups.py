@@ -6,17 +6,17 @@ import argparse
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client import group_offsets, groups, offsets, share_offsets
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError, RequestRefusedError, about
-from quafka.client.group_lag import ShownPartitionLag
-from quafka.client.group_offsets import Place
-from quafka.client.groups import MemberDescription
-from quafka.client.positions import RequestedPosition
 from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, catch_up, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_client import group_offsets, groups, offsets, share_offsets
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError, RequestRefusedError, about
+from quafka_client.group_lag import ShownPartitionLag
+from quafka_client.group_offsets import Place
+from quafka_client.groups import MemberDescription
+from quafka_client.positions import RequestedPosition
 from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
 _NO_LAG = "the server does not report lag (DescribeGroupLag); `quafka groups describe` computes it"

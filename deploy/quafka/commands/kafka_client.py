@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from quafka.client.sasl import Credentials
-from quafka.client.security import ClientSecurity, Tls
 from quafka.commands.run import complain
+from quafka_client.sasl import Credentials
+from quafka_client.security import ClientSecurity, Tls
 from quafka_mesh_ops.settings import join_address
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quafka.client.positions import RequestedPosition
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE
+from quafka_client.positions import RequestedPosition
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.units import MS, plain
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from quafka.client import orgs
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, facts, number, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_client import orgs
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError
 from quafka_mesh_ops.units import with_unit
 
 _ACTIVE, _SUSPENDED, _DELETING = "active", "suspended", "deleting"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from quafka.client.errors import ClientError
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.records import ConsoleRecord, Header, from_line
 from quafka.commands.run import EXIT_DONE, cluster_of, guarded, security
+from quafka_client.errors import ClientError
 from quafka_loop import threads
 
 if TYPE_CHECKING:

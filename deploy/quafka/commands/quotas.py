@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from quafka.client import quotas
-from quafka.client.cluster import ClientCluster
 from quafka.commands.changes import ValueChange, print_changes, status
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, number, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
+from quafka_client import quotas
+from quafka_client.cluster import ClientCluster
 from quafka_mesh_ops.units import with_unit
 
 _KINDS = ("user", "client-id", "ip")

@@ -19,13 +19,13 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError
-from quafka.client.security import ClientSecurity
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.security import security_of, sends_password_in_clear
 from quafka.exit_codes import EXIT_INTERRUPTED
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError
+from quafka_client.security import ClientSecurity
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 

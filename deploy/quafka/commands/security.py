@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from quafka.client.sasl import MECHANISMS, OAUTHBEARER, PLAIN, Credentials, Token
-from quafka.client.security import NONE, ClientProtocol, ClientSecurity, Pem, Tls
 from quafka.commands import bearer, properties
 from quafka.commands.options import UsageError
 from quafka.sources import COMMAND_CONFIG_VARIABLE as FILE_VARIABLE
+from quafka_client.sasl import MECHANISMS, OAUTHBEARER, PLAIN, Credentials, Token
+from quafka_client.security import NONE, ClientProtocol, ClientSecurity, Pem, Tls
 from quafka_mesh_ops.suggestions import did_you_mean
 
 VARIABLES = {

@@ -6,15 +6,15 @@ import argparse
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from quafka.client import offsets, topics
-from quafka.client.cluster import ClientCluster
-from quafka.client.configs import ConfigResourceKind
-from quafka.client.errors import about, sentence
 from quafka.commands.changes import print_changes, status
 from quafka.commands.configs import alter, shown
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, moment, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_client import offsets, topics
+from quafka_client.cluster import ClientCluster
+from quafka_client.configs import ConfigResourceKind
+from quafka_client.errors import about, sentence
 from quafka_proto.errors import ErrorCode
 
 

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quafka.client import transactions
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError, RequestRefusedError, about
-from quafka.client.transactions import OpenPartition
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, moment, open_for, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_client import transactions
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError, RequestRefusedError, about
+from quafka_client.transactions import OpenPartition
 from quafka_loop import clock
 
 

@@ -14,10 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quafka.client import users
-from quafka.client.cluster import ClientCluster
-from quafka.client.credentials import stored_credential
-from quafka.client.errors import ClientError, RequestRefusedError, about
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import as_json, plain, table
 from quafka.commands.run import (
@@ -31,6 +27,10 @@ from quafka.commands.run import (
     with_cluster,
 )
 from quafka.commands.security import is_readable_on_the_way
+from quafka_client import users
+from quafka_client.cluster import ClientCluster
+from quafka_client.credentials import stored_credential
+from quafka_client.errors import ClientError, RequestRefusedError, about
 
 _LONGEST = 4_096
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from quafka.client.credentials import stored_credential
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.security.control import alter_users_request
 from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.control_socket import ControlError, NoBrokerError, request
+from quafka_client.credentials import stored_credential
 from quafka_mesh_ops.ops.security import AlterOrg, UserChange
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import running_state

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka.client.errors import ClientError
+from quafka_client.errors import ClientError
 from tests.unit.deploy.test_command_config import security
 
 _JAAS = "org.apache.kafka.common.security"

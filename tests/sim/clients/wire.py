@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
-from quafka.client.sasl import Credentials
+from quafka_client.sasl import Credentials
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Request, Response

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from quafka.client.connection import ClientConnection
+from quafka_client.connection import ClientConnection
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_request_header, encode_response

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import (
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import (
     ClientError,
     NotKafkaError,
     RequestRefusedError,

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka.cli import main
-from quafka.client.errors import ClientError
-from quafka.client.security import ClientProtocol, ClientSecurity
 from quafka.commands import properties
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError
 from quafka.commands.security import VARIABLES, load, sends_password_in_clear
 from quafka.sources import CLIENT_VARIABLES
 from quafka.sources import load as load_settings
+from quafka_client.errors import ClientError
+from quafka_client.security import ClientProtocol, ClientSecurity
 from quafka_gateway.config import GatewayConfig
 from tests.support.certificates import Authority
 

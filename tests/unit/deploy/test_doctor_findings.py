@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer
 
-from quafka.client.connection import ClientConnection
 from quafka.commands import consume
 from quafka.commands.doctor import _bootstrap, _broker, _clock
 from quafka.commands.doctor_brokers import by_broker
 from quafka.commands.doctor_compaction import check_compaction
 from quafka.commands.doctor_security import check_certificate, check_security
 from quafka.commands.findings import Report
+from quafka_client.connection import ClientConnection
 from quafka_loop import clock, threads
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quafka.client.groups import GroupSummary, Moving
 from quafka.commands.doctor_groups import judge
 from quafka.commands.findings import Report
+from quafka_client.groups import GroupSummary, Moving
 
 
 def _summary(name: str, members: int, lag: int | None, kind: str = "classic") -> GroupSummary:

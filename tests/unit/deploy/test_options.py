@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from quafka.cli import main
-from quafka.client.positions import RequestedPosition
 from quafka.commands import options as flags
 from quafka.commands.options import UsageError
+from quafka_client.positions import RequestedPosition
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from quafka.client.topics import TopicSummary
 from quafka.commands.output import (
     Quantity,
     as_json,
@@ -20,6 +19,7 @@ from quafka.commands.output import (
     span,
     table,
 )
+from quafka_client.topics import TopicSummary
 
 
 def test_numbers_go_to_the_right_and_nothing_is_cut_short() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from quafka.cli import main
-from quafka.client.security import NONE, ClientProtocol, ClientSecurity
 from quafka.commands import users
 from quafka.commands.options import UsageError
 from quafka.commands.security import is_readable_on_the_way
+from quafka_client.security import NONE, ClientProtocol, ClientSecurity
 
 
 class Terminal(io.StringIO):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka.client.sasl import Credentials, Login, SaslError, Token
-from quafka.client.scram import ScramClient, ScramError, salted_password
+from quafka_client.sasl import Credentials, Login, SaslError, Token
+from quafka_client.scram import ScramClient, ScramError, salted_password
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from quafka.client import offsets
-from quafka.client.cluster import ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import RequestRefusedError, check
-from quafka.client.group_offsets import Place, fetch_offsets
+from quafka_client import offsets
+from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import RequestRefusedError, check
+from quafka_client.group_offsets import Place, fetch_offsets
 from quafka_proto.schema import quafka
 from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

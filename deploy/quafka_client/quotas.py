@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import check
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import check
 from quafka_proto.schema.quotas import (
     AlterClientQuotasEntryData,
     AlterClientQuotasRequest,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import check, sentence
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import check, sentence
 from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.schema.acls import (
     AclCreation,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import ClientError, check, sentence
-from quafka.client.group_lag import (
+from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import ClientError, check, sentence
+from quafka_client.group_lag import (
     ShownPartitionLag,
     computed_lags,
     end_offsets,

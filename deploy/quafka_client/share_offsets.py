@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import check, sentence
-from quafka.client.group_lag import share_lags
-from quafka.client.group_offsets import Place
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import check, sentence
+from quafka_client.group_lag import share_lags
+from quafka_client.group_offsets import Place
 from quafka_proto.schema.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,

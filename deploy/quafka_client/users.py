@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import RequestRefusedError, check
-from quafka.client.scram import new_salt, salted_password
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import RequestRefusedError, check
+from quafka_client.scram import new_salt, salted_password
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.scram import (
     AlterUserScramCredentialsRequest,

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client.cluster import TRANSACTION, ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import ClientError, RequestRefusedError, check, sentence
-from quafka.client.offsets import END, list_offsets
+from quafka_client.cluster import TRANSACTION, ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import ClientError, RequestRefusedError, check, sentence
+from quafka_client.offsets import END, list_offsets
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
 from quafka_proto.schema.transaction_admin import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import ClientError, check
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError, check
 from quafka_proto.schema.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import check, sentence
+from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import check, sentence
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from quafka.client.scram import HASHES, ScramClient, ScramError
+from quafka_client.scram import HASHES, ScramClient, ScramError
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import ClientError, RequestRefusedError, UnreachableError, check
-from quafka.client.security import NONE, ClientSecurity
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import ClientError, RequestRefusedError, UnreachableError, check
+from quafka_client.security import NONE, ClientSecurity
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Request, Response
 from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse

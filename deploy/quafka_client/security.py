@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from quafka.client.errors import ClientError
-from quafka.client.sasl import Credentials
+from quafka_client.errors import ClientError
+from quafka_client.sasl import Credentials
 
 
 class ClientProtocol(StrEnum):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quafka.client.errors import (
+from quafka_client.errors import (
     ClientError,
     LoginError,
     NotKafkaError,
@@ -23,8 +23,8 @@ from quafka.client.errors import (
     UnsupportedError,
     sentence,
 )
-from quafka.client.sasl import Credentials, Login, SaslError
-from quafka.client.security import NONE, ClientSecurity
+from quafka_client.sasl import Credentials, Login, SaslError
+from quafka_client.security import NONE, ClientSecurity
 from quafka_loop import clock
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.codec import decode

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.errors import RequestRefusedError, check
-from quafka.client.positions import RequestedPosition
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import RequestRefusedError, check
+from quafka_client.positions import RequestedPosition
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,

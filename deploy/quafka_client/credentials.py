@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka.client.scram import new_salt, salted_password, stored_keys
+from quafka_client.scram import new_salt, salted_password, stored_keys
 from quafka_mesh_ops.ops.security import ScramCredential, UserChange
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from quafka.client.cluster import ClientCluster
-from quafka.client.connection import ClientConnection
-from quafka.client.errors import ClientError, check
+from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
+from quafka_client.errors import ClientError, check
 from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header

@@ -6,10 +6,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client import configs, offsets
-from quafka.client.cluster import ClientCluster
-from quafka.client.configs import Config, ConfigResourceKind
-from quafka.client.errors import check
+from quafka_client import configs, offsets
+from quafka_client.cluster import ClientCluster
+from quafka_client.configs import Config, ConfigResourceKind
+from quafka_client.errors import check
 from quafka_proto.schema.configs import DescribeConfigsRequest
 from quafka_proto.schema.metadata import MetadataResponseTopic
 from quafka_proto.schema.partitions import (
