@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterable
 from copy import copy
+from operator import is_
 from typing import TypeVar, cast
 
 from quafka_proto.decoding import GARBLED, Decoder, decoder
@@ -122,19 +123,37 @@ S = TypeVar("S", bound=Struct)
 
 
 def _prepared(owner: S, version: int, flexible: bool, least: int) -> Generator[None, None, S]:
-    """A copy in which lists of at least `least` structs are encoded."""
+    """A copy in which lists of at least `least` structs are encoded, also those in shorter lists.
+
+    Without such lists, it is the struct itself.
+    """
     changed: S | None = None
     for name, kind in lists_of_structs(type(owner)):
         field = owner.FIELDS[name]
         items: list[Struct] | Encoded | None = getattr(owner, name)
         if not items or type(items) is Encoded or field.tag is not None:
             continue
-        if version not in field.versions or len(cast("list[Struct]", items)) < least:
+        items = cast("list[Struct]", items)
+        if version not in field.versions:
             continue
-        encoded = yield from _encoded(cast("list[Struct]", items), kind, version, flexible)
-        changed = changed or copy(owner)
-        setattr(changed, name, encoded)
+        prepared: list[Struct] | Encoded = items
+        if len(items) >= least:
+            prepared = yield from _encoded(items, kind, version, flexible)
+        elif lists_of_structs(kind):
+            prepared = yield from _short(items, version, flexible)
+        if prepared is not items:
+            changed = changed or copy(owner)
+            setattr(changed, name, prepared)
     return changed or owner
+
+
+def _short(
+    items: list[Struct], version: int, flexible: bool
+) -> Generator[None, None, list[Struct]]:
+    prepared: list[Struct] = []
+    for item in items:
+        prepared.append((yield from _prepared(item, version, flexible, _LONG)))
+    return items if all(map(is_, prepared, items)) else prepared
 
 
 def _encoded(

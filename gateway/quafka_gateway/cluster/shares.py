@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, OfTopic, RouteBy, Send
 from quafka_gateway.cluster.parked_time import add_parked
-from quafka_loop.slices import listed
+from quafka_loop.slices import listed, turn
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
 from quafka_mesh_ops.ops.share_groups import ShareGroupTopics
 from quafka_mesh_ops.ops.shares import (
@@ -68,6 +68,7 @@ class ClusterShares:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._lost: deque[ReleaseRecords] = deque()
         self._releases: set[asyncio.Task[None]] = set()
         self._configs: OrderedDict[str, tuple[ShareConfigs, float]] = OrderedDict()
         self._forgotten = 0  # how often configs were forgotten: earlier answers are not kept
@@ -220,17 +221,31 @@ class ClusterShares:
 
     def release_later(self, op: ReleaseRecords) -> None:
         """Give back records of a member whose connection is lost, or that gets no answer."""
-        if len(self._releases) >= _MOST_RELEASES:
+        if len(self._lost) + len(self._releases) >= _MOST_RELEASES:
             log.warning("too many members of share groups were lost at once")
             return
-        task = asyncio.create_task(self.release(op, None))
+        self._lost.append(op)
+        if len(self._lost) == 1:
+            self._begin(self._give_back())
+
+    async def _give_back(self) -> None:
+        """Send the releases of lost members: a connection may have had a thousand of them."""
+        while self._lost:
+            self._begin(self.release(self._lost[0], None))
+            await turn()
+            self._lost.popleft()  # only now: while there is one, this task gives them back
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
     async def close(self) -> None:
         """Report the lost members to the brokers."""
-        if self._releases:
-            await asyncio.wait(self._releases, timeout=_RELEASE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                while self._releases:
+                    await asyncio.wait(self._releases)
 
     # --- offsets ----------------------------------------------------------------------------
 

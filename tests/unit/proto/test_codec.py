@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from quafka_loop import clock
-from quafka_proto.codec import decode, encode
+from quafka_proto.codec import decode, encode, encode_in_steps
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Message
 from quafka_proto.primitives import write_uvarint
@@ -31,6 +31,12 @@ from quafka_proto.schema.quotas import DescribeClientQuotasResponse, EntryData, 
 from quafka_proto.schema.sasl import SaslAuthenticateRequest
 from quafka_proto.schema.share_fetch import ShareFetchableTopicResponse, ShareFetchResponse
 from quafka_proto.schema.share_fetch import ShareFetchPartitionData as SharePart
+from quafka_proto.schema.share_group_offsets import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from quafka_proto.schema.topics import DeleteTopicsRequest
 
 
@@ -346,3 +352,12 @@ def test_text_that_is_not_utf8_is_malformed() -> None:
 def test_an_offset_beyond_the_frame_is_malformed() -> None:
     with pytest.raises(Malformed):
         decode(MetadataResponse, 1, b"abc", 10)
+
+
+def test_a_long_list_two_levels_below_short_ones_is_encoded_in_steps() -> None:
+    topic = DescribeShareGroupOffsetsResponseTopic(
+        partitions=[DescribeShareGroupOffsetsResponsePartition(each) for each in range(1_000)]
+    )
+    group = DescribeShareGroupOffsetsResponseGroup(topics=[topic])
+    answer = DescribeShareGroupOffsetsResponse(groups=[group])
+    assert sum(1 for _ in encode_in_steps(answer, 1)) > 1_000
