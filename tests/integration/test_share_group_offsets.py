@@ -24,6 +24,7 @@ from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
 )
 from quafka_proto.schema.share_groups import (
     ShareGroupDescribeRequest,
@@ -42,9 +43,14 @@ TOPIC = GROUP = "share-offsets"
 
 def _described(client: RawClient, group: str = GROUP) -> list[tuple[int, int]] | int:
     """The start and the lag in each partition, or the group's error code."""
-    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
-    request = DescribeShareGroupOffsetsRequest(groups=[wanted])
-    (found,) = client.call(request, DescribeShareGroupOffsetsResponse, 1).groups
+    groups = [
+        DescribeShareGroupOffsetsRequestGroup(group_id=each, topics=None)
+        for each in ("nobody's", group, "nobody's")
+    ]
+    request = DescribeShareGroupOffsetsRequest(groups=groups)
+    before, found, after = client.call(request, DescribeShareGroupOffsetsResponse, 1).groups
+    assert before == after == DescribeShareGroupOffsetsResponseGroup(group_id="nobody's")
+    assert found.group_id == group
     if found.error_code:
         return found.error_code
     parts = [part for topic in found.topics for part in topic.partitions]

@@ -44,6 +44,7 @@ from quafka_mesh_ops.ops.shares import (
     ReleasePartition,
     ReleaseRecords,
     ReleaseRecordsResp,
+    ShareGroupOffsets,
     ShareOffset,
     ShareOffsetsChangedResp,
     SharePlace,
@@ -219,22 +220,31 @@ async def release(state: BrokerState, context: OpContext, op: ReleaseRecords) ->
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeShareOffsets
 ) -> DescribeShareOffsetsResp:
-    """Describe the state of a group in partitions."""
-    group = (context.org_id, op.group)
-    places: Iterable[SharePlace]
-    if op.partitions is None:
-        places = [
-            SharePlace("", share.place.partition, share.place.topic_id)
-            for share in state.shares.table.of(group)
-        ]
-    else:
-        places = op.partitions
-    answers: list[ShareOffset] = []
+    """Describe the state of groups in partitions."""
     slices = Slices(_PARTITIONS_PER_SLICE)
-    for part in places:
-        answers.append(_described(state, group, part))
+
+    async def offsets(name: str, named: list[SharePlace] | None) -> list[ShareOffset]:
+        group = (context.org_id, name)
+        places: Iterable[SharePlace] = (
+            [
+                SharePlace("", share.place.partition, share.place.topic_id)
+                for share in state.shares.table.of(group)
+            ]
+            if named is None
+            else named
+        )
+        answers: list[ShareOffset] = []
         await slices.done()
-    return DescribeShareOffsetsResp(answers)
+        for part in places:
+            answers.append(_described(state, group, part))
+            await slices.done()
+        return answers
+
+    first = await offsets(op.group, op.partitions)
+    others = [
+        ShareGroupOffsets(await offsets(each.group, each.partitions)) for each in op.others or ()
+    ]
+    return DescribeShareOffsetsResp(first, others)
 
 
 def _described(state: BrokerState, group: GroupKey, part: SharePlace) -> ShareOffset:

@@ -13,12 +13,14 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 from quafka_gateway.cluster.broker_link import BrokerLink, BrokerUnavailableError
 from quafka_gateway.cluster.cluster import Cluster, OfTopic, RouteBy, Send
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_loop.slices import listed, turn
+from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.group_configs import ShareGroupConfigs
 from quafka_mesh_ops.ops.share_groups import ShareGroupTopics
 from quafka_mesh_ops.ops.shares import (
@@ -30,6 +32,7 @@ from quafka_mesh_ops.ops.shares import (
     DescribeShareOffsets,
     ReleaseRecords,
     ShareConfigs,
+    ShareGroupPlaces,
     ShareOffset,
 )
 from quafka_proto.errors import ErrorCode
@@ -249,15 +252,24 @@ class ClusterShares:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    async def describe(self, group: str, trace: TraceContext | None) -> list[ShareOffset]:
-        """A group's offsets in all partitions of all brokers.
+    async def describe(
+        self, groups: list[str], trace: TraceContext | None
+    ) -> list[list[ShareOffset]]:
+        """The groups' offsets in all partitions of all brokers.
 
         Raises:
-            BrokerUnavailableError: a broker does not answer, so the list would be incomplete.
+            BrokerUnavailableError: a broker does not answer, so the lists would be incomplete.
         """
-        op = DescribeShareOffsets(group)
-        answers = await asyncio.gather(*(link.call(op, trace) for link in self._cluster.links))
-        return [each for answer in answers for each in answer.partitions]
+        its = await listed(map(ShareGroupPlaces, groups))
+
+        def of(link: BrokerLink) -> Awaitable[list[list[ShareOffset]]]:
+            def send(op: Op[R], /) -> Awaitable[R]:
+                return link.call(op, trace)
+
+            return share_offsets(send, its)
+
+        answers = await asyncio.gather(*map(of, self._cluster.links))
+        return await listed(list(chain.from_iterable(each)) for each in zip(*answers, strict=True))
 
     async def change(self, op: Change, trace: TraceContext | None) -> list[int]:
         """Alter or delete offsets of a group: one error code per partition.
@@ -283,3 +295,21 @@ class ClusterShares:
 
 def _not_acquired(code: int) -> PartitionAcquisition:
     return PartitionAcquisition(AcquiredPartition([], [], code))
+
+
+async def share_offsets(send: Send, groups: list[ShareGroupPlaces]) -> list[list[ShareOffset]]:
+    """The offsets of groups at one broker.
+
+    Raises:
+        BrokerUnavailableError: the broker does not answer.
+    """
+    if not groups:
+        return []
+    first, *others = groups
+    answer = await send(DescribeShareOffsets(first.group, first.partitions, others or None))
+    if answer.others is None and others:  # an earlier broker: one group at a time
+        return [
+            (await send(DescribeShareOffsets(each.group, each.partitions))).partitions
+            for each in groups
+        ]
+    return [answer.partitions, *(each.partitions for each in answer.others or ())]

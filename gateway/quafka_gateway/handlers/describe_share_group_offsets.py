@@ -8,35 +8,56 @@ not dealt with.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from quafka_gateway.cluster.broker_link import BrokerUnavailableError
-from quafka_gateway.cluster.cluster import RouteBy
+from quafka_gateway.cluster.cluster import RouteBy, Send
+from quafka_gateway.cluster.shares import share_offsets
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DENIED, DESCRIBE_GROUP, DESCRIBE_TOPIC, denied
 from quafka_gateway.handlers.items import Items, Refused
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
-from quafka_mesh_ops.ops.shares import DescribeShareOffsets, ShareOffset, SharePlace
+from quafka_mesh_ops.ops.shares import ShareGroupPlaces, ShareOffset, SharePlace
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from quafka_telemetry.tracing import TraceContext
 
 _PER_SLICE = 100
+_Error = tuple[int, str | None]
+_NO_ERROR: _Error = (0, None)
 _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-_OFFSETS = Items[SharePlace, ShareOffset](
+
+class _Place(NamedTuple):
+    """A partition, and the place of its group in the request."""
+
+    group: int
+    partition: SharePlace
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.partition.topic
+
+
+_Found = tuple[int, ShareOffset]
+"""The place of the group in the request, and its offset in a partition."""
+_OFFSETS = Items[_Place, _Found](
     span="gateway.kafka.describe_share_group_offsets",
     right=DESCRIBE_TOPIC,
     route=RouteBy.SHARE,
-    failed=lambda place, code, _message: ShareOffset(
-        place.topic, place.topic_id, place.partition, error_code=code
+    failed=lambda place, code, _message: (
+        place.group,
+        ShareOffset(place.topic, b"", place.partition.partition, error_code=code),
     ),
     refused=Refused.FIRST,
 )
@@ -45,11 +66,38 @@ _OFFSETS = Items[SharePlace, ShareOffset](
 async def handle(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
-    """Ask the brokers of the partitions, for each group."""
-    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+    """Ask the brokers of the partitions, for all groups at once."""
+    hidden = await denied((each.group_id for each in request.groups), DESCRIBE_GROUP, context)
+    known = [(at, each) for at, each in enumerate(request.groups) if each.group_id not in hidden]
+    offsets, unanswered = await _of_groups(
+        [at for at, group in known if group.topics is None], request, context
+    )
+    named = await listed(
+        _Place(at, SharePlace(topic.topic_name, partition))
+        for at, group in known
+        for topic in group.topics or ()
+        for partition in topic.partitions
+    )
     slices = Slices(_PER_SLICE)
-    for group in request.groups:
-        groups.append(await _group(group, context))
+    if named:
+        for at, offset in await _of_partitions(named, request, context):
+            offsets.setdefault(at, []).append(offset)
+            await slices.done()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+    for at, group in enumerate(request.groups):
+        code, message = _NO_ERROR
+        if group.group_id in hidden:
+            code, message = ErrorCode.GROUP_AUTHORIZATION_FAILED, DENIED
+        elif group.topics is None:
+            code, message = unanswered
+        groups.append(
+            DescribeShareGroupOffsetsResponseGroup(
+                group_id=group.group_id,
+                topics=await _topics(offsets.get(at, [])),
+                error_code=code,
+                error_message=message,
+            )
+        )
         await slices.done()
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
@@ -66,43 +114,39 @@ API = Api(
 )
 
 
-async def _group(
-    group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
-) -> DescribeShareGroupOffsetsResponseGroup:
-    name = group.group_id
-    code: int = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    message = DENIED
-    if context.may(DESCRIBE_GROUP, name):
+async def _of_partitions(
+    places: list[_Place], request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> list[_Found]:
+    async def call(send: Send, its: list[_Place], _trace: TraceContext | None) -> list[_Found]:
+        of_group: dict[int, list[SharePlace]] = {}
+        for each in its:
+            of_group.setdefault(each.group, []).append(each.partition)
+        groups = await listed(
+            ShareGroupPlaces(request.groups[number].group_id, partitions)
+            for number, partitions in of_group.items()
+        )
+        found = zip(of_group, await share_offsets(send, groups), strict=True)
+        return await listed((number, offset) for number, its in found for offset in its)
+
+    return await _OFFSETS.answers_by(call, places, context)
+
+
+async def _of_groups(
+    places: list[int], request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> tuple[dict[int, list[ShareOffset]], _Error]:
+    """The groups' offsets in all partitions that the client may know, or why there are none."""
+    if not places:
+        return {}, _NO_ERROR
+    with context.child(_OFFSETS.span) as span:
+        names = [request.groups[at].group_id for at in places]
         try:
-            return DescribeShareGroupOffsetsResponseGroup(
-                group_id=name, topics=await _topics(await _offsets(group, context))
-            )
+            every = await context.tenant.shares.describe(names, span.context)
         except BrokerUnavailableError as e:
-            code, message = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE), str(e)
-    return DescribeShareGroupOffsetsResponseGroup(
-        group_id=name, error_code=code, error_message=message or None
-    )
-
-
-async def _offsets(
-    group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
-) -> list[ShareOffset]:
-    """The group's offsets, in the requested partitions or in all that the client may know."""
-    if group.topics is None:
-        with context.child(_OFFSETS.span) as span:
-            every = await context.tenant.shares.describe(group.group_id, span.context)
-        hidden = await denied((each.topic for each in every), DESCRIBE_TOPIC, context)
-        return await listed(each for each in every if each.topic not in hidden)
-    return await _OFFSETS.answers(
-        (
-            SharePlace(each.topic_name, number)
-            for each in group.topics
-            for number in each.partitions
-        ),
-        lambda its: DescribeShareOffsets(group.group_id, its),
-        lambda resp: resp.partitions,
-        context,
-    )
+            return {}, (e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE), str(e))
+    topics = (offset.topic for its in every for offset in its)
+    hidden = await denied(topics, DESCRIBE_TOPIC, context)
+    shown = await listed([each for each in its if each.topic not in hidden] for its in every)
+    return dict(zip(places, shown, strict=True)), _NO_ERROR
 
 
 async def _topics(found: list[ShareOffset]) -> list[DescribeShareGroupOffsetsResponseTopic]:

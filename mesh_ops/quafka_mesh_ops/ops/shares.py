@@ -239,20 +239,40 @@ class ShareOffset(WireStruct):
 
 
 @wire_struct
-class DescribeShareOffsetsResp(WireStruct):
-    """One answer per partition, in the order of the request; or all that the group has."""
+class ShareGroupOffsets(WireStruct):
+    """The offsets of one more group."""
 
     partitions: list[ShareOffset]
 
 
 @wire_struct
+class DescribeShareOffsetsResp(WireStruct):
+    """One answer per partition, in the order of the request; or all that the group has.
+
+    `others`: those of the other groups; None in the answers of older brokers.
+    """
+
+    partitions: list[ShareOffset]
+    others: list[ShareGroupOffsets] | None = None
+
+
+@wire_struct
+class ShareGroupPlaces(WireStruct):
+    """A group and partitions. None: all that it has at this broker."""
+
+    group: str
+    partitions: list[SharePlace] | None = None
+
+
+@wire_struct
 class DescribeShareOffsets(Op[DescribeShareOffsetsResp]):
-    """Describe a share group's positions. None: in all of its partitions at this broker."""
+    """Describe a share group's positions, and those of `others`. See ShareGroupPlaces."""
 
     code = OpCode.DESCRIBE_SHARE_OFFSETS
     reads = True
     group: str
     partitions: list[SharePlace] | None = None
+    others: list[ShareGroupPlaces] | None = None
 
 
 @wire_struct

@@ -87,34 +87,48 @@ def long_requests(draw: st.DrawFn, kind: type[Message], version: int) -> Message
 
 @dataclass
 class Broker:
-    """A mesh client whose broker answers each item by the item alone, or fails."""
+    """A mesh client whose broker answers each item by the item alone, or fails.
+
+    `older`: it knows no `others`.
+    """
 
     failure: Exception | None
     delay: float
     connected: bool
+    older: bool
     seconds_disconnected: float = 60.0
     said_goodbye: bool = False
     peer: str = "broker"
 
     async def call(self, op: AnyOp, **_: object) -> WireStruct:
         await asyncio.sleep(self.delay)
-        (items,) = (getattr(op, each.name) for each in fields(op) if _is_list(op, each.name))
-        if items and not self.connected:
-            raise PeerUnavailableError("there is no connection")
-        if items and self.failure is not None:
-            raise self.failure
-        (name,) = (each.name for each in fields(op.response) if _is_list(op.response, each.name))
-        (one,) = get_args(get_type_hints(op.response)[name])
-        return op.response(**{name: [_made(one, item) for item in items or ()]})
+        if any(getattr(op, name) for name in _list_names(op)):
+            if not self.connected:
+                raise PeerUnavailableError("there is no connection")
+            if self.failure is not None:
+                raise self.failure
+        return self._answered(op.response, op)
+
+    def _answered(self, kind: type[WireStruct], asked: WireStruct) -> WireStruct:
+        """One answer for each item of a list; `others` are lists of items."""
+        answers: dict[str, Any] = {}
+        for its, name in zip(_list_names(asked), _list_names(kind), strict=True):
+            (one,) = get_args(_lists(get_type_hints(kind)[name])[0])
+            items = getattr(asked, its)
+            if name != "others":
+                answers[name] = [_made(one, item) for item in items or ()]
+            elif items is not None and not self.older:
+                answers[name] = [self._answered(one, each) for each in items]
+        return kind(**answers)
+
+
+def _list_names(owner: WireStruct | type[WireStruct]) -> list[str]:
+    hints = get_type_hints(owner if isinstance(owner, type) else type(owner))
+    return [each.name for each in fields(owner) if _lists(hints[each.name])]
 
 
 def _lists(hint: Any) -> list[Any]:
     return [each for each in (hint, *get_args(hint)) if get_origin(each) is list]
-
-
-def _is_list(owner: Any, name: str) -> bool:
-    hints = get_type_hints(owner if isinstance(owner, type) else type(owner))
-    return bool(_lists(hints[name]))
 
 
 def _made(hint: Any, item: object, field: str = "") -> Any:
@@ -218,6 +232,7 @@ BROKERS = st.lists(
         st.sampled_from(_FAILURES),
         st.sampled_from([0.0, 0.001, 0.002, 0.003]),
         st.sampled_from([True, True, True, False]),
+        st.booleans(),
     ),
     min_size=1,
     max_size=4,
