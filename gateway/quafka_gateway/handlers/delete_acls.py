@@ -30,6 +30,8 @@ from quafka_proto.schema.acls import (
 )
 
 _PER_OP = 100
+_NOTHING = DeleteAclsFilterResult()
+"""The result of each filter that matches nothing. A request of 7 MB may have 249,000 of those."""
 
 
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
@@ -38,11 +40,11 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
         return await _all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
     if context.services.authorizer is None:
         return await _all(request, AUTHORIZER_DISABLED, NO_AUTHORIZER)
-    filters = await listed(map(_filter, request.filters))
+    filters = request.filters
     results: list[DeleteAclsFilterResult] = []
     with context.child("gateway.kafka.delete_acls") as span:
         for first in range(0, len(filters), _PER_OP):
-            some = filters[first : first + _PER_OP]
+            some = [_filter(each) for each in filters[first : first + _PER_OP]]
             try:
                 writer = context.services.security_writer
                 answer = await acl_records.delete(writer, context.tenant, some, span.context)
@@ -51,7 +53,7 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
                 results += [_failed(ErrorCode.REQUEST_TIMED_OUT, str(e))] * left
                 break
             for each in answer.results:
-                results.append(await _result(each))
+                results.append(await _result(each) if each.error_code or each.acls else _NOTHING)
     return DeleteAclsResponse(filter_results=results)
 
 
