@@ -2,10 +2,21 @@
 
 The page has no script, image or font. Every value is escaped: clients choose the names of clients
 and topics.
+
+A client that accepts only `application/json` gets the same sections as one JSON object:
+
+    {"program": "broker", "ready": true, "problems": {}, "time": 1795269300.5, "sections": [
+      {"title": "Log", "facts": {"state": "accepts writes", "segments": 3}},
+      {"title": "Topics: 1", "columns": ["topic", "records"], "rows": [["orders", 17]],
+       "more": false}]}
+
+Numbers have no unit: durations are in seconds, sizes in bytes, times in seconds since 1970.
+`more`: whether there are further rows.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +31,20 @@ from quafka_telemetry.operations import Page, PageReply, PageRequest
 _REFRESH_SECONDS = 10
 _ROWS = 500
 _TRACE_ID = "{trace_id}"
+JSON = "application/json"
 
 
 class Cell(NamedTuple):
-    """A value: `numeric` aligns it to the right, `bad` highlights it, `url` makes it a link."""
+    """A value: `numeric` aligns it to the right, `bad` highlights it, `url` makes it a link.
+
+    `value`: what JSON has instead of the text; None: the text.
+    """
 
     text: str
     numeric: bool = False
     bad: bool = False
     url: str = ""
+    value: float | str | None = None
 
 
 class PageTable(NamedTuple):
@@ -58,48 +74,56 @@ def text(value: object, *, bad: bool = False) -> Cell:
 
 def count(value: int, *, bad: bool = False) -> Cell:
     """A cell with a number."""
-    return Cell(f"{value:,}", numeric=True, bad=bad)
+    return Cell(f"{value:,}", numeric=True, bad=bad, value=value)
 
 
 def size(value: float) -> Cell:
     """A cell with a number of bytes, in a suitable unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return Cell(f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}", True)
-        value /= 1024
-    return Cell(f"{value:,.1f} TiB", numeric=True)
+    shown, unit = value, "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if shown < 1024:
+            break
+        shown, unit = shown / 1024, larger
+    words = f"{shown:,.0f} B" if unit == "B" else f"{shown:,.1f} {unit}"
+    return Cell(words, numeric=True, value=value)
 
 
 def duration(seconds: float | None, *, bad: bool = False) -> Cell:
     """A cell with a duration, in a suitable unit."""
     if seconds is None:
         return Cell("", numeric=True)
+    return Cell(_span(seconds), numeric=True, bad=bad, value=seconds)
+
+
+def _span(seconds: float) -> str:
     if seconds == 0:
-        return Cell("0 s", numeric=True, bad=bad)
+        return "0 s"
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
         if seconds < limit:
-            return Cell(f"{seconds * factor:.3g} {unit}", numeric=True, bad=bad)
+            return f"{seconds * factor:.3g} {unit}"
     for limit, factor, unit in ((7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h")):
         if seconds < limit:
-            return Cell(f"{seconds / factor:.0f} {unit}", numeric=True, bad=bad)
-    return Cell(f"{seconds / 86_400:,.0f} days", numeric=True, bad=bad)
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
 
 
 def age(seconds: float | None) -> Cell:
     """A cell with the time for which something has lasted. None: there is no such thing."""
     if seconds is None:
         return Cell("none", numeric=True)
-    return duration(seconds) if seconds >= 1 else Cell("under 1 s", numeric=True)
+    return duration(seconds) if seconds >= 1 else Cell("under 1 s", numeric=True, value=seconds)
 
 
 def moment(unix: float) -> Cell:
     """A cell with a time in UTC."""
-    return Cell(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix)) + "Z")
+    return Cell(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix)) + "Z", value=unix)
 
 
 def trace(trace_id: str, url: str) -> Cell:
     """A cell with a trace id; a link if the address of a tracing UI is configured."""
-    return Cell(trace_id[:16], url=url.replace(_TRACE_ID, trace_id) if trace_id else "")
+    if not trace_id:
+        return Cell("")
+    return Cell(trace_id[:16], url=url.replace(_TRACE_ID, trace_id), value=trace_id)
 
 
 def served(
@@ -131,12 +155,44 @@ class StatusPage:
     def page(self) -> Page:
         """The page, as the operations port serves it."""
 
-        async def answer(_asked: PageRequest) -> PageReply:
-            pieces = _html(self.program, self.problems(), await self.sections())
+        async def answer(asked: PageRequest) -> PageReply:
+            as_json = _wants_json(asked.accept)
+            pieces = (_json if as_json else _html)(
+                self.program, self.problems(), await self.sections()
+            )
             body = (piece.encode(errors="replace") for piece in pieces)
-            return PageReply(body, "text/html; charset=utf-8")
+            return PageReply(body, JSON if as_json else "text/html; charset=utf-8")
 
         return answer
+
+
+def _wants_json(accept: str) -> bool:
+    """Whether an Accept header has JSON and no HTML, as that of a browser has."""
+    return JSON in accept and "text/html" not in accept
+
+
+def _json(program: str, problems: Mapping[str, str], sections: Iterable[Section]) -> Iterator[str]:
+    head = {
+        "program": program, "ready": not problems, "problems": dict(problems), "time": clock.time()
+    }  # fmt: skip
+    yield f'{json.dumps(head)[:-1]}, "sections": ['
+    for number, section in enumerate(sections):
+        yield f'{"," if number else ""}\n{{"title": {json.dumps(section.title)}, '
+        if isinstance(section, Facts):
+            facts = {name: _value(cell) for name, cell in section.facts}
+            yield f'"facts": {json.dumps(facts)}}}'
+            continue
+        yield f'"columns": {json.dumps(list(section.columns))}, "rows": ['
+        rows = iter(section.rows)
+        for at, row in enumerate(islice(rows, _ROWS)):
+            yield f"{',' if at else ''}\n{json.dumps([_value(cell) for cell in row])}"
+        yield f'], "more": {json.dumps(next(rows, None) is not None)}}}'
+    yield "]}\n"
+
+
+def _value(cell: Cell) -> float | str | None:
+    """The value of a cell; None: it is empty."""
+    return (cell.text or None) if cell.value is None else cell.value
 
 
 def _html(program: str, problems: Mapping[str, str], sections: Iterable[Section]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.status.log_status import ShardStatus, damages, logs
 from quafka_broker.status.metrics import GroupLagFigures
 from quafka_broker.status.op_stats import BrokerStats, SlowOp
+from quafka_broker.status.share_status import share_windows
 from quafka_broker.topics.topic import REDIS, Topic
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.transactions.transactions import BrokerTransactions
@@ -92,6 +93,7 @@ def _of_shard(each: ShardStatus) -> Iterator[Section]:
         yield _compaction(figures.compaction)
     if len(state.shares.table):
         yield _shares(state.shares)
+        yield share_windows(state)
 
 
 def _with_shards(

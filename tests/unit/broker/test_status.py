@@ -11,8 +11,12 @@ from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.status.status_page import sections
 from quafka_telemetry.status_page import Facts, PageTable, Section, text
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.tools import running_state
+from tests.unit.broker.test_fetch import put
+from tests.unit.broker.test_shares import acknowledge, acquire
+from tests.unit.broker.tools import ORG, running_state
 from tests.unit.broker.transactional import Sender, create
+
+WINDOWS = "Windows of share groups: 1, most records in flight first"
 
 
 def status(number: int, state: BrokerState) -> ShardStatus:
@@ -53,6 +57,28 @@ async def test_several_shards_are_rows_or_are_named() -> None:
         assert [row["shard"] for row in cells(found["Topics: 1"])] == ["5"]
         assert "Shard 5: Transactions" in found
         assert not any(title.startswith("Shard 2") for title in found)
+
+
+async def test_windows_of_share_groups_show_records_that_are_delivered_again_and_again() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 2)
+        assert not any("share" in title for title in shown(status(0, state))), "no share groups"
+        for _ in range(4):
+            await put(state, topic, b"1", b"2", b"3")
+        await acquire(state, "a", max_records=6)
+        assert await acknowledge(state, (0, 2, 1), (3, 3, 3), (4, 4, 2), member="a") == 0
+        await acquire(state, "b", max_records=1, exact=True)
+        found = shown(status(0, state))
+        (row,) = cells(found[WINDOWS])
+        assert row == {
+            "group": "g", "org": str(ORG), "topic": "t", "partition": "0", "start": "4", "end": "6",
+            "with members": "2", "to deliver again": "0", "archived": "0", "most deliveries": "2",
+            "at offset": "4", "limit": "5", "full": "",
+        }  # fmt: skip
+        assert await acknowledge(state, (4, 4, 2), member="b") == 0
+        assert await acknowledge(state, (5, 5, 3), member="a") == 0
+        (row,) = cells(shown(status(0, state))[WINDOWS])
+        assert (row["to deliver again"], row["archived"], row["most deliveries"]) == ("1", "1", "2")
 
 
 async def test_the_summary_is_about_all_shards() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from quafka_telemetry.status_page import (
     age,
     count,
     duration,
+    moment,
     size,
     text,
     trace,
@@ -67,6 +70,53 @@ async def test_no_more_rows_are_made_than_are_shown() -> None:
     html = await shown(PageTable("Few", ["number"], [[count(1)], [count(2)]]))
     assert "are shown" not in html
     assert "<p>nobody</p>" in await shown(PageTable("None", ["number"], [], "nobody"))
+
+
+async def as_json(*sections: Section, problems: Mapping[str, str] | None = None) -> Any:
+    async def every() -> Iterable[Section]:
+        return sections
+
+    page = StatusPage("broker", lambda: problems or {}, every).page
+    reply = await page(PageRequest(accept="application/json"))
+    assert reply.content_type == "application/json"
+    assert not isinstance(reply.body, bytes)
+    return json.loads(b"".join(reply.body))
+
+
+async def test_programs_get_the_numbers_without_their_units() -> None:
+    row = [text(EVIL), count(1_234), size(1 << 30), duration(0.25), duration(None), moment(12.5)]
+    table = PageTable("Rows", list("abcdef"), [row, [*row[:-1], trace("f" * 32, "")]])
+    found = await as_json(
+        Facts("Facts", [("state", text("fine", bad=True)), ("since", age(None))]), table
+    )
+    assert (found["program"], found["ready"], found["problems"]) == ("broker", True, {})
+    facts, rows = found["sections"]
+    assert facts == {"title": "Facts", "facts": {"state": "fine", "since": "none"}}
+    assert (rows["title"], rows["columns"], rows["more"]) == ("Rows", list("abcdef"), False)
+    assert rows["rows"] == [
+        [EVIL, 1_234, 1 << 30, 0.25, None, 12.5],
+        [EVIL, 1_234, 1 << 30, 0.25, None, "f" * 32],
+    ]
+
+
+async def test_programs_learn_of_problems_and_of_rows_that_are_left_out() -> None:
+    found = await as_json(
+        PageTable("Many", ["number"], ([count(at)] for at in range(501))),
+        PageTable("None", ["number"], []),
+        problems={"log": "full"},
+    )
+    assert (found["ready"], found["problems"]) == (False, {"log": "full"})
+    many, none = found["sections"]
+    assert (len(many["rows"]), many["more"], none["rows"], none["more"]) == (500, True, [], False)
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "text/html,application/json;q=0.9"])
+async def test_people_get_the_page(accept: str) -> None:
+    async def none() -> Iterable[Section]:
+        return ()
+
+    reply = await StatusPage("broker", dict, none).page(PageRequest(accept=accept))
+    assert reply.content_type.startswith("text/html")
 
 
 def test_a_trace_is_a_link_where_it_is_known_where_to_look() -> None:
