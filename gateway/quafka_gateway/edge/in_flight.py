@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.edge.request_decoding import SHORT
 from quafka_gateway.edge.request_trace import RequestTrace
-from quafka_gateway.fetch.idle_fetch import IdleFetch
-from quafka_gateway.fetch.standing_polls import TailWait
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
+from quafka_gateway.handlers.prediction import AnyPrediction
 from quafka_loop.eager_task import DirectFuture
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
@@ -26,8 +26,8 @@ class InFlightRequest:
         message: None once the request is answered and its bytes are released.
         size: bytes of the request's frame.
         trace: None if the request is not sampled.
-        task: serves the request or, if no task does, its op's answer; None until it has begun and
-            has waited or ended.
+        task: serves the request or, if it was predicted, what it waits for; None until it has begun
+            and has waited or ended.
         response: the encoded response; None before it is made, and if the protocol has none.
         shared: bytes of the response that another owner has counted.
         held: bytes of a long response in the response memory, until it is written.
@@ -36,10 +36,8 @@ class InFlightRequest:
         ordered: whether later requests may have to wait for this one (`RequestOrder`).
         may_be_long: whether the response may be long (`Api.may_be_long`).
         admission: set when a long response may be made; None while nothing waits for that.
-        frame: a short long poll's bytes, which the client may send again.
-        idle: set by the handler of a long poll that found nothing.
-        repetition: its wait, if this request repeats such a poll.
-        waited: seconds of that wait; they count as parked.
+        prediction: what the next request of this kind may be.
+        waited: seconds that it waited before it had to be decoded after all; they count as parked.
         decoding: seconds that its decoding took, if the time of requests is charged.
     """
 
@@ -58,11 +56,13 @@ class InFlightRequest:
     done: bool = False
     ordered: bool = True
     admission: asyncio.Future[None] | None = None
-    frame: bytes | None = None
-    idle: IdleFetch | None = None
-    repetition: TailWait | None = None
+    prediction: AnyPrediction | None = None
     waited: float = 0.0
     decoding: float = 0.0
+
+    def needs_broker(self, error: BrokerUnavailableError) -> str:
+        """Why it is not answered: its response has no error code for "try again"."""
+        return f"{self.api.name} needs the broker: {error}"
 
     @property
     def over(self) -> bool:

@@ -20,14 +20,14 @@ from functools import partial
 from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
+from quafka_gateway.cluster.broker_link import BrokerUnavailableError
 from quafka_gateway.context import Services
 from quafka_gateway.edge.authentication import SessionGate
 from quafka_gateway.edge.connected_client import ConnectedClient
-from quafka_gateway.edge.direct_produces import DirectProduces
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
 from quafka_gateway.edge.org_turn import OrgTurn
-from quafka_gateway.edge.repeated_poll import LONGEST, RepeatedPoll
+from quafka_gateway.edge.predictions import Predictions
 from quafka_gateway.edge.request_decoding import (
     Decoded,
     Decoding,
@@ -39,7 +39,8 @@ from quafka_gateway.edge.request_order import RequestOrder
 from quafka_gateway.edge.request_serving import RequestServing
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.handlers.kafka_api import AnyApi, RepeatedRequest
+from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.handlers.prediction import AnyPrediction
 from quafka_gateway.memory import HeldRequests
 from quafka_gateway.security.session import ClientSession
 from quafka_loop import clock
@@ -47,9 +48,7 @@ from quafka_loop.eager_task import DirectFuture, EagerTask
 from quafka_loop.fair_turns import PIECE_SECONDS
 from quafka_loop.garbage import ignore
 from quafka_loop.slices import SLICE_SECONDS
-from quafka_mesh_ops.ops.records import ProduceOp
-from quafka_proto.errors import Malformed
-from quafka_proto.schema.produce import ProduceRequest
+from quafka_proto.errors import ErrorCode, Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
 
@@ -125,9 +124,7 @@ class RequestPipeline:
             self._give_up,
             events.throttled,
         )
-        self._produces = DirectProduces(
-            services, session, client, self._serving, self._release, self._ended, self._give_up
-        )
+        self._predictions = Predictions(services, session, client)
         self._decoding: Decoding | None = None  # later frames wait for it
         self._leaving: set[DirectFuture[Any]] = set()  # tasks of no request in flight
         self._running = False  # in a slice, or between two
@@ -135,7 +132,6 @@ class RequestPipeline:
         self.muted = False
         """Whether no further request begins; those in flight are answered."""
         self._writing: RequestTrace | None = None  # of the response that is not yet sent whole
-        self._expected: RepeatedPoll | None = None
 
     # --- for the connection -----------------------------------------------------------------
 
@@ -238,9 +234,8 @@ class RequestPipeline:
         """
         if self._decoding is None and all(each.over for each in self._in_flight):
             self._events = _NO_EVENTS
-            self._gate = self._expected = None
+            self._gate = None
             self._serving.close()
-            self._produces.close()
 
     def _go_on(self) -> None:
         """Run the next slice in a later turn of the loop."""
@@ -275,16 +270,9 @@ class RequestPipeline:
 
     def _begin(self, frame: bytes) -> None:
         """Decode a request and put it in flight. Raises Malformed."""
-        expected = self._expected
-        if expected is not None and not self._in_flight and expected.matches(frame):
-            self._repeat(expected, frame)
+        found = self._predictions.find(frame)
+        if found is not None and self._begin_predicted(*found, frame):
             return
-        last = self._produces.last
-        if last is not None:
-            op = last.read(frame)
-            if op is not None and self._produces.may_begin(last):
-                self._produce_again(last, op, frame)
-                return
         began = clock.perf_counter() if self._serving.timed else 0.0
         try:
             decoded = decode_request(self._apis, frame)
@@ -295,7 +283,6 @@ class RequestPipeline:
             self._decoding = decoded
             self._leave(EagerTask(self._decode_long(decoded, frame), self._loop))
         else:
-            self._produces.learn(decoded, frame)
             self._add(decoded, frame, clock.perf_counter() - began if began else 0.0)
 
     async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
@@ -315,23 +302,6 @@ class RequestPipeline:
         self._add(decoded, frame)
         self.run()
 
-    def _produce_again(self, last: RepeatedRequest, op: ProduceOp, frame: bytes) -> None:
-        """Put a produce in flight that repeats the last one; begin it unless it must wait."""
-        header, api = last.header(frame), self._apis[ProduceRequest.api_key]
-        trace = self._tracing.sample(api, header, None, frame, op.records)
-        if trace is None:
-            request = InFlightRequest(
-                header, api, api.order, None, len(frame), None, may_be_long=False
-            )
-            self._put_in_flight(request)
-            if self._order.add(request):
-                request.begun = True
-                self._produces.start(request, last, op)
-            else:
-                request.message = decode_at_once(self._apis, frame).request
-        else:
-            self._add_sampled(decode_at_once(self._apis, frame), frame, trace)
-
     def _add(self, decoded: Decoded, frame: bytes, decoding: float = 0.0) -> None:
         """Put a request in flight; begin it unless it must wait."""
         header, api, message, _ = decoded
@@ -341,7 +311,7 @@ class RequestPipeline:
     def _add_sampled(
         self, decoded: Decoded, frame: bytes, trace: RequestTrace | None, decoding: float = 0.0
     ) -> None:
-        header, api, message, _ = decoded
+        header, api, message, end = decoded
         size = len(frame)
         request = InFlightRequest(
             header,
@@ -351,7 +321,7 @@ class RequestPipeline:
             size,
             trace,
             api.may_be_long(message),
-            frame=frame if api.long_poll and size <= LONGEST else None,
+            prediction=api.predict(header, message, frame, end) if api.predict else None,
             decoding=decoding,
         )
         self._put_in_flight(request)
@@ -364,47 +334,73 @@ class RequestPipeline:
         self._in_flight.append(request)
         self._session.tenant.traffic.received += request.size
 
-    def _repeat(self, expected: RepeatedPoll, frame: bytes) -> None:
-        """Put the repetition of a long poll in flight, not decoded if it need not be served."""
-        header, api = expected.header(frame), expected.api
-        trace = self._tracing.sample(api, header, None, frame)
+    def _begin_predicted(self, prediction: AnyPrediction, news: Any, frame: bytes) -> bool:
+        """Put a predicted request in flight, not decoded unless it must wait or is sampled.
+
+        A long poll is predicted only while it is alone. False: this one is not.
+        """
+        header = prediction.header(frame)
+        api = self._apis[header.api_key]
+        if api.long_poll and self._in_flight:
+            return False
+        trace = self._tracing.sample(api, header, None, frame, prediction.records(news))
+        if trace is not None:
+            self._add_sampled(decode_at_once(self._apis, frame), frame, trace)
+            return True
         request = InFlightRequest(
-            header, api, api.order, None, len(frame), trace, may_be_long=False, frame=frame
+            header, api, api.order, None, len(frame), None, False, prediction=prediction
         )
         self._put_in_flight(request)
-        self._order.add(request)
-        if trace is None and self._client_reads():
+        may_begin = self._order.add(request) or (api.long_poll and self._client_reads())
+        if may_begin:
             request.begun = True
-            arrived = self._loop.time()
-            ended = partial(self._repeated, request, expected, arrived)
-            request.repetition = expected.wait(ended)
-            if request.repetition is not None:
-                return
-        self._decode_again(request)
+            task = prediction.begin(news, self._predictions)
+            if task is not None:
+                request.task = task
+                kept = frame if api.long_poll else b""
+                arrived = self._loop.time()
+                task.add_direct_callback(partial(self._happened, request, news, kept, arrived))
+                return True
+        self._decode_after_all(request, frame)
+        return True
 
-    def _repeated(
-        self, request: InFlightRequest, expected: RepeatedPoll, arrived: float, nothing: bool
-    ) -> None:
-        """Called at the end of a repetition's wait."""
-        request.repetition = None
-        now = self._loop.time()
-        request.waited = now - arrived
-        request.response = (
-            expected.response(request.header.correlation_id, now) if nothing else None
-        )
-        if request.response is None:
-            self._decode_again(request)
+    def _happened(self, request: InFlightRequest, news: Any, frame: bytes, arrived: float) -> None:
+        """Called at the end of what a predicted request waits for."""
+        task, prediction = request.task, request.prediction
+        assert task is not None and prediction is not None, "it was begun"  # noqa: PT018
+        if task.cancelled() and not request.ordered:
+            return  # dropped
+        seconds, parked = self._loop.time() - arrived, 0.0
+        if request.order.long_poll:
+            seconds, parked = 0.0, seconds
+        answer = None
+        code, failure = 0, ""
+        try:
+            answer = prediction.answer(request.header.correlation_id, news, task, self._predictions)
+        except BrokerUnavailableError as e:
+            code, failure = ErrorCode.BROKER_NOT_AVAILABLE, request.needs_broker(e)
+        except (Exception, asyncio.CancelledError):
+            log.exception("%s from %s failed", request.api.name, self._client)
+            code, failure = ErrorCode.UNKNOWN_SERVER_ERROR, "internal error"
+        if answer is None and not failure:
+            request.waited = parked
+            self._decode_after_all(request, frame)
+            self.run()
+            return
+        if answer is not None:
+            request.response, code = answer
+        self._release(request)
+        self._serving.count(request, (code,) if code else (), seconds, parked)
+        if not request.ordered:
+            return  # dropped
+        if failure:
+            self._give_up(request, failure)
         else:
-            self._release(request)
-            self._serving.count(request, (), 0.0, request.waited)
-            request.done = True
-            self._order.remove(request)
-        self.run()
+            self._ended(request)
 
-    def _decode_again(self, request: InFlightRequest) -> None:
-        """Serve a repetition as any other long poll, for what is left of its wait."""
-        assert request.frame is not None, "it was kept"
-        request.message = decode_at_once(self._apis, request.frame).request
+    def _decode_after_all(self, request: InFlightRequest, frame: bytes) -> None:
+        """Let the handler serve a predicted request, a long poll for what is left of its wait."""
+        request.message = decode_at_once(self._apis, frame).request
         request.begun = False
 
     def _start(self, request: InFlightRequest) -> None:
@@ -428,10 +424,8 @@ class RequestPipeline:
             if self._writer is None:
                 self._close_if_over()
             return
-        if request.frame is not None:
-            self._expected = None
-            if request.idle is not None:
-                self._expected = RepeatedPoll(request.api, request.frame, request.idle)
+        if request.prediction is not None:
+            self._predictions.expect(request.prediction)
         self._ended(request)
 
     def _ended(self, request: InFlightRequest) -> None:
@@ -465,9 +459,6 @@ class RequestPipeline:
             self._order.remove(request)
             if request.trace is not None:
                 request.trace.end()
-            if request.repetition is not None:
-                request.repetition.cancel()
-                request.repetition = None
             if request.task is not None and not request.done:
                 request.task.cancel()
                 self._leave(request.task)

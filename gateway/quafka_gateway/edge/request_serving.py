@@ -103,11 +103,8 @@ class RequestServing:
             else:
                 errors = await _answer(request, context)
         except BrokerUnavailableError as e:
-            # These responses have no error code for "try again"; a closed connection means that.
-            errors, failure = (
-                (ErrorCode.BROKER_NOT_AVAILABLE,),
-                f"{request.api.name} needs the broker: {e}",
-            )
+            # A closed connection means "try again".
+            errors, failure = (ErrorCode.BROKER_NOT_AVAILABLE,), request.needs_broker(e)
         except Exception:
             log.exception(
                 "%s v%d from %s failed", request.api.name, header.api_version, self._client
@@ -115,9 +112,9 @@ class RequestServing:
             errors, failure = (ErrorCode.UNKNOWN_SERVER_ERROR,), "internal error"
         finally:
             self._release(request)
-        request.idle = context.idle
+        if request.prediction is not None:  # a response that is throttled would be throttled again
+            request.prediction.learn(None if context.throttled else context.idle)
         if context.throttled:
-            request.idle = None  # its response would be throttled again
             self._throttle(context.throttled)
         seconds = clock.perf_counter() - began - parked.seconds
         self.count(request, errors, seconds, parked.seconds + request.waited)

@@ -1,8 +1,9 @@
 """A fetch that found nothing, kept in case its client sends it again.
 
 A consumer at the tail repeats its fetch, except for the correlation id and the epoch of its
-session. The repetition is recognised by its bytes (`edge/repeated_poll.py`), waits for an op that
-is parked at the broker already (`standing_polls`), and has a response that is known in advance.
+session. The repetition is recognised by its bytes (`handlers/repeated_poll.py`), waits for an op
+that is parked at the broker already (`standing_polls`), and has a response that is known in
+advance.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.destinations import describe_partitions
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
+from quafka_gateway.handlers.repeated_poll import RepeatedPoll
 from quafka_gateway.quotas.client import RateQuota
 from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.security.authorizer import ClientAccess
@@ -114,6 +115,7 @@ API = Api(
     order=Order(
         reads=SeenState.RECORDS | SeenState.TOPICS, writes=SeenState.FETCH_SESSIONS, long_poll=True
     ),
+    predict=RepeatedPoll.after,
 )
 
 

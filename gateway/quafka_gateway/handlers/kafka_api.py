@@ -9,53 +9,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.items import AnyItems
 from quafka_gateway.handlers.order import Order
+from quafka_gateway.handlers.prediction import AnyPrediction
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.response_length import names_few
-from quafka_gateway.security.authorizer import ClientAccess, NeededRight
+from quafka_gateway.security.authorizer import NeededRight
 from quafka_gateway.tenant import Tenant
-from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp
 from quafka_proto.headers import RequestHeader
-from quafka_proto.message import Buffer, Message, Versions
+from quafka_proto.message import Message, Versions
 
 Request = TypeVar("Request", bound=Message)
 Handler: TypeAlias = Callable[
     [Request, RequestContext], Awaitable[Message | EncodedResponse | None]
 ]
-
-
-class RepeatedRequest(Protocol):
-    """What a connection's next request is expected to begin with: see `handlers/repeated_produce`.
-
-    Attributes:
-        acks: -1 or 1.
-        timeout: the client's own, in seconds.
-    """
-
-    acks: int
-    timeout: float
-
-    def read(self, frame: bytes) -> ProduceOp | None:
-        """The batch of a request that repeats the last one; None: it does not."""
-        ...
-
-    def is_allowed(self, tenant: Tenant, access: ClientAccess) -> bool:
-        """Whether the client is known to have the right that the request needs."""
-        ...
-
-    def header(self, frame: bytes) -> RequestHeader:
-        """The header of a request that repeats the last one."""
-        ...
-
-    def response(
-        self, correlation_id: int, op: ProduceOp, answer: ProduceOpResp
-    ) -> tuple[list[Buffer], int]:
-        """The encoded response, and the error code in it."""
-        ...
 
 
 class ResponseLength(Enum):
@@ -93,8 +63,8 @@ class Api(Generic[Request]):
         is_unready: whether the handler of a request in a lane must wait before it sends its op, to
             find out about the client's rights. Such a request is alone in its lane.
         items: the items that the engine answers about (`handlers/items.py`).
-        repeated: returns what a request that repeats this one begins with, from its header, its
-            message, its frame and where its body ends there; None: it will be decoded.
+        predict: returns what the next request may be, from the header, the message, the frame and
+            where the body ends there; None: it will be decoded (`handlers/prediction.py`).
         quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
         name: Kafka's name of the API, from the schema.
         long_poll: whether a request may wait for data or for other clients, and its response may
@@ -116,7 +86,7 @@ class Api(Generic[Request]):
     for_operators: bool = False
     audited: bool = False
     is_unready: Callable[[Request, Tenant], bool] | None = None
-    repeated: Callable[[RequestHeader, Request, bytes, int], RepeatedRequest | None] | None = None
+    predict: Callable[[RequestHeader, Request, bytes, int], AnyPrediction | None] | None = None
     items: AnyItems | None = None
     name: str = field(init=False)
     long_poll: bool = field(init=False)

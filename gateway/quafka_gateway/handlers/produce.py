@@ -112,7 +112,7 @@ API = Api(
         in_lane=True,
     ),
     is_unready=_is_unready,
-    repeated=RepeatedProduce.after,
+    predict=RepeatedProduce.after,
 )
 
 

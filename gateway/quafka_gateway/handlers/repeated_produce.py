@@ -1,8 +1,10 @@
-"""Recognises a Produce that differs from the client's last one only in its batch. Pure.
+"""Recognises a Produce that differs from the client's last one only in its batch.
 
 Producers that send single batches repeat every byte in front of the partition's number, except for
-the correlation id: API, version, client id, acks, timeout, topic. Such a request is not decoded,
-and of a good answer only five numbers are new.
+the correlation id: API, version, client id, acks, timeout, topic. Of a good answer, only five
+numbers are new. Requests that need more are served by the handler: those of clients with quotas,
+sampled ones, and those for topics that the client may not write to.
+See docs/adr/0059-produces-that-repeat.md.
 """
 
 from __future__ import annotations
@@ -11,10 +13,15 @@ import struct
 from functools import cached_property
 
 from quafka_gateway.handlers.authorized import WRITE_TOPIC
+from quafka_gateway.handlers.prediction import (
+    CORRELATION_ENDS,
+    Caller,
+    PredictedAnswer,
+    Prediction,
+)
 from quafka_gateway.handlers.produce_responses import response_of
-from quafka_gateway.security.authorizer import ClientAccess
-from quafka_gateway.tenant import Tenant
-from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp
+from quafka_loop.eager_task import DirectFuture
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import Malformed
 from quafka_proto.headers import RequestHeader, encode_response
 from quafka_proto.message import Buffer
@@ -26,7 +33,6 @@ _FIRST = 7
 """The first version in which batches may have any codec (KIP-110)."""
 _LONGEST = 1 << 10
 """Bytes of a front that is kept."""
-_AFTER_CORRELATION = 8
 _NUMBER, _NUMBERS = struct.Struct(">i"), struct.Struct(">ii")
 _NO_TAGS = bytes(3)
 """Of the partition, the topic and the request."""
@@ -35,7 +41,7 @@ _NEWS = "ihqqq"
 _MARK = (0x51554146, 0, 0x4B41514B41515546, 0x5546414B51414B51, 0x414B5155464B4151)
 
 
-class RepeatedProduce:
+class RepeatedProduce(Prediction[ProduceOps]):
     """What a connection's next Produce is expected to begin with.
 
     Attributes:
@@ -45,14 +51,13 @@ class RepeatedProduce:
 
     def __init__(self, header: RequestHeader, request: ProduceRequest, front: bytes) -> None:
         """`front`: the request's frame up to the number of its only partition."""
+        super().__init__(header)
         self.acks = request.acks
         self.timeout = request.timeout_ms / 1000
-        self._header = header
         topic = request.topic_data[0]
         self._topic = TopicProduceData(topic.name, topic.topic_id)  # its batch must not be kept
         self._id = self._topic.topic_id if any(self._topic.topic_id) else b""
-        self._kind = front[:4]  # API key and version
-        self._front = front[_AFTER_CORRELATION:]
+        self._front = front[CORRELATION_ENDS:]
         self._batch_at = len(front)
         self._flexible = header.api_version in ProduceRequest.flexible
 
@@ -76,16 +81,50 @@ class RepeatedProduce:
             return None
         front = frame[:before]
         repeated = cls(header, request, front)
-        op = repeated.read(frame)
+        op = repeated.batch(frame)
         # False for extra bytes, and for tagged fields, which no client sends.
         same = op is not None and op.partition == part.index and op.records == part.records
         return repeated if same else None
 
-    def read(self, frame: bytes) -> ProduceOp | None:
+    def read(self, frame: bytes, caller: Caller) -> ProduceOps | None:
+        """See Prediction. The news is an op with the batch."""
+        op = self.batch(frame)
+        return ProduceOps([op], self.acks) if op is not None and self._may_begin(caller) else None
+
+    def _may_begin(self, caller: Caller) -> bool:
+        """Whether a batch needs nothing but to be appended."""
+        if caller.has_quotas:
+            return False
+        access = caller.access()
+        if access is None:
+            return True
+        name = self._topic.name or caller.tenant.names.known(self._id)
+        return name is not None and access.allows(WRITE_TOPIC, name)
+
+    def records(self, news: ProduceOps) -> Buffer:
+        """See Prediction."""
+        return news.partitions[0].records
+
+    def begin(self, news: ProduceOps, caller: Caller) -> DirectFuture[list[ProduceOpResp]]:
+        """See Prediction. Appends the batch."""
+        return caller.tenant.topics.begin_produce(news, caller.lane, self.timeout)
+
+    def answer(
+        self,
+        correlation_id: int,
+        news: ProduceOps,
+        begun: DirectFuture[list[ProduceOpResp]],
+        caller: Caller,
+    ) -> PredictedAnswer:
+        """See Prediction."""
+        answers = begun.result()
+        caller.tenant.reader.produce_acknowledged(news, answers)
+        return self.response(correlation_id, news.partitions[0], answers[0])
+
+    def batch(self, frame: bytes) -> ProduceOp | None:
         """The batch of a request that repeats the last one; None: it does not."""
         at = self._batch_at
-        front = frame.startswith(self._kind) and frame.startswith(self._front, _AFTER_CORRELATION)
-        if not front:
+        if not frame.startswith(self._front, CORRELATION_ENDS):
             return None
         try:
             if self._flexible:
@@ -106,26 +145,15 @@ class RepeatedProduce:
             return None
         return ProduceOp(self._topic.name, partition, records, self._id)
 
-    def is_allowed(self, tenant: Tenant, access: ClientAccess) -> bool:
-        """Whether the client is known to have the right that the request needs."""
-        name = self._topic.name or tenant.names.known(self._id)
-        return name is not None and access.allows(WRITE_TOPIC, name)
-
-    def header(self, frame: bytes) -> RequestHeader:
-        """The header of a request that repeats the last one."""
-        key, version, _, client_id = self._header
-        (correlation_id,) = _NUMBER.unpack_from(frame, _AFTER_CORRELATION - _NUMBER.size)
-        return RequestHeader(key, version, correlation_id, client_id)
-
     def response(
         self, correlation_id: int, op: ProduceOp, answer: ProduceOpResp
-    ) -> tuple[list[Buffer], int]:
-        """The encoded response, and the error code in it."""
+    ) -> PredictedAnswer:
+        """The response to a request whose batch has this answer."""
         if answer.error_code or answer.error_message or answer.record_errors:
             version = self._header.api_version
             response = response_of(version, self._topic, op, answer)
             code = response.responses[0].partition_responses[0].error_code
-            return encode_response(correlation_id, response, version), code
+            return PredictedAnswer(encode_response(correlation_id, response, version), code)
         pattern, size, before, after = self._good
         good = pattern.pack(
             size,
@@ -138,7 +166,7 @@ class RepeatedProduce:
             answer.log_start_offset,
             after,
         )
-        return [good], 0
+        return PredictedAnswer([good])
 
     @cached_property
     def _good(self) -> tuple[struct.Struct, int, bytes, bytes]:
