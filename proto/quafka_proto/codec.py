@@ -150,9 +150,9 @@ def _prepared(owner: S, version: int, flexible: bool, least: int) -> Generator[N
 def _short(
     items: list[Struct], version: int, flexible: bool
 ) -> Generator[None, None, list[Struct]]:
-    prepared: list[Struct] = []
-    for item in items:
-        prepared.append((yield from _prepared(item, version, flexible, _LONG)))
+    prepared = list(items)
+    for at, item in enumerate(items):
+        prepared[at] = yield from _prepared(item, version, flexible, _LONG)
     return items if all(map(is_, prepared, items)) else prepared
 
 

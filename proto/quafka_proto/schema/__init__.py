@@ -33,7 +33,7 @@ MODULES: dict[str, tuple[int, ...]] = {
     "replicas": (43, 45, 46),
     "quotas": (48, 49),
     "scram": (50, 51),
-    "quorum": (55, 80, 81),
+    "quorum": (55,),
     "cluster": (57, 60, 64),
     "transaction_admin": (61, 65, 66),
     "consumer_groups": (68, 69),

@@ -1,4 +1,4 @@
-"""The controllers' quorum: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter (81)."""
+"""The controllers' quorum: DescribeQuorum (key 55)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from quafka_proto.message import (
     Response,
     Struct,
     array,
-    boolean,
     int16,
     int32,
     int64,
@@ -70,30 +69,3 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     error_message: str | None = string("2+", default=None, nullable="0+")
     topics: list[DescribeQuorumTopicData] = array(DescribeQuorumTopicData)
     nodes: list[QuorumNode] = array(QuorumNode, "2+")
-
-
-class AddRaftVoterRequest(Request, key=80, versions="0-1", flexible="0+"):
-    cluster_id: str | None = string(nullable="0+")
-    timeout_ms: int = int32()
-    voter_id: int = int32()
-    voter_directory_id: bytes = uuid()
-    listeners: list[QuorumListener] = array(QuorumListener)
-    ack_when_committed: bool = boolean("1+", default=True)
-
-
-class AddRaftVoterResponse(Response, key=80, versions="0-1", flexible="0+"):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(default=None, nullable="0+")
-
-
-class RemoveRaftVoterRequest(Request, key=81, versions="0", flexible="0+"):
-    cluster_id: str | None = string(nullable="0+")
-    voter_id: int = int32()
-    voter_directory_id: bytes = uuid()
-
-
-class RemoveRaftVoterResponse(Response, key=81, versions="0", flexible="0+"):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(default=None, nullable="0+")

@@ -64,6 +64,8 @@ BETWEEN_BROKERS = {
     "controller_registration",
     "assign_replicas_to_dirs",
     "update_raft_voter",
+    "add_raft_voter",  # these two are sent by administrators of a KRaft quorum: Quafka has none
+    "remove_raft_voter",
     "initialize_share_group_state",
     "read_share_group_state",
     "write_share_group_state",

@@ -26,7 +26,7 @@ from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupRequestAssignm
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from quafka_proto.schema.partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from quafka_proto.schema.quorum import AddRaftVoterRequest, QuorumListener
+from quafka_proto.schema.quorum import DescribeQuorumResponse, QuorumListener, QuorumNode
 from quafka_proto.schema.quotas import DescribeClientQuotasResponse, EntryData, ValueData
 from quafka_proto.schema.sasl import SaslAuthenticateRequest
 from quafka_proto.schema.share_fetch import ShareFetchableTopicResponse, ShareFetchResponse
@@ -238,10 +238,11 @@ def test_float64_and_uint16() -> None:
     data = bytes.fromhex("00000000 0000 ffff 00000001 00000000 00000001 00016b bff8000000000000")
     assert encoded(response, 0) == data
     assert decode(DescribeClientQuotasResponse, 0, data) == response
-    listener = AddRaftVoterRequest("c", 1, 2, bytes(16), [QuorumListener("n", "h", 65535)])
-    data = bytes.fromhex(f"0263 00000001 00000002 {'00' * 16} 02 026e 0268 ffff 00 00")
-    assert encoded(listener, 0) == data
-    assert decode(AddRaftVoterRequest, 0, data) == listener
+    nodes = [QuorumNode(7, [QuorumListener("n", "h", 65535)])]
+    quorum = DescribeQuorumResponse(nodes=nodes)
+    data = bytes.fromhex("0000 00 01 02 00000007 02 026e 0268 ffff 00 00 00")
+    assert encoded(quorum, 2) == data
+    assert decode(DescribeQuorumResponse, 2, data) == quorum
 
 
 def test_records_of_share_fetches_may_not_be_null() -> None:
