@@ -9,7 +9,6 @@ from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.handlers.prediction import AnyPrediction
 from quafka_gateway.security.authorizer import ClientAccess
 from quafka_gateway.security.session import ClientSession
-from quafka_gateway.tenant import Tenant
 
 _KIND = 4
 """Bytes of a frame that are its API key and version."""
@@ -21,24 +20,18 @@ class Predictions:
     def __init__(self, services: Services, session: ClientSession, client: ConnectedClient) -> None:
         self.lane = client.serial
         self._services = services
-        self._session = session
+        self.session = session
         self._host = client.host
         self._of_kind: dict[bytes, AnyPrediction] = {}
 
-    @property
-    def tenant(self) -> Tenant:
-        """See Caller."""
-        return self._session.tenant
-
-    @property
     def has_quotas(self) -> bool:
         """See Caller."""
-        return self._services.quotas.of(self._session.tenant) is not None
+        return self._services.quotas.of(self.session.tenant) is not None
 
     def access(self) -> ClientAccess | None:
         """See Caller."""
         authorizer = self._services.authorizer
-        return None if authorizer is None else self._session.access_by(authorizer, self._host)
+        return None if authorizer is None else self.session.access_by(authorizer, self._host)
 
     def expect(self, prediction: AnyPrediction) -> None:
         """Expect this instead of another request of its API and version."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.security.authorizer import ClientAccess
-from quafka_gateway.tenant import Tenant
+from quafka_gateway.security.session import ClientSession
 from quafka_loop.eager_task import DirectFuture
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer
@@ -26,35 +26,22 @@ CORRELATION_ENDS = 8
 
 
 class Caller(Protocol):
-    """The client of a connection.
+    """The client of a connection. `session` and `lane`: see RequestContext."""
 
-    Attributes:
-        lane: see RequestContext.
-        has_quotas: its requests must be charged, so that only a handler can serve them.
-    """
-
+    session: ClientSession
     lane: int
 
-    @property
-    def tenant(self) -> Tenant:
-        """That of the client's org."""
+    def has_quotas(self) -> bool:
+        """Whether its requests must be charged, so that only a handler can serve them."""
         ...
-
-    @property
-    def has_quotas(self) -> bool: ...
 
     def access(self) -> ClientAccess | None:
         """What the client may do; None: everything."""
         ...
 
 
-class PredictedAnswer(NamedTuple):
-    """The encoded response to a predicted request, and the error code in it."""
-
-    response: list[Buffer]
-    code: int = 0
-
-
+PredictedAnswer = tuple[list[Buffer], int]
+"""The encoded response to a predicted request, and the error code in it."""
 News = TypeVar("News")
 """What a request has that was not known before."""
 

@@ -104,4 +104,4 @@ class RepeatedPoll(Prediction[IdleFetch]):
             return None
         if session is not None and not session.is_next:
             return None
-        return PredictedAnswer(news.response(correlation_id, begun.get_loop().time()))
+        return news.response(correlation_id, begun.get_loop().time()), 0

@@ -89,17 +89,14 @@ class RepeatedProduce(Prediction[ProduceOps]):
     def read(self, frame: bytes, caller: Caller) -> ProduceOps | None:
         """See Prediction. The news is an op with the batch."""
         op = self.batch(frame)
-        return ProduceOps([op], self.acks) if op is not None and self._may_begin(caller) else None
-
-    def _may_begin(self, caller: Caller) -> bool:
-        """Whether a batch needs nothing but to be appended."""
-        if caller.has_quotas:
-            return False
+        if op is None or caller.has_quotas():
+            return None
         access = caller.access()
-        if access is None:
-            return True
-        name = self._topic.name or caller.tenant.names.known(self._id)
-        return name is not None and access.allows(WRITE_TOPIC, name)
+        if access is not None:
+            name = self._topic.name or caller.session.tenant.names.known(self._id)
+            if name is None or not access.allows(WRITE_TOPIC, name):
+                return None
+        return ProduceOps([op], self.acks)
 
     def records(self, news: ProduceOps) -> Buffer:
         """See Prediction."""
@@ -107,7 +104,7 @@ class RepeatedProduce(Prediction[ProduceOps]):
 
     def begin(self, news: ProduceOps, caller: Caller) -> DirectFuture[list[ProduceOpResp]]:
         """See Prediction. Appends the batch."""
-        return caller.tenant.topics.begin_produce(news, caller.lane, self.timeout)
+        return caller.session.tenant.topics.begin_produce(news, caller.lane, self.timeout)
 
     def answer(
         self,
@@ -118,7 +115,7 @@ class RepeatedProduce(Prediction[ProduceOps]):
     ) -> PredictedAnswer:
         """See Prediction."""
         answers = begun.result()
-        caller.tenant.reader.produce_acknowledged(news, answers)
+        caller.session.tenant.reader.produce_acknowledged(news, answers)
         return self.response(correlation_id, news.partitions[0], answers[0])
 
     def batch(self, frame: bytes) -> ProduceOp | None:
@@ -153,7 +150,7 @@ class RepeatedProduce(Prediction[ProduceOps]):
             version = self._header.api_version
             response = response_of(version, self._topic, op, answer)
             code = response.responses[0].partition_responses[0].error_code
-            return PredictedAnswer(encode_response(correlation_id, response, version), code)
+            return encode_response(correlation_id, response, version), code
         pattern, size, before, after = self._good
         good = pattern.pack(
             size,
@@ -166,7 +163,7 @@ class RepeatedProduce(Prediction[ProduceOps]):
             answer.log_start_offset,
             after,
         )
-        return PredictedAnswer([good])
+        return [good], 0
 
     @cached_property
     def _good(self) -> tuple[struct.Struct, int, bytes, bytes]:
