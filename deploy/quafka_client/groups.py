@@ -33,7 +33,6 @@ from quafka_proto.schema.group_admin import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -95,33 +94,70 @@ class GroupSummary:
     kind: str = _CLASSIC
 
 
-async def summaries(cluster: ClientCluster, states: Sequence[str]) -> list[GroupSummary]:
-    """All groups, by name. Raises ClientError."""
-    found: list[GroupSummary] = []
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group's name, kind and state, as ListGroups has them, and its coordinator."""
+
+    group: str
+    state: str
+    kind: str
+    protocol_type: str
+    coordinator: ClientConnection
+
+
+async def listed(cluster: ClientCluster, states: Sequence[str] = ()) -> list[GroupListing]:
+    """All groups in these states (none: in any), by name, without lag. Raises ClientError."""
+    found: list[GroupListing] = []
+    wanted = {state.lower() for state in states}
     for connection in await cluster.nodes():
         answer = await connection.call(
             ListGroupsRequest(states_filter=list(states)), ListGroupsResponse
         )
         check(answer.error_code, connection.address)
-        listed = {each.group_id: each for each in answer.groups}
-        names = sorted(listed)
-        for at in range(0, len(names), _GROUPS_AT_ONCE):
-            found += await _summaries(
-                connection, [listed[n] for n in names[at : at + _GROUPS_AT_ONCE]]
+        found += [
+            GroupListing(
+                each.group_id,
+                each.group_state,
+                each.group_type.lower() or _CLASSIC,
+                each.protocol_type,
+                connection,
             )
-    wanted = {state.lower() for state in states}
+            for each in answer.groups
+        ]
+    # Servers below version 4 ignore the filter, and report no states.
     return sorted(
-        (each for each in found if not wanted or each.state.lower() in wanted),
+        (each for each in found if not wanted or not each.state or each.state.lower() in wanted),
         key=lambda each: each.group,
     )
 
 
-async def _summaries(connection: ClientConnection, listed: list[ListedGroup]) -> list[GroupSummary]:
-    names = [each.group_id for each in listed]
+async def summaries(cluster: ClientCluster, states: Sequence[str]) -> list[GroupSummary]:
+    """All groups in these states (none: in any), by name. Raises ClientError."""
+    wanted = {state.lower() for state in states}
+    found = await summaries_of(await listed(cluster, states))
+    return [each for each in found if not wanted or each.state.lower() in wanted]
+
+
+async def summaries_of(listings: Sequence[GroupListing]) -> list[GroupSummary]:
+    """Members and lag of some groups, by name; deleted ones are left out. Raises ClientError."""
+    found: list[GroupSummary] = []
+    coordinated: dict[ClientConnection, list[GroupListing]] = {}
+    for each in listings:
+        coordinated.setdefault(each.coordinator, []).append(each)
+    for connection, its in coordinated.items():
+        for at in range(0, len(its), _GROUPS_AT_ONCE):
+            found += await _summaries(connection, its[at : at + _GROUPS_AT_ONCE])
+    return sorted(found, key=lambda each: each.group)
+
+
+async def _summaries(
+    connection: ClientConnection, listings: Sequence[GroupListing]
+) -> list[GroupSummary]:
+    names = [each.group for each in listings]
     if connection.has(quafka.DescribeGroupLagRequest):
         request = quafka.DescribeGroupLagRequest(groups=names)
         answer = await connection.call(request, quafka.DescribeGroupLagResponse)
-        kinds = {each.group_id: each.group_type.lower() or _CLASSIC for each in listed}
+        kinds = {each.group: each.kind for each in listings}
         found = [
             _summary(each, kinds[each.group_id]) for each in answer.groups if not each.error_code
         ]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, catch_up, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
-from quafka_client import group_offsets, groups, offsets, share_offsets
+from quafka_client import groups, offset_resets
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, RequestRefusedError, about
 from quafka_client.group_lag import ShownPartitionLag
 from quafka_client.group_offsets import Place
 from quafka_client.groups import MemberDescription
-from quafka_client.positions import RequestedPosition
+from quafka_client.offset_resets import OF_SHARES, UnknownPartitionError, offsets_of
 from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
 _NO_LAG = "the server does not report lag (DescribeGroupLag); `quafka groups describe` computes it"
@@ -187,50 +187,25 @@ class _Moved:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Offsets:
-    """How the offsets of a kind of groups are read and changed."""
-
-    fetch: Callable[[ClientCluster, str], Awaitable[Mapping[Place, int]]]
-    commit: Callable[
-        [ClientCluster, str, Mapping[Place, int]], Awaitable[Mapping[Place, str | None]]
-    ]
-    delete: Callable[[ClientCluster, str, Sequence[Place]], Awaitable[Mapping[Place, str | None]]]
-
-
-_OF_CONSUMERS = _Offsets(
-    group_offsets.committed_offsets, group_offsets.commit, group_offsets.delete_offsets
-)
-
-
-async def _delete_shares(
-    cluster: ClientCluster, name: str, places: Sequence[Place]
-) -> dict[Place, str | None]:
-    errors = await share_offsets.delete(cluster, name, dict.fromkeys(topic for topic, _ in places))
-    return {place: errors.get(place[0]) for place in places}
-
-
-_OF_SHARES = _Offsets(share_offsets.start_offsets, share_offsets.alter, _delete_shares)
-
-
-async def _offsets_of(cluster: ClientCluster, group: str) -> _Offsets:
-    return _OF_SHARES if await groups.is_share_group(cluster, group) else _OF_CONSUMERS
-
-
 async def _reset(cluster: ClientCluster, options: argparse.Namespace) -> int:
-    of = await _offsets_of(cluster, options.group)
+    of = await offsets_of(cluster, options.group)
     before = await of.fetch(cluster, options.group)
-    wanted = await _wanted(cluster, options.topic, options.to, before)
-    if not wanted:
+    try:
+        moves = await offset_resets.plan(cluster, options.topic, options.to, before)
+    except UnknownPartitionError as e:
+        raise UsageError(str(e)) from e
+    if not moves:
         raise ClientError(
             f"group {options.group!r} has no committed offsets; name its topics with --topic TOPIC"
         )
     errors: Mapping[Place, str | None] = {}
     if not options.dry_run:
+        wanted = {(each.topic, each.partition): each.after for each in moves}
         errors = await of.commit(cluster, options.group, wanted)
     found = [
-        _Moved(*place, before.get(place), wanted[place], errors.get(place))
-        for place in sorted(wanted)
+        _Moved(*place, each.before, each.after, errors.get(place))
+        for each in moves
+        for place in [(each.topic, each.partition)]
     ]
     return _report(options, found, "would become" if options.dry_run else "now")
 
@@ -249,40 +224,9 @@ def _report(options: argparse.Namespace, found: Sequence[_Moved], heading: str) 
     return EXIT_FAILED if reasons else EXIT_DONE
 
 
-async def _wanted(
-    cluster: ClientCluster,
-    named: Sequence[tuple[str, list[int] | None]],
-    position: RequestedPosition,
-    before: Mapping[Place, int],
-) -> dict[Place, int]:
-    """The new offset of each partition."""
-    chosen = named or [
-        (name, sorted(number for its, number in before if its == name))
-        for name in sorted({name for name, _ in before})
-    ]
-    wanted: dict[Place, int] = {}
-    for name, numbers in chosen:
-        topic = await cluster.topic(name)
-        every = {each.partition_index for each in topic.partitions}
-        unknown = sorted(set(numbers or ()) - every)
-        if unknown:
-            raise UsageError(f"topic {name!r} has no partition {unknown[0]}")
-        starts = await offsets.list_offsets(cluster, topic, offsets.START)
-        ends = await offsets.list_offsets(cluster, topic, offsets.END)
-        if position.kind == "shift":
-            places = {n: before[name, n] + position.value for n in every if (name, n) in before}
-        else:
-            places = await offsets.resolve(cluster, topic, position)
-        for number in numbers if numbers is not None else sorted(every):
-            if number in places:
-                within = min(max(places[number], starts[number]), ends[number])
-                wanted[name, number] = within
-    return wanted
-
-
 async def _delete_offsets(cluster: ClientCluster, options: argparse.Namespace) -> int:
-    of = await _offsets_of(cluster, options.group)
-    if of is _OF_SHARES and any(numbers is not None for _, numbers in options.topic):
+    of = await offsets_of(cluster, options.group)
+    if of is OF_SHARES and any(numbers is not None for _, numbers in options.topic):
         raise UsageError("a share group's offsets are deleted for all partitions of a topic")
     before = await of.fetch(cluster, options.group)
     wanted = [
