@@ -44,7 +44,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_loop mesh_ops/quafka_telemetry mesh_ops/quafka_mesh_ops mesh_ops/quafka_objects broker/quafka_broker \
-		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka deploy/quafka_client tests
+		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka deploy/quafka_client deploy/quafka_console tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(SPREAD) $(SHORT) $(ARGS)
@@ -89,13 +89,13 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka into $(VENV) ..."
-	@$(PIP) -e .
+	@$(PIP) -e '.[console]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka and its tests' needs into $(VENV) ..."
 	@$(PIP) 'pip>=25.1' # Debian's pip does not know dependency groups
-	@$(PIP) -e '.[avro,redis,s3,spark]' --group dev
+	@$(PIP) -e '.[avro,console,redis,s3,spark]' --group dev
 	@echo "compiling the tests, which each worker would do otherwise ..."
 	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@ $(VENV)/.installed

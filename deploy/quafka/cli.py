@@ -28,8 +28,7 @@ from quafka_telemetry.startup import StartupError
 from quafka_telemetry.version import version
 
 if TYPE_CHECKING:
-    from quafka_broker.server import Broker
-    from quafka_gateway.server import Gateway
+    from quafka.process import Program
 
 FLAGS_ON_STDIN = "--flags-on-stdin"
 """A child's flag: see `supervise.Child`."""
@@ -38,6 +37,7 @@ DESCRIPTION = {
     "up": "run a broker and a gateway on this machine",
     "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
     "broker": "run a broker: keep the log, for the gateways on its allow-list",
+    "console": "run the web console: topics, messages, groups and traces in a browser",
 }
 
 
@@ -176,12 +176,15 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
         tracer = tracer_from_environment(f"quafka-{name}", edge)
     except ValueError as e:
         raise SettingError(str(e)) from e
+    program: Program
     if name == "broker":
         from quafka_broker.config.settings import BrokerConfig
         from quafka_broker.server import Broker
 
         assert isinstance(config, BrokerConfig)
-        program: Broker | Gateway = Broker(config, tracer)
+        program = Broker(config, tracer)
+    elif name == "console":
+        program = _console(config)
     else:
         from quafka_gateway.server import Gateway
 
@@ -194,6 +197,26 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     return process.run(
         program, tracer, options.ready_fd, options.lifeline_fd, push, keeps_state=name == "broker"
     )
+
+
+def _console(config: CommonSettings) -> Program:
+    from quafka.commands.options import UsageError
+    from quafka.commands.security import load as load_security
+    from quafka_client.errors import ClientError
+    from quafka_console.settings import ConsoleConfig
+
+    assert isinstance(config, ConsoleConfig)
+    try:
+        from quafka_console.server import ConsoleServer
+    except ModuleNotFoundError as e:
+        raise StartupError(
+            f"the console needs {e.name}, which is not installed; pip install 'quafka[console]'"
+        ) from e
+    try:
+        security = load_security(config.console_command_config, others_sign_in=True).security
+    except (UsageError, ClientError) as e:
+        raise SettingError(str(e)) from e
+    return ConsoleServer(config, security)
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:

@@ -39,6 +39,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "snapshots": ("snapshot",),
     "topics of Kafka and Redis": ("kafka", "sources"),
     "mesh": ("mesh", "brokers", "node_key"),
+    "console": ("console",),
     "operations and telemetry": (
         "log_level", "log_format", "ops", "gateway_ops", "broker_ops", "metrics", "trace",
     ),

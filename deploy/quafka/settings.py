@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka.sources import declared
 from quafka_broker.config.settings import BROKER_OPERATIONS, BrokerConfig, LogSettings
+from quafka_console.settings import ConsoleConfig
 from quafka_gateway.config import GATEWAY_OPERATIONS, EdgeSettings, GatewayConfig
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.settings import CommonSettings, Setting, setting, settings_class
@@ -29,6 +30,7 @@ PROGRAMS: dict[str, type[CommonSettings]] = {
     "up": UpConfig,
     "gateway": GatewayConfig,
     "broker": BrokerConfig,
+    "console": ConsoleConfig,
 }
 
 

@@ -37,8 +37,14 @@ class ClientCluster:
         bootstrap: Sequence[tuple[str, int]],
         timeout: float = 10.0,
         security: ClientSecurity = NONE,
+        *,
+        reopens: bool = False,
     ) -> None:
-        """`timeout` bounds each connection and each answer, in seconds."""
+        """`timeout` bounds each connection and each answer, in seconds.
+
+        `reopens`: a request opens a connection that was lost.
+        """
+        self._reopens = reopens
         self._bootstrap = bootstrap
         self._security = security
         self.timeout = timeout
@@ -49,7 +55,9 @@ class ClientCluster:
     async def __aenter__(self) -> Self:
         failures: list[ClientError] = []
         for host, port in self._bootstrap:
-            connection = ClientConnection(host, port, self.timeout, self._security)
+            connection = ClientConnection(
+                host, port, self.timeout, self._security, reopens=self._reopens
+            )
             try:
                 await connection.open()
             except ClientError as e:
@@ -92,7 +100,9 @@ class ClientCluster:
         if address == (self.any.host, self.any.port):
             connection = self.any
         else:
-            connection = ClientConnection(*address, self.timeout, self._security)
+            connection = ClientConnection(
+                *address, self.timeout, self._security, reopens=self._reopens
+            )
             try:
                 await connection.open()
             except ClientError as e:

@@ -68,35 +68,41 @@ async def describe(
     *,
     documentation: bool = False,
 ) -> dict[str, list[Config]]:
-    """The configs of each resource, by its name. Raises ClientError."""
+    """The configs of each resource, by its name: one request, of brokers one each.
+
+    Raises ClientError.
+    """
+    if kind is ConfigResourceKind.BROKER:
+        asked = [(await cluster.node(_node(name)), [name]) for name in names]
+    else:
+        asked = [(cluster.any, list(names))] if names else []
     found: dict[str, list[Config]] = {}
-    for name in names:
+    for connection, some in asked:
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
                     resource_type=kind, resource_name=name, configuration_keys=None
                 )
+                for name in some
             ],
             include_synonyms=True,
             include_documentation=documentation,
         )
-        connection = (
-            await cluster.node(_node(name)) if kind is ConfigResourceKind.BROKER else cluster.any
-        )
-        (result,) = (await connection.call(request, DescribeConfigsResponse)).results
-        check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
-        found[name] = [
-            Config(
-                each.name,
-                None if each.is_sensitive else each.value,
-                _source(each.config_source, is_default=each.is_default),
-                each.read_only,
-                each.is_sensitive,
-                each.documentation,
-                None if each.is_sensitive else _inherited(each, _SET_FOR[kind]),
-            )
-            for each in sorted(result.configs, key=lambda each: each.name)
-        ]
+        for result in (await connection.call(request, DescribeConfigsResponse)).results:
+            name = result.resource_name
+            check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
+            found[name] = [
+                Config(
+                    each.name,
+                    None if each.is_sensitive else each.value,
+                    _source(each.config_source, is_default=each.is_default),
+                    each.read_only,
+                    each.is_sensitive,
+                    each.documentation,
+                    None if each.is_sensitive else _inherited(each, _SET_FOR[kind]),
+                )
+                for each in sorted(result.configs, key=lambda each: each.name)
+            ]
     return found
 
 

@@ -74,7 +74,10 @@ class ClientConnection:
     _writer: asyncio.StreamWriter | None = None
     _correlation_id: int = 0
     _answered: bool = False
+    reopens: bool = False
+    """Whether a request opens a connection that was lost."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def address(self) -> str:
@@ -179,6 +182,10 @@ class ClientConnection:
             UnsupportedError: the server does not have the API.
             UnreachableError, NotKafkaError: no answer, or a malformed one.
         """
+        if self.reopens and self._writer is None:
+            async with self._opening:
+                if self._writer is None:
+                    await self.open()
         best = min(newest, self.version_of(type(request)))
         name = type(request).__name__.removesuffix("Request")
         try:

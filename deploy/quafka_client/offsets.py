@@ -3,9 +3,10 @@ DeleteRecords."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
 from quafka_client.errors import RequestRefusedError, check
 from quafka_client.positions import RequestedPosition
 from quafka_proto.errors import ErrorCode
@@ -35,29 +36,38 @@ async def list_offsets(
     With `committed` the END is the last stable offset. -1 if there is no such record. Raises
     ClientError.
     """
-    found: dict[int, int] = {}
-    for connection, partitions in await cluster.each_leader(topic):
+    found = await list_offsets_of(cluster, [topic], timestamp, committed=committed)
+    return {partition: offset for (_, partition), offset in found.items()}
+
+
+async def list_offsets_of(
+    cluster: ClientCluster,
+    topics: Iterable[MetadataResponseTopic],
+    timestamp: int,
+    *,
+    committed: bool = False,
+) -> dict[tuple[str, int], int]:
+    """As `list_offsets`, by topic and partition: one request to each leader."""
+    wanted: dict[ClientConnection, list[ListOffsetsTopic]] = {}
+    for topic in topics:
+        for connection, numbers in await cluster.each_leader(topic):
+            parts = [ListOffsetsPartition(number, timestamp=timestamp) for number in numbers]
+            wanted.setdefault(connection, []).append(ListOffsetsTopic(topic.name or "", parts))
+    found: dict[tuple[str, int], int] = {}
+    for connection, asked in wanted.items():
         if connection.version_of(ListOffsetsRequest) == 0:
             raise RequestRefusedError(
                 ErrorCode.UNSUPPORTED_VERSION, "the server is older than Kafka 0.10.1"
             )
         request = ListOffsetsRequest(
-            topics=[
-                ListOffsetsTopic(
-                    name=topic.name or "",
-                    partitions=[
-                        ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-                        for number in partitions
-                    ],
-                )
-            ],
+            topics=asked,
             timeout_ms=round(cluster.timeout * 1000),
             isolation_level=_READ_COMMITTED if committed else _READ_UNCOMMITTED,
         )
         for answer in (await connection.call(request, ListOffsetsResponse)).topics:
             for each in answer.partitions:
-                check(each.error_code, f"partition {each.partition_index} of {topic.name!r}")
-                found[each.partition_index] = each.offset
+                check(each.error_code, f"partition {each.partition_index} of {answer.name!r}")
+                found[answer.name, each.partition_index] = each.offset
     return found
 
 

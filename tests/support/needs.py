@@ -17,6 +17,7 @@ from collections.abc import Callable
 import pytest
 
 TOOLS = {
+    "chromedriver": "chromium-driver",
     "chromium": "chromium",
     "debootstrap": "debootstrap",
     "docker-compose": "docker-compose",
@@ -43,6 +44,7 @@ GO_TOOLS = {
 """Optional programs that Debian has not, and where `go install` finds each."""
 OF_FIXTURES = {
     "browser": ("chromium",),
+    "driver": ("chromium", "chromedriver"),
     "faults": ("fiu-run",),
     "kafkajs": ("node", "npm"),
     "kcat": ("kcat",),

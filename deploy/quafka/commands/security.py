@@ -88,8 +88,12 @@ class Loaded:
     warnings: Sequence[str]
 
 
-def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Loaded:
+def load(
+    path: Path | None, environment: Mapping[str, str] = os.environ, *, others_sign_in: bool = False
+) -> Loaded:
     """Read the file and the environment.
+
+    `others_sign_in`: a protocol that logs in needs no credentials, because people bring theirs.
 
     Raises:
         UsageError: a setting is unknown, missing or wrong.
@@ -109,10 +113,18 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Load
     protocol = _protocol(values)
     tls = _tls(values) if protocol.encrypted else None
     security = ClientSecurity.of(protocol, tls, None)
-    if protocol.logs_in:
-        credentials = _credentials(jaas | values, security.context)
+    named = jaas | values
+    if protocol.logs_in and not (others_sign_in and _has_no_credentials(named)):
+        credentials = _credentials(named, security.context)
         security = ClientSecurity(protocol, security.tls, credentials, security.context)
     return Loaded(security, warnings)
+
+
+def _has_no_credentials(values: Mapping[str, str]) -> bool:
+    return not any(
+        name == "sasl.username" or name.startswith(("sasl.oauthbearer.", "jaas."))
+        for name in values
+    )
 
 
 def security_of(options: argparse.Namespace) -> Loaded:

@@ -22,7 +22,8 @@ def test_every_package_says_that_it_has_types(package: str) -> None:
 
 
 def test_every_extra_is_for_users() -> None:
-    assert sorted(PROJECT["project"]["optional-dependencies"]) == ["avro", "redis", "s3", "spark"]
+    extras = sorted(PROJECT["project"]["optional-dependencies"])
+    assert extras == ["avro", "console", "redis", "s3", "spark"]
     assert sorted(PROJECT["dependency-groups"]) == ["dev", "fuzz", "test"]
 
 

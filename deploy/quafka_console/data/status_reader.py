@@ -1,0 +1,123 @@
+"""Reads the status pages of gateways and brokers over HTTP, all at once, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import h11
+
+from quafka_console.data.status_pages import BadStatusPageError, StatusPage, parse_status_page
+from quafka_mesh_ops.settings import join_address
+
+_SECONDS = 3.0
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPages:
+    """The pages that could be read, and why others could not, by address."""
+
+    pages: Sequence[StatusPage]
+    problems: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsPort:
+    """Where a process serves its pages: "http://host:port" or "https://…"; and its token."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+async def read_status_pages(
+    ports: Sequence[OperationsPort], seconds: float = _SECONDS
+) -> StatusPages:
+    """The status pages of these processes; one that does not answer in time is a problem."""
+    results = await asyncio.gather(*(_read(each, seconds) for each in ports))
+    pages = [each for each in results if isinstance(each, StatusPage)]
+    problems = {
+        port.url: each for port, each in zip(ports, results, strict=True) if isinstance(each, str)
+    }
+    return StatusPages(pages, problems)
+
+
+async def read_metrics(
+    ports: Sequence[OperationsPort], seconds: float = _SECONDS
+) -> dict[str, bytes]:
+    """The metrics of those of the processes that answer in time, by address."""
+
+    async def read(port: OperationsPort) -> bytes | None:
+        try:
+            async with asyncio.timeout(seconds):
+                status, body = await _get(port, "/metrics")
+        except (OSError, EOFError, ValueError, h11.RemoteProtocolError):  # TimeoutError as well
+            return None
+        return body if status == 200 else None
+
+    found = await asyncio.gather(*map(read, ports))
+    pages = zip(ports, found, strict=True)
+    return {port.url: page for port, page in pages if page is not None}
+
+
+async def _read(port: OperationsPort, seconds: float) -> StatusPage | str:
+    """A page, or why there is none."""
+    try:
+        async with asyncio.timeout(seconds):
+            status, body = await _get(port, "/statusz")
+    except TimeoutError:
+        return f"{port.url} does not answer within {seconds:g} s"
+    except (OSError, EOFError, ValueError, h11.RemoteProtocolError) as e:
+        return f"{port.url} cannot be read: {e or type(e).__name__}"
+    if status == 401:
+        return f"{port.url} needs a token or a client certificate"
+    if status != 200:
+        return f"{port.url} answers with status {status}"
+    try:
+        return parse_status_page(port.url, body)
+    except BadStatusPageError as e:
+        return str(e)
+
+
+async def _get(port: OperationsPort, path: str) -> tuple[int, bytes]:
+    """Status and body. Raises OSError, EOFError, ValueError, h11.RemoteProtocolError."""
+    parts = urlsplit(port.url)
+    host, number = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    context = (port.context or ssl.create_default_context()) if parts.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(host, number, ssl=context)
+    try:
+        connection = h11.Connection(h11.CLIENT)
+        headers = [("host", join_address(host, number)), ("accept", "application/json")]
+        if port.token:
+            headers.append(("authorization", f"Bearer {port.token}"))
+        request = h11.Request(method="GET", target=path, headers=headers)
+        writer.write(
+            (connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b"")
+        )
+        return await _answer(connection, reader)
+    finally:
+        writer.close()
+
+
+async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    status, size = 0, 0
+    pieces: list[bytes] = []
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(1 << 16))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            size += len(event.data)
+            if size > _MOST_BYTES:
+                raise ValueError("the page is too large")
+            pieces.append(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            return status, b"".join(pieces)
+        else:
+            raise EOFError("the connection was closed")

@@ -1,0 +1,98 @@
+"""The program `quafka console`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET
+
+import uvicorn
+
+from quafka_client.security import ClientSecurity
+from quafka_console.app import Console
+from quafka_console.data.rates import Rates
+from quafka_console.data.status_reader import OperationsPort
+from quafka_console.session import People
+from quafka_console.settings import ConsoleConfig
+from quafka_loop import sockets
+from quafka_mesh_ops.settings import join_address, split_address
+from quafka_telemetry.metrics import Metrics
+from quafka_telemetry.startup import StartupError
+
+_STOP_SECONDS = 5
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class ConsoleServer:
+    """Serves the console until `close`."""
+
+    def __init__(self, config: ConsoleConfig, security: ClientSecurity) -> None:
+        """`security`: how it connects; without credentials each person signs in."""
+        self.metrics = Metrics()
+        self._config = config
+        self._address = ""
+        self._people = People([split_address(each) for each in config.console_brokers], security)
+        ports = [OperationsPort(each) for each in config.console_operations]
+        self._rates = Rates(ports)
+        self._console = Console(
+            self._people,
+            ports,
+            self._rates,
+            config.console_read_only,
+            frozenset(config.console_hosts),
+        )
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Serve. Raises StartupError: the address cannot be used."""
+        listening = self._listen()
+        host, port = listening.getsockname()[:2]
+        self._address = join_address(host, port)
+        config = uvicorn.Config(
+            self._console.asgi(), log_config=None, log_level="warning", access_log=False,
+            timeout_graceful_shutdown=_STOP_SECONDS, ws_max_size=4 << 20, server_header=False,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve([listening]))
+        while not self._server.started:
+            if self._serving.done():
+                raise StartupError("the console's web server has ended")
+            await asyncio.sleep(0.01)
+        self._rates.start()
+
+    def _listen(self) -> sockets.socket:
+        host, port = split_address(self._config.console_listen)
+        listening = sockets.socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
+        try:
+            listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+            listening.bind((host, port))
+        except OSError as e:
+            listening.close()
+            raise StartupError(
+                f"cannot listen on {self._config.console_listen} (console.listen): {e.strerror}"
+            ) from e
+        return listening
+
+    async def reload(self) -> None:
+        """Nothing of the console can be reloaded."""
+
+    async def close(self) -> None:
+        """Stop serving, and disconnect."""
+        await self._rates.close()
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await asyncio.wait((self._serving,))
+        await self._people.close()
+
+    def describe(self) -> dict[str, str]:
+        """See Program."""
+        return {"console": f"http://{self._address}/"}

@@ -1,0 +1,138 @@
+"""Who uses the console, and what it knows for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError
+from quafka_client.sasl import Credentials
+from quafka_client.security import ClientSecurity
+from quafka_console.data.rates import Rates
+from quafka_console.data.status_reader import OperationsPort
+from quafka_loop import clock
+
+audit = logging.getLogger("quafka.console.audit")
+
+Query = Mapping[str, str]
+"""The parameters of a page's address."""
+_TIMEOUT = 10.0
+MOST_SIGNED_IN = 1_000
+_FAILURES, _FAILURE_SECONDS = 10, 60.0
+
+
+class TooManyFailuresError(ClientError):
+    """Somebody guesses passwords; the sentence says how long the console refuses sign-ins."""
+
+
+@dataclass(slots=True)
+class Person:
+    """A Kafka user, connected. `user`: "" if the cluster asks for no login.
+
+    `dark`: whether they want dark pages; None: as their system.
+    """
+
+    user: str
+    cluster: ClientCluster
+    dark: bool | None = None
+
+    async def leave(self) -> None:
+        """Disconnect."""
+        with suppress(OSError):
+            await self.cluster.__aexit__()
+
+
+@dataclass(slots=True)
+class People:
+    """Those who have signed in, by the id of their browser's session.
+
+    Attributes:
+        security: with credentials if everybody shares them.
+        shared: everybody, once connected, if nobody has to sign in.
+    """
+
+    bootstrap: Sequence[tuple[str, int]]
+    security: ClientSecurity
+    shared: Person | None = None
+    signed_in: dict[str, Person] = field(default_factory=dict[str, Person])
+    _failures: list[float] = field(default_factory=list[float])
+
+    @property
+    def must_sign_in(self) -> bool:
+        """Whether the cluster asks for a login, and the console has none of its own."""
+        return self.security.protocol.logs_in and self.security.credentials is None
+
+    async def find(self, browser: str) -> Person | None:
+        """Who uses this browser; None: nobody has signed in.
+
+        Raises ClientError: the cluster cannot be reached.
+        """
+        if self.must_sign_in:
+            return self.signed_in.get(browser)
+        if self.shared is None:
+            credentials = self.security.credentials
+            user = "" if credentials is None else credentials.username
+            self.shared = Person(user, await self._connected(self.security))
+        return self.shared
+
+    async def sign_in(self, browser: str, credentials: Credentials) -> Person:
+        """Sign in as a Kafka user.
+
+        Raises:
+            TooManyFailuresError: there were many failures within a minute.
+            ClientError: the cluster refuses.
+        """
+        now, user = clock.monotonic(), credentials.username
+        self._failures = [at for at in self._failures if now - at < _FAILURE_SECONDS]
+        if len(self._failures) >= _FAILURES:
+            raise TooManyFailuresError(
+                f"{_FAILURES} sign-ins have failed within a minute; try again in a minute"
+            )
+        try:
+            cluster = await self._connected(replace(self.security, credentials=credentials))
+        except ClientError:
+            self._failures.append(now)
+            audit.info("%r: sign-in refused", user)
+            raise
+        audit.info("%r: signed in", user)
+        await self.sign_out(browser)
+        while len(self.signed_in) >= MOST_SIGNED_IN:
+            await self.sign_out(next(iter(self.signed_in)))
+        person = self.signed_in[browser] = Person(user, cluster)
+        return person
+
+    async def _connected(self, security: ClientSecurity) -> ClientCluster:
+        return await ClientCluster(self.bootstrap, _TIMEOUT, security, reopens=True).__aenter__()
+
+    async def sign_out(self, browser: str) -> None:
+        """Forget who uses this browser."""
+        person = self.signed_in.pop(browser, None)
+        if person is not None:
+            audit.info("%r: signed out", person.user)
+            await person.leave()
+
+    async def close(self) -> None:
+        """Disconnect everybody."""
+        for person in (*self.signed_in.values(), *([self.shared] if self.shared else [])):
+            await person.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """One page of one person.
+
+    Attributes:
+        cluster: connected as that person; a lost connection is opened again.
+        operations: the operations ports of gateways and brokers.
+        rates: what the gateways did in the last hour.
+        may_write: whether changes are offered at all; the cluster decides on each of them.
+    """
+
+    cluster: ClientCluster
+    user: str
+    operations: Sequence[OperationsPort]
+    rates: Rates
+    may_write: bool

@@ -1,0 +1,61 @@
+"""The settings of `quafka console`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quafka_mesh_ops import settings
+from quafka_mesh_ops.settings import CommonSettings, setting, settings_class
+
+CONSOLE = "127.0.0.1:9094"
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    """Parse URLs of operations ports, separated by commas."""
+    found = tuple(each.strip().rstrip("/") for each in text.split(",") if each.strip())
+    for url in found:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(url)
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parse host names, separated by commas."""
+    return tuple(each.strip().lower() for each in text.split(",") if each.strip())
+
+
+@settings_class
+class ConsoleConfig(CommonSettings):
+    """The settings of the console."""
+
+    console_listen: str = setting(
+        CONSOLE, "HTTP address of the console; anyone who reaches it may use it, unless the "
+        "gateway's listener asks for a login", settings.address, settings.ADDRESS,
+        brief="HTTP address of the console",
+    )  # fmt: skip
+    console_brokers: tuple[str, ...] = setting(
+        ("localhost:9092",), "Kafka addresses of the cluster", settings.addresses,
+        "host:port, separated by commas", brief="Kafka addresses of the cluster",
+    )  # fmt: skip
+    console_command_config: Path | None = setting(
+        None, "properties file of a Kafka client: security.protocol, TLS, credentials. With a "
+        "protocol that logs in, and without credentials, each person signs in",
+        settings.optional_path, "a path",
+    )  # fmt: skip
+    console_operations: tuple[str, ...] = setting(
+        ("http://localhost:9093", "http://localhost:9193"),
+        "URLs of the operations ports of gateways and brokers, for health and charts", _urls,
+        "URLs, separated by commas",
+    )  # fmt: skip
+    console_hosts: tuple[str, ...] = setting(
+        (), "further host names under which browsers may open the console, besides localhost and "
+        "IP addresses", _names, "host names, separated by commas",
+    )  # fmt: skip
+    console_read_only: bool = setting(
+        False, "refuse every change", settings.boolean, "true, false",
+        brief="refuse every change",
+    )  # fmt: skip
+    console_traces_bytes: int = setting(
+        64 << 20, "bytes of traces that are kept in memory, the last ones",
+        settings.whole(1 << 20, 1 << 32), "1048576 to 4294967296",
+    )  # fmt: skip

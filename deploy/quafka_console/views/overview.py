@@ -1,0 +1,190 @@
+"""The first page: what needs attention, the health of each process, and the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+from quafka_client import groups
+from quafka_client.errors import ClientError
+from quafka_client.groups import GroupSummary
+from quafka_console.data.history import Sample
+from quafka_console.data.status_pages import StatusPage
+from quafka_console.session import ConsoleSession, Query
+from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts.chart import line_chart, refill_chart
+from quafka_console.views.parts.live import LivePart
+from quafka_console.views.parts.operations import status_pages_of
+from quafka_console.views.parts.table import Column, Shown, table
+
+PATH = "/"
+_REFRESH_SECONDS = 5.0
+_MOST_GROUPS = 1_000
+_SHOWN = 8
+_PROCESSES = (
+    Column("program", "Process"),
+    Column("address", "Operations port", wide=True),
+    Column("state", "State", wide=True),
+    Column("version", "Version"),
+    Column("running", "Running for", numeric=True),
+    Column("memory", "Memory", numeric=True),
+)
+_GROUPS = (
+    Column("group", "Group", wide=True),
+    Column("state", "State"),
+    Column("members", "Members", numeric=True),
+    Column("lag", "Lag, records", numeric=True),
+    Column("behind", "Behind", numeric=True),
+)
+_Found = tuple[Sequence[StatusPage], dict[str, str], Sequence[GroupSummary], str]
+
+
+async def show(session: ConsoleSession, _query: Query) -> None:
+    """Build the page."""
+
+    async def read() -> _Found:
+        read = await status_pages_of(session)
+        lagging, problem = await _lagging(session)
+        return read.pages, read.problems, lagging, problem
+
+    await LivePart(read, _fill).start()
+    ui.label("The last hour, at all gateways").classes("q-heading")
+    _charts(session)
+
+
+async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
+    """The groups that are behind most, and why they are not known."""
+    try:
+        listed = await groups.listed(session.cluster)
+        found = await groups.summaries_of(listed[:_MOST_GROUPS])
+    except ClientError as e:
+        return [], str(e)
+    found = [each for each in found if each.lag]
+    return sorted(found, key=lambda each: -(each.lag or 0))[:_SHOWN], ""
+
+
+def _fill(found: _Found) -> None:
+    pages, problems, lagging, problem = found
+    _attention(pages, problems, lagging, problem)
+    ui.label("Processes").classes("q-heading")
+    if pages:
+        table(_PROCESSES, [_process(each) for each in pages])
+    elif not problems:
+        states.empty(
+            "No operations port is known",
+            "Name those of gateways and brokers in the console's setting console.operations.",
+        )
+    if lagging:
+        ui.label("Groups that are behind").classes("q-heading")
+        table(_GROUPS, [_group(each) for each in lagging])
+
+
+def _attention(
+    pages: Sequence[StatusPage],
+    problems: dict[str, str],
+    lagging: Sequence[GroupSummary],
+    problem: str,
+) -> None:
+    """What needs attention first; one calm line if nothing does."""
+    sentences = [*problems.values(), *([problem] if problem else [])]
+    sentences += [
+        f"{page.program} at {page.address}: {why}"
+        for page in pages
+        for why in page.problems.values()
+    ]
+    sentences += [
+        f"group {each.group} has no members, and {each.lag:,} records wait for it"
+        for each in lagging
+        if not each.members and each.lag
+    ]
+    for sentence in sentences[:_SHOWN]:
+        states.problem(sentence)
+    if len(sentences) > _SHOWN:
+        ui.label(f"and {len(sentences) - _SHOWN:,} more").classes("q-soft")
+    if not sentences and pages:
+        with ui.row().classes("q-well items-center gap-2"):
+            ui.icon("check_circle").props("aria-hidden=true")
+            ui.label("Nothing needs attention")
+
+
+def _process(page: StatusPage) -> list[str | Shown]:
+    facts = {name: value for each in page.named("Process") for name, value in each.facts.items()}
+    why = "; ".join(page.problems.values())
+    memory, running = facts.get("memory"), facts.get("running for")
+    return [
+        page.program,
+        Shown(formats.shown(page.address), href=f"{page.address}/statusz"),
+        Shown("ready" if page.ready else formats.shown(why) or "not ready", bad=not page.ready),
+        formats.shown(str(facts.get("version") or formats.NOTHING)),
+        formats.duration(running if isinstance(running, float | int) else None),
+        formats.size(memory if isinstance(memory, float | int) else None),
+    ]
+
+
+def _group(group: GroupSummary) -> list[str | Shown]:
+    return [
+        Shown(formats.shown(group.group), href=address.link("/group", name=group.group)),
+        group.state,
+        formats.number(group.members),
+        Shown(formats.number(group.lag), bad=not group.members),
+        formats.duration(group.behind_seconds),
+    ]
+
+
+def _charts(session: ConsoleSession) -> None:
+    history = session.rates.history
+    with ui.element("div").classes("q-charts w-full"):
+        charts = [
+            _chart("Requests per second", ("answered", "with errors")),
+            _chart("MiB per second", ("received", "sent")),
+            _chart("Latency in ms, without waiting for records", ("median", "99 %")),
+        ]
+
+    def refill() -> None:
+        samples = list(history.samples)
+        for chart, values in zip(charts, (_requests, _bytes, _latency), strict=True):
+            pairs = [values(each) for each in samples]
+            times = [each.at * 1_000 for each in samples]
+            refill_chart(
+                chart,
+                [
+                    [(at, pair[number]) for at, pair in zip(times, pairs, strict=True)]
+                    for number in range(2)
+                ],
+            )
+
+    refill()
+    ui.timer(_REFRESH_SECONDS, refill)
+
+
+def _chart(title: str, names: Sequence[str]) -> ui.echart:
+    """A chart whose lines share an axis."""
+    with ui.column().classes("q-chart gap-0"):
+        ui.label(title).classes("q-soft")
+        chart = line_chart("", names)
+    options: dict[str, Any] = chart.options  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    axis: dict[str, Any] = options["yAxis"][0]
+    axis["name"] = ""
+    options["yAxis"] = [axis]
+    options["grid"] = {"left": 48, "right": 12, "top": 30, "bottom": 24}
+    for series in options["series"]:
+        series["yAxisIndex"] = 0
+    return chart
+
+
+def _requests(sample: Sample) -> tuple[float | None, float | None]:
+    return round(sample.requests, 1), round(sample.errors, 1)
+
+
+def _bytes(sample: Sample) -> tuple[float | None, float | None]:
+    return round(sample.received / (1 << 20), 3), round(sample.sent / (1 << 20), 3)
+
+
+def _latency(sample: Sample) -> tuple[float | None, float | None]:
+    return _ms(sample.p50), _ms(sample.p99)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1_000, 2)

@@ -1,0 +1,18 @@
+"""Addresses of views: each view's state is in its query."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from nicegui import ui
+
+
+def link(path: str, **query: str | int) -> str:
+    """An address within the console; empty values are left out."""
+    chosen = {name: value for name, value in query.items() if value not in ("", 0)}
+    return path + ("?" + urlencode(chosen) if chosen else "")
+
+
+def keep(address: str) -> None:
+    """Put an address into the browser's address bar, without loading it."""
+    ui.navigate.history.replace(address)

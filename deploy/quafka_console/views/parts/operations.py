@@ -1,0 +1,23 @@
+"""The status pages that the console may read, for views."""
+
+from __future__ import annotations
+
+from quafka_console.data.status_reader import StatusPages, read_status_pages
+from quafka_console.session import ConsoleSession
+from quafka_console.views.parts import states
+
+
+async def status_pages_of(session: ConsoleSession) -> StatusPages:
+    """The pages of the gateways and brokers that the settings name."""
+    return await read_status_pages(session.operations)
+
+
+def status_problems(read: StatusPages) -> None:
+    """Show which processes could not be read, and what to do if none is named."""
+    for sentence in read.problems.values():
+        states.problem(sentence)
+    if not read.pages and not read.problems:
+        states.empty(
+            "No operations port is known",
+            "Name the ports of gateways and brokers in the console's setting `operations`.",
+        )

@@ -1,0 +1,111 @@
+"""Who uses the console: shared connections, sign-ins, and their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from quafka_client.cluster import ClientCluster
+from quafka_client.errors import ClientError, LoginError
+from quafka_client.sasl import Credentials
+from quafka_client.security import NONE, ClientProtocol, ClientSecurity
+from quafka_console import session
+from quafka_console.session import People, TooManyFailuresError
+
+LOGIN = ClientSecurity(ClientProtocol.SASL_PLAINTEXT)
+ALICE = Credentials("PLAIN", "alice", "right")
+
+
+class Server:
+    """Accepts one password. `left`: how many connections were closed."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    async def enter(self, cluster: Any) -> Any:
+        credentials = cluster._security.credentials
+        if credentials is not None and credentials.password != "right":
+            raise LoginError("the server refuses the login")
+        return cluster
+
+    async def leave(self, _cluster: Any, *_: object) -> None:
+        self.left += 1
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    found = Server()
+    monkeypatch.setattr(ClientCluster, "__aenter__", lambda self: found.enter(self))  # noqa: PLW0108
+    monkeypatch.setattr(ClientCluster, "__aexit__", lambda self, *_: found.leave(self))
+    return found
+
+
+async def test_everybody_shares_one_user_if_nobody_has_to_sign_in(server: Server) -> None:
+    people = People([("here", 9092)], NONE)
+    assert not people.must_sign_in
+    first, second = await people.find("a"), await people.find("b")
+    assert first is second is not None
+    await people.close()
+    assert server.left == 1
+
+
+async def test_a_person_signs_in_and_out(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "quafka.console.audit")
+    people = People([("here", 9092)], LOGIN)
+    assert people.must_sign_in
+    assert await people.find("a") is None
+    await people.sign_in("a", ALICE)
+    found = await people.find("a")
+    assert found is not None
+    assert found.user == "alice"
+    assert await people.find("b") is None, "another browser"
+    await people.sign_in("a", ALICE)
+    assert server.left == 1, "the first sign-in of this browser"
+    await people.sign_out("a")
+    assert await people.find("a") is None
+    assert server.left == 2
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "signed in", "signed in", "signed out", "signed out",
+    ]  # fmt: skip
+
+
+async def test_guesses_of_passwords_are_limited(server: Server) -> None:
+    people = People([("here", 9092)], LOGIN)
+    for _ in range(10):
+        with pytest.raises(LoginError):
+            await people.sign_in("a", Credentials("PLAIN", "alice", "wrong"))
+    with pytest.raises(TooManyFailuresError):
+        await people.sign_in("a", ALICE)
+    await asyncio.sleep(61)
+    await people.sign_in("a", ALICE)
+    assert server.left == 0
+
+
+async def test_those_who_signed_in_first_leave_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MOST_SIGNED_IN", 3)
+    people = People([("here", 9092)], LOGIN)
+    for browser in "abcd":
+        await people.sign_in(browser, ALICE)
+    assert await people.find("a") is None
+    assert [await people.find(each) is not None for each in "bcd"] == [True] * 3
+    assert server.left == 1
+
+
+async def test_a_cluster_that_cannot_be_reached_is_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = People([("here", 9092)], NONE)
+
+    async def away(_self: object) -> None:
+        raise ClientError("nothing listens there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClientCluster, "__aenter__", away)
+        with pytest.raises(ClientError):
+            await people.find("a")
+    assert await people.find("a") is not None
