@@ -4,6 +4,7 @@
 #   test-bare, test-store   `make test` without optional programs; integration tests on an object store
 #   check                   format, lint, types, layers, and `make test`
 #   crash, fuzz, hostile, sim, soak, chaos, spark-versions    long runs, one subject each
+#   screenshots             the pictures of the console in docs/images
 #   bench, clean
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -23,7 +24,7 @@ SECONDS ?= 60
 SEEDS  ?= 1000
 MINUTES ?= 30
 
-.PHONY: up test test-all test-store test-bare check bench crash fuzz hostile sim soak spark-versions chaos flights clean
+.PHONY: up test test-all test-store test-bare check bench screenshots crash fuzz hostile sim soak spark-versions chaos flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -51,6 +52,9 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+screenshots: $(VENV)/.installed-dev ## pictures of the console for the docs, by Chromium
+	$(BIN)/python -m tests.console.screenshots $(ARGS)
 
 crash: $(VENV)/.installed-dev     ## kill -9, power cuts and damaged files: nothing lost, nothing twice
 	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)

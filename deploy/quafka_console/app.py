@@ -21,7 +21,23 @@ from quafka_client.errors import ClientError
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.session import ConsoleSession, People, Person, Query
-from quafka_console.views import overview, sign_in, topic, topics
+from quafka_console.views import (
+    acls,
+    audit,
+    group,
+    groups,
+    orgs,
+    overview,
+    quotas,
+    shards,
+    sign_in,
+    slow,
+    snapshots,
+    topic,
+    topics,
+    transactions,
+    users,
+)
 from quafka_console.views.parts import address, formats, states
 
 _STYLE = Path(__file__).parent / "views" / "parts" / "console.css"
@@ -52,6 +68,18 @@ PAGES: Sequence[Page] = (
     Page("/", "Overview", overview.show, "dashboard", "cluster"),
     Page("/topics", "Topics", topics.show, "topic", "records"),
     Page("/topic", "Topic", topic.show),
+    Page(groups.PATH, "Groups", groups.show, "groups", "records"),
+    Page(group.PATH, "Group", group.show),
+    Page(transactions.PATH, "Transactions", transactions.show, "swap_horiz", "records"),
+    Page(transactions.ONE_PATH, "Transaction", transactions.show_one),
+    Page(slow.PATH, "Slow requests", slow.show, "hourglass_bottom", "cluster"),
+    Page(shards.PATH, "Brokers", shards.show, "hub", "cluster"),
+    Page(snapshots.PATH, "Snapshots", snapshots.show, "photo_camera", "cluster"),
+    Page(users.PATH, "Users", users.show, "person", "access"),
+    Page(acls.PATH, "ACLs", acls.show, "rule", "access"),
+    Page(quotas.PATH, "Quotas", quotas.show, "speed", "access"),
+    Page(orgs.PATH, "Orgs", orgs.show, "apartment", "access"),
+    Page(audit.PATH, "Audit", audit.show, "fact_check", "access"),
 )
 
 

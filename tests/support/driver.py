@@ -67,6 +67,12 @@ class Driver:
 
         self._until(clicked, f"there is no button or link {quoted}")
 
+    def is_off(self, text: str) -> bool:
+        """Whether the button with this text is shown and cannot be pressed."""
+        path = f'//button[.//text()[normalize-space(.)="{text}"]]'
+        shown = [each for each in self._all(path) if each.is_displayed()]
+        return bool(shown) and not shown[-1].is_enabled()
+
     def type(self, label: str, text: str, *, enter: bool = False) -> None:
         """Type into the field with this label or hint."""
         path = f'//input[@aria-label="{label}" or @placeholder="{label}"]'

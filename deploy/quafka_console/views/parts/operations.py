@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from quafka_console.data.status_reader import StatusPages, read_status_pages
+from quafka_console.data.recent_pages import RecentPages
+from quafka_console.data.status_reader import StatusPages
 from quafka_console.session import ConsoleSession
 from quafka_console.views.parts import states
+
+_RECENT = RecentPages()
 
 
 async def status_pages_of(session: ConsoleSession) -> StatusPages:
     """The pages of the gateways and brokers that the settings name."""
-    return await read_status_pages(session.operations)
+    return await _RECENT.read(session.operations)
 
 
 def status_problems(read: StatusPages) -> None:

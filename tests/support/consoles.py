@@ -1,0 +1,26 @@
+"""The console of a cluster, as a process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.cluster import Cluster, Process
+
+
+@contextmanager
+def console_of(cluster: Cluster, folder: Path, *args: str) -> Generator[tuple[str, Process]]:
+    """A running console at a free port: its URL, and the process."""
+    pages = ",".join(
+        f"http://{each.ready['operations']}" for each in (cluster.gateway, cluster.broker)
+    )
+    console = Process(
+        ["console", "--console-listen", "127.0.0.1:0", "--console-brokers", cluster.bootstrap,
+         "--console-operations", pages, *args],
+        folder / "console.log",
+    )  # fmt: skip
+    try:
+        yield str(console.ready["console"]).rstrip("/"), console
+    finally:
+        assert console.stop() == 0, console.log.read_text()
