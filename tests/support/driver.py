@@ -73,6 +73,18 @@ class Driver:
         shown = [each for each in self._all(path) if each.is_displayed()]
         return bool(shown) and not shown[-1].is_enabled()
 
+    def pick(self, text: str) -> None:
+        """Click the row of a table that has this text."""
+        path = f"//tr[.//text()[contains(., '{text}')]]"
+
+        def picked() -> bool:
+            shown = [each for each in self._all(path) if each.is_displayed()]
+            if shown:
+                shown[-1].click()
+            return bool(shown)
+
+        self._until(picked, f"there is no row with {text!r}")
+
     def type(self, label: str, text: str, *, enter: bool = False) -> None:
         """Type into the field with this label or hint."""
         path = f'//input[@aria-label="{label}" or @placeholder="{label}"]'

@@ -1,0 +1,1 @@
+"""The records of a topic, as a person reads them."""

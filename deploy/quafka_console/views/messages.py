@@ -1,0 +1,230 @@
+"""The records of a topic: the newest ones, or from an offset or a time on, and one in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from nicegui import ui
+
+from quafka_client.errors import ClientError
+from quafka_console.data.messages.reading import Progress, ReadRecord, newest, onwards
+from quafka_console.data.messages.texts import containing, text_of, whole_of
+from quafka_console.session import ConsoleSession, Query
+from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts.table import Column, Shown, table
+
+PATH = "/messages"
+_COUNTS = (20, 50, 100, 500)
+_NEWEST, _OLDEST, _OFFSET, _TIME = "newest", "oldest", "offset", "time"
+_FROM = {
+    _NEWEST: "newest first", _OLDEST: "from the start", _OFFSET: "from an offset",
+    _TIME: "from a time",
+}  # fmt: skip
+_SCANNED = 20_000
+"""Offsets of each partition, from its end, in which the newest matching records are looked for."""
+_TAIL_SECONDS = 2.0
+_COLUMNS = (
+    Column("partition", "Partition", numeric=True),
+    Column("offset", "Offset", numeric=True),
+    Column("time", "Time"),
+    Column("key", "Key", wide=True),
+    Column("value", "Value", wide=True),
+)
+
+
+async def show(session: ConsoleSession, query: Query) -> None:
+    """Build the page."""
+    topic = query.get("topic", "")
+    if not topic:
+        states.empty("No topic is chosen", "Choose one in the list of topics.")
+        ui.link("Topics", "/topics")
+        return
+    await _Messages(session, topic, query).build()
+
+
+class _Messages:
+    """The records that are shown, and the controls that choose them."""
+
+    def __init__(self, session: ConsoleSession, topic: str, query: Query) -> None:
+        self._session = session
+        self._topic = topic
+        place = query.get("from", "")
+        self._place = place if place in _FROM else _OFFSET if query.get("offset") else _NEWEST
+        self._value = query.get("at", "") or query.get("offset", "")
+        self._partition = query.get("partition", "")
+        self._words = query.get("contains", "")
+        count = query.get("count", "")
+        self._count = int(count) if count in map(str, _COUNTS) else _COUNTS[1]
+        self._progress = Progress(stopped=True)
+        self._records: Sequence[ReadRecord] | None = None
+
+    async def build(self) -> None:
+        """Build the page and read."""
+        with ui.row().classes("items-center w-full gap-3"):
+            ui.label(formats.shown(self._topic)).classes("text-h5 q-name")
+            ui.space()
+            ui.link("Partitions and configs", address.link("/topic", name=self._topic))
+        with ui.row().classes("items-center w-full gap-3 q-filters"):
+            place = ui.select(_FROM, value=self._place).props('dense outlined aria-label="from"')
+            at = ui.input(placeholder="offset, or 2026-11-28T06:15", value=self._value)
+            at.props('dense outlined aria-label="where to begin"')
+            at.bind_visibility_from(place, "value", lambda value: value in (_OFFSET, _TIME))
+            partition = ui.input(placeholder="all partitions", value=self._partition)
+            partition.props('dense outlined aria-label="partition"').classes("q-short")
+            words = ui.input(placeholder="contains", value=self._words)
+            words.props('dense outlined clearable aria-label="contains"')
+            count = ui.select(list(_COUNTS), value=self._count)
+            count.props('dense outlined aria-label="records"')
+
+            async def read() -> None:
+                self._place, self._value = place.value, (at.value or "").strip()
+                self._partition = (partition.value or "").strip()
+                self._words, self._count = words.value or "", count.value
+                address.keep(self._address())
+                await self.read()
+
+            for each in (at, partition, words):
+                each.on("keydown.enter", read)
+            ui.button("Read", on_click=read).props("dense no-caps")
+            stop = ui.button("Stop", on_click=self._stop).props("dense no-caps outline")
+            stop.bind_visibility_from(self._progress, "stopped", lambda stopped: not stopped)
+            self._stop_button = stop
+            tail = ui.switch("Follow")
+            tail.bind_visibility_from(place, "value", lambda value: value == _NEWEST)
+        self._status = ui.label().classes("q-soft")
+        self._body = ui.column().classes("w-full gap-2")
+        await self.read()
+
+        async def follow() -> None:
+            if tail.value and self._place == _NEWEST and self._progress.stopped:
+                await self.read()
+
+        ui.timer(_TAIL_SECONDS, follow, immediate=False)
+
+    def _address(self) -> str:
+        return address.link(
+            PATH, **{"topic": self._topic, "from": "" if self._place == _NEWEST else self._place,
+                     "at": self._value, "partition": self._partition, "contains": self._words,
+                     "count": "" if self._count == _COUNTS[1] else self._count},
+        )  # fmt: skip
+
+    def _stop(self) -> None:
+        self._progress.stopped = True
+
+    async def read(self) -> None:
+        """Read what is chosen, and show it."""
+        self._progress.stopped = True
+        progress = self._progress = Progress()
+        self._stop_button.bind_visibility_from(progress, "stopped", lambda stopped: not stopped)
+        try:
+            records = await self._read(progress)
+        except ClientError as e:
+            self._records = None
+            self._body.clear()
+            with self._body:
+                states.problem(str(e))
+            return
+        finally:
+            progress.stopped = True
+        if progress is not self._progress:
+            return  # another reading has begun
+        self._status.set_text(
+            f"{len(records):,} records; {progress.scanned:,} were looked at" if self._words
+            else f"{len(records):,} records"
+        )  # fmt: skip
+        if records == self._records:
+            return
+        self._records = records
+        self._body.clear()
+        with self._body:
+            self._fill(records)
+
+    async def _read(self, progress: Progress) -> Sequence[ReadRecord]:
+        """Raises ClientError: also if what was typed is wrong."""
+        number = _number(self._partition, "a partition") if self._partition else None
+        chosen = {"wanted": containing(self._words)} if self._words.split() else {}
+        cluster, topic, count = self._session.cluster, self._topic, self._count
+        if self._place == _NEWEST:
+            return await newest(
+                cluster, topic, count, number, progress=progress, scan=_SCANNED, **chosen
+            )
+        offset = _number(self._value, "an offset") if self._place == _OFFSET else None
+        timestamp = _time(self._value) if self._place == _TIME else None
+        return await onwards(
+            cluster, topic, count, number, offset=offset, timestamp=timestamp,
+            progress=progress, **chosen,
+        )  # fmt: skip
+
+    def _fill(self, records: Sequence[ReadRecord]) -> None:
+        if not records:
+            states.empty(
+                "No record matches" if self._words else "No records here",
+                "Begin elsewhere, or search for something else."
+                if self._words
+                else f"Write one: echo hello | quafka produce -t {self._topic}",
+            )
+            return
+
+        async def open_(at: int) -> None:
+            self._open(records[at])
+
+        rows = [_row(each) for each in records]
+        table(_COLUMNS, rows, on_pick=open_)
+
+    def _open(self, record: ReadRecord) -> None:
+        with ui.dialog() as dialog, ui.card().classes("q-record"):
+            with ui.row().classes("items-center w-full"):
+                ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes(
+                    "text-h6"
+                )
+                ui.space()
+                ui.button(icon="close", on_click=dialog.close).props(
+                    'flat dense round aria-label="close"'
+                )
+            ui.label(formats.utc(record.timestamp / 1_000)).classes("q-soft")
+            for name, data in (("Key", record.key), ("Value", record.value)):
+                size = "" if data is None else f", {formats.size(len(data))}"
+                ui.label(f"{name}{size}").classes("q-heading")
+                with ui.element("pre").classes("q-mono q-value"):
+                    ui.label(_visible(whole_of(data)))
+            if record.headers:
+                ui.label("Headers").classes("q-heading")
+                rows = [
+                    (formats.shown(name), formats.shown(text_of(value)))
+                    for name, value in record.headers
+                ]
+                table((Column("name", "Name"), Column("value", "Value", wide=True)), rows)
+        dialog.open()
+
+
+def _row(record: ReadRecord) -> list[str | Shown]:
+    return [
+        str(record.partition),
+        formats.number(record.offset),
+        formats.utc(record.timestamp / 1_000),
+        formats.shown(text_of(record.key)),
+        f"({record.mark.lower()} of a transaction)"
+        if record.mark
+        else formats.shown(text_of(record.value)),
+    ]
+
+
+def _visible(text: str) -> str:
+    """A text of several lines with its control characters visible."""
+    return "\n".join(formats.shown(line, 1 << 20) for line in text.split("\n"))
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ClientError(f"{text!r} is not {what}: a whole number")
+    return int(text)
+
+
+def _time(text: str) -> int:
+    """A time in ms since 1970."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as e:
+        raise ClientError(f"{text!r} is not a time; write it as 2026-11-28T06:15") from e
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
