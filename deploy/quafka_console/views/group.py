@@ -20,12 +20,12 @@ from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.audit import audited
 from quafka_console.views.parts.chart import line_chart, refill_chart
 from quafka_console.views.parts.confirm import confirmed
+from quafka_console.views.parts.live import keep_refreshing
 from quafka_console.views.parts.operations import status_pages_of
 from quafka_console.views.parts.table import Column, Shown, pager, table
 from quafka_loop import clock
 
 PATH = "/group"
-_REFRESH_SECONDS = 5.0
 _UNKNOWN = "never at this rate, or unknown"
 _LAGS = LagHistory(interval=4.0)
 """What this process has seen of the lag of groups."""
@@ -95,7 +95,7 @@ class _GroupView:
             self._chart = line_chart("Lag", ("records", "behind, seconds"))
         self._body = ui.column().classes("w-full gap-3")
         await self.refresh()
-        ui.timer(_REFRESH_SECONDS, self.refresh, immediate=False)
+        keep_refreshing(self.refresh)
 
     async def refresh(self) -> None:
         """Read the group, and show it if it has changed."""

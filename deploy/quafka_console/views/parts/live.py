@@ -8,10 +8,24 @@ from typing import Generic, TypeVar
 from nicegui import ui
 
 from quafka_client.errors import ClientError
+from quafka_console.data.refresh_turns import RefreshTurns
 from quafka_console.views.parts import states
 
 T = TypeVar("T")
 REFRESH_SECONDS = 5.0
+_TURNS = RefreshTurns()
+
+
+def keep_refreshing(
+    refresh: Callable[[], Awaitable[None]], seconds: float = REFRESH_SECONDS
+) -> None:
+    """Call `refresh` every few seconds while the page is open, in turn with all other pages."""
+
+    async def in_turn() -> None:
+        async with _TURNS.turn():
+            await refresh()
+
+    ui.timer(seconds, in_turn, immediate=False)
 
 
 class LivePart(Generic[T]):
@@ -29,7 +43,7 @@ class LivePart(Generic[T]):
     async def start(self, seconds: float = REFRESH_SECONDS) -> None:
         """Show it, and show it again whenever it has changed."""
         await self.refresh()
-        ui.timer(seconds, self.refresh, immediate=False)
+        keep_refreshing(self.refresh, seconds)
 
     async def refresh(self) -> None:
         """Read it again; the answer of an earlier reading that comes late is not shown."""
