@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,12 +15,14 @@ from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
 from nicegui import ui
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quafka_client.errors import ClientError
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
+from quafka_console.data.traces.otlp import MOST_BYTES, BadExportError, spans_of
+from quafka_console.data.traces.store import TraceStore
 from quafka_console.session import ConsoleSession, People, Person, Query
 from quafka_console.views import (
     acls,
@@ -36,6 +39,7 @@ from quafka_console.views import (
     snapshots,
     topic,
     topics,
+    traces,
     transactions,
     users,
 )
@@ -74,6 +78,8 @@ PAGES: Sequence[Page] = (
     Page(group.PATH, "Group", group.show),
     Page(transactions.PATH, "Transactions", transactions.show, "swap_horiz", "records"),
     Page(transactions.ONE_PATH, "Transaction", transactions.show_one),
+    Page(traces.PATH, "Traces", traces.show, "timeline", "cluster"),
+    Page(traces.ONE_PATH, "Trace", traces.show_one),
     Page(slow.PATH, "Slow requests", slow.show, "hourglass_bottom", "cluster"),
     Page(shards.PATH, "Brokers", shards.show, "hub", "cluster"),
     Page(snapshots.PATH, "Snapshots", snapshots.show, "photo_camera", "cluster"),
@@ -92,12 +98,14 @@ class Console:
     people: People
     operations: Sequence[OperationsPort]
     rates: Rates
+    traces: TraceStore
     read_only: bool
     hosts: frozenset[str]
 
     def asgi(self) -> ASGIApp:
         """The console as a web application. Once in a process: NiceGUI's pages are global."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        app.add_api_route("/v1/traces", self._receive, methods=["POST"])
         for page in PAGES:
             self._add(page)
         ui.run_with(  # pyright: ignore[reportUnknownMemberType]
@@ -112,6 +120,21 @@ class Console:
             reconnect_timeout=30.0,
         )
         return Protected(app, self.hosts)
+
+    async def _receive(self, request: Request) -> Response:
+        """OTLP over HTTP: keep the spans of an exporter."""
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
+        encoding = request.headers.get("content-encoding", "")
+        try:
+            spans = await asyncio.to_thread(spans_of, bytes(body), encoding)
+        except BadExportError as e:
+            return PlainTextResponse(f"{e}\n", 400)
+        self.traces.add(spans)
+        return Response(media_type="application/x-protobuf")
 
     def _add(self, page: Page) -> None:
         async def shown(request: Request) -> None:
@@ -128,8 +151,9 @@ class Console:
                 sign_in.show(self.people, browser, target)
                 return
             session = ConsoleSession(
-                person.cluster, person.user, self.operations, self.rates, not self.read_only
-            )
+                person.cluster, person.user, self.operations, self.rates, self.traces,
+                str(request.base_url).rstrip("/"), not self.read_only,
+            )  # fmt: skip
             with self._frame(page, person):
                 try:
                     await page.show(session, request.query_params)

@@ -13,6 +13,7 @@ from quafka_client.security import ClientSecurity
 from quafka_console.app import Console
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
+from quafka_console.data.traces.store import TraceStore
 from quafka_console.session import People
 from quafka_console.settings import ConsoleConfig
 from quafka_loop import sockets
@@ -46,6 +47,7 @@ class ConsoleServer:
             self._people,
             ports,
             self._rates,
+            TraceStore(config.console_traces_bytes),
             config.console_read_only,
             frozenset(config.console_hosts),
         )

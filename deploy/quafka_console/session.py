@@ -13,6 +13,7 @@ from quafka_client.sasl import Credentials
 from quafka_client.security import ClientSecurity
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
+from quafka_console.data.traces.store import TraceStore
 from quafka_loop import clock
 
 audit = logging.getLogger("quafka.console.audit")
@@ -128,6 +129,8 @@ class ConsoleSession:
         cluster: connected as that person; a lost connection is opened again.
         operations: the operations ports of gateways and brokers.
         rates: what the gateways did in the last hour.
+        traces: what gateways and brokers have exported to the console.
+        here: the URL of the console.
         may_write: whether changes are offered at all; the cluster decides on each of them.
     """
 
@@ -135,4 +138,6 @@ class ConsoleSession:
     user: str
     operations: Sequence[OperationsPort]
     rates: Rates
+    traces: TraceStore
+    here: str
     may_write: bool

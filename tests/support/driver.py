@@ -73,9 +73,15 @@ class Driver:
         shown = [each for each in self._all(path) if each.is_displayed()]
         return bool(shown) and not shown[-1].is_enabled()
 
+    def press(self, text: str) -> None:
+        """Click what has exactly this text."""
+        self._click_last(f"//*[text()='{text}']", text)
+
     def pick(self, text: str) -> None:
         """Click the row of a table that has this text."""
-        path = f"//tr[.//text()[contains(., '{text}')]]"
+        self._click_last(f"//tr[.//text()[contains(., '{text}')]]", text)
+
+    def _click_last(self, path: str, text: str) -> None:
 
         def picked() -> bool:
             shown = [each for each in self._all(path) if each.is_displayed()]
@@ -83,7 +89,7 @@ class Driver:
                 shown[-1].click()
             return bool(shown)
 
-        self._until(picked, f"there is no row with {text!r}")
+        self._until(picked, f"{text!r} is not there")
 
     def type(self, label: str, text: str, *, enter: bool = False) -> None:
         """Type into the field with this label or hint."""

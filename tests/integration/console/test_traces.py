@@ -1,0 +1,41 @@
+"""Traces that a gateway and a broker export to the console, and exports of others."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.driver import Driver
+from tests.support.kafka_calls import create_topic, produce
+from tests.support.raw_client import RawClient
+
+
+def test_a_produce_is_followed_from_the_client_to_the_disk(
+    driver: Driver, console: str, tmp_path: Path
+) -> None:
+    exports = {"OTEL_EXPORTER_OTLP_ENDPOINT": console, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    with Cluster(tmp_path, env=exports) as cluster, RawClient(cluster.address) as client:
+        create_topic(client, "followed")
+        produce(client, "followed", b"1")
+    driver.open("/traces?search=followed", "Produce")
+    driver.click("Produce")
+    for text in ("gateway.kafka.request", "broker.wal.fsync", "waited", "followed"):
+        driver.see(text)
+    driver.press("broker.wal.fsync")
+    driver.see("quafka-broker, ")
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status"),
+    [(b"\xff\xff", "", 400), (b"zzz", "gzip", 400), (bytes(5 << 20), "", 413)],
+)
+def test_bad_exports_are_refused(console: str, body: bytes, encoding: str, status: int) -> None:
+    request = urllib.request.Request(f"{console}v1/traces", body, {"content-encoding": encoding})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    assert refused.value.code == status
+    refused.value.close()
