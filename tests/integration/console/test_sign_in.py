@@ -1,0 +1,83 @@
+"""People sign in as Kafka users, and see what those may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
+from quafka_proto.schema.acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from tests.support.cluster import Cluster, Process
+from tests.support.driver import Driver, driven
+from tests.support.kafka_calls import create_topic
+from tests.support.raw_client import RawClient
+from tests.support.sasl_users import alter_users, upsertion
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a console whose people sign in; it is for reading only.
+
+    alice may describe the topic "hers" and no other.
+    """
+    folder = tmp_path_factory.mktemp("secured")
+    args = ("--super-users", "User:ANONYMOUS", "--sasl-enabled-mechanisms", "SCRAM-SHA-256")
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+    with Cluster(folder, gateway_args=args, listeners=listeners) as cluster:
+        admin = cluster.address_of("PLAINTEXT")
+        alter_users(admin, upsertion("alice", "secret"))
+        with RawClient(admin) as client:
+            create_topic(client, "hers")
+            create_topic(client, "others")
+            rule = AclCreation(
+                resource_type=ResourceKind.TOPIC, resource_name="hers",
+                resource_pattern_type=Pattern.LITERAL, principal="User:alice", host="*",
+                operation=Operation.DESCRIBE, permission_type=Permission.ALLOW,
+            )  # fmt: skip
+            answer = client.call(CreateAclsRequest(creations=[rule]), CreateAclsResponse, 3)
+            assert answer.results[0].error_code == 0
+        properties = folder / "client.properties"
+        properties.write_text("security.protocol=SASL_PLAINTEXT\n")
+        host, port = cluster.address_of("SASL_PLAINTEXT")
+        process = Process(
+            [
+                "console", "--console-listen", "127.0.0.1:0", "--console-brokers", f"{host}:{port}",
+                "--console-command-config", str(properties), "--console-read-only", "true",
+                "--console-operations", "",
+            ],
+            folder / "console.log",
+        )  # fmt: skip
+        yield process.ready["console"]
+        assert process.stop() == 0
+        log = (folder / "console.log").read_text()
+        assert "'alice': sign-in refused" in log
+        assert "'alice': signed in" in log
+        assert "secret" not in log
+
+
+@pytest.fixture
+def driver(secured: str, tmp_path: Path) -> Iterator[Driver]:
+    """A browser that has not signed in."""
+    with driven(secured, tmp_path / "profile") as found:
+        yield found
+        assert found.errors() == []
+
+
+def test_a_person_sees_what_the_user_may_and_nothing_before(driver: Driver) -> None:
+    driver.open("/topics", "As a Kafka user")
+    driver.type("User", "alice")
+    driver.type("Password", "wrong", enter=True)
+    driver.see("login")
+    driver.type("User", "alice")
+    driver.type("Password", "secret", enter=True)
+    driver.see("hers")
+    text = driver.text()
+    assert "others" not in text
+    assert "alice" in text
+    assert "read only" in text
+    assert "Create a topic" not in text
+    driver.click("sign out")
+    driver.see("As a Kafka user")
+    driver.open("/topics", "As a Kafka user")
