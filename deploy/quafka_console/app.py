@@ -106,6 +106,7 @@ class Console:
         """The console as a web application. Once in a process: NiceGUI's pages are global."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         app.add_api_route("/v1/traces", self._receive, methods=["POST"])
+        app.add_api_route("/v1/metrics", _ignore, methods=["POST"])
         for page in PAGES:
             self._add(page)
         ui.run_with(  # pyright: ignore[reportUnknownMemberType]
@@ -209,6 +210,11 @@ class Console:
     async def _leave(self) -> None:
         await self.people.sign_out(_browser())
         ui.navigate.to("/")
+
+
+async def _ignore() -> Response:
+    """OTLP's metrics, which go wherever traces go: the console reads those that it shows itself."""
+    return Response(media_type="application/x-protobuf")
 
 
 def _browser() -> str:

@@ -34,6 +34,9 @@ def test_a_produce_is_followed_from_the_client_to_the_disk(
     [(b"\xff\xff", "", 400), (b"zzz", "gzip", 400), (bytes(5 << 20), "", 413)],
 )
 def test_bad_exports_are_refused(console: str, body: bytes, encoding: str, status: int) -> None:
+    metrics = urllib.request.Request(f"{console}v1/metrics", body[:10])
+    with urllib.request.urlopen(metrics, timeout=30) as answer:
+        assert answer.status == 200, "they are ignored"
     request = urllib.request.Request(f"{console}v1/traces", body, {"content-encoding": encoding})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=30)
