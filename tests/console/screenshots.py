@@ -35,7 +35,7 @@ _MOST_BYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of a page. `path`: may have `{topic}`-like placeholders of `_places`."""
+    """A picture of a page, in pixels."""
 
     name: str
     path: str
@@ -47,17 +47,9 @@ class Picture:
 PICTURES = (
     Picture("console-overview", "/"),
     Picture("console-overview-dark", "/", dark=True),
-    Picture("console-topics", "/topics"),
-    Picture("console-topic", "/topic?name=shop.orders"),
     Picture("console-messages", "/messages?topic=shop.orders", height=1000),
-    Picture("console-record", "/record?topic=shop.orders&partition=0&offset=500", height=1000),
-    Picture("console-groups", "/groups"),
     Picture("console-group", "/group?name=billing", height=1000),
-    Picture("console-group-dark", "/group?name=recommendations", height=1000, dark=True),
     Picture("console-share-group", "/group?name=mail-sender", height=1000),
-    Picture("console-transactions", "/transactions"),
-    Picture("console-transaction", "/transaction?name=invoice-export", height=560),
-    Picture("console-traces", "/traces"),
     Picture("console-phone", "/group?name=mail-sender", width=400, height=860, dark=True),
 )
 
@@ -74,6 +66,7 @@ def main() -> None:
             console_of(cluster, folder) as (url, _),
             browser() as chrome,
         ):
+            chrome.get(url)
             time.sleep(_WARM_SECONDS)
             for each in wanted:
                 take(chrome, url, each)

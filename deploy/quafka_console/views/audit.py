@@ -8,7 +8,7 @@ from quafka_console.data.paging import PageOf, page_of
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.audit import Act, acts_of
-from quafka_console.views.parts.table import Column, Shown
+from quafka_console.views.parts.table import Column, Shown, moment
 from quafka_console.views.searched import SearchedList
 
 PATH = "/audit"
@@ -52,7 +52,7 @@ async def show(session: ConsoleSession, query: Query) -> None:
 
 def _row(each: Act) -> list[str | Shown]:
     return [
-        formats.utc(each.at),
+        moment(each.at),
         each.act,
         formats.shown(each.name),
         Shown(formats.shown(each.error, 300) or "done", bad=bool(each.error)),

@@ -11,24 +11,21 @@ from quafka_client.errors import ClientError
 from quafka_client.group_lag import ShownPartitionLag
 from quafka_client.groups import GroupDetails, MemberDescription
 from quafka_console.data.groups import SHARE, delete
-from quafka_console.data.lag_history import LagHistory, LagPoint
+from quafka_console.data.lag_history import LagPoint
 from quafka_console.data.paging import page_of
 from quafka_console.data.share_groups import ShareWindow, share_windows
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.group_reset import reset_dialog
-from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts import address, formats, lags, states
 from quafka_console.views.parts.audit import audited
 from quafka_console.views.parts.chart import line_chart, refill_chart
 from quafka_console.views.parts.confirm import confirmed
 from quafka_console.views.parts.live import keep_refreshing
 from quafka_console.views.parts.operations import status_pages_of
 from quafka_console.views.parts.table import Column, Shown, pager, table
-from quafka_loop import clock
 
 PATH = "/group"
 _UNKNOWN = "never at this rate, or unknown"
-_LAGS = LagHistory(interval=4.0)
-"""What this process has seen of the lag of groups."""
 _MEMBERS = (
     Column("client", "Client", wide=True),
     Column("host", "Address"),
@@ -108,9 +105,8 @@ class _GroupView:
             with self._body:
                 states.problem(str(e))
             return
-        now = clock.time()
-        _LAGS.add(now, [(self._name, found.lag, found.behind_seconds)])
-        points = _LAGS.of(self._name)
+        lags.note([found])
+        points = lags.seen(self._name)
         self._chart_box.set_visibility(len(points) > 1)
         refill_chart(self._chart, _series(points))
         if self._last == (found, windows, self._number):
@@ -227,9 +223,9 @@ def _facts(found: GroupDetails) -> None:
             ui.label(formats.shown(value)).classes("q-fact")
 
 
-def _member(member: MemberDescription, lags: list[ShownPartitionLag]) -> list[str | Shown]:
+def _member(member: MemberDescription, partitions: list[ShownPartitionLag]) -> list[str | Shown]:
     its = {(topic, n) for topic, numbers in member.partitions.items() for n in numbers}
-    lag = sum(each.lag or 0 for each in lags if (each.topic, each.partition) in its)
+    lag = sum(each.lag or 0 for each in partitions if (each.topic, each.partition) in its)
     assigned = ", ".join(
         f"{topic}: {_ranges(numbers)}" for topic, numbers in sorted(member.partitions.items())
     )

@@ -9,7 +9,7 @@ from nicegui import ui
 from quafka_client.groups import GroupSummary
 from quafka_console.data.groups import BY_LAG, BY_NAME, SHARE, GroupPage, GroupQuery, group_page
 from quafka_console.session import ConsoleSession, Query
-from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts import address, formats, lags, states
 from quafka_console.views.parts.live import LivePart
 from quafka_console.views.parts.table import Column, Shown, pager, table
 
@@ -71,7 +71,9 @@ class _GroupList:
         await self._part.start()
 
     async def _read(self) -> GroupPage:
-        return await group_page(self._session.cluster, self.query)
+        found = await group_page(self._session.cluster, self.query)
+        lags.note(found.page.rows)
+        return found
 
     async def change(self, **changes: str | int) -> None:
         """Show another part of the list; its address follows."""

@@ -12,7 +12,7 @@ from quafka_console.data.messages.reading import Progress, ReadRecord, newest, o
 from quafka_console.data.messages.texts import containing, text_of, whole_of
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
-from quafka_console.views.parts.table import Column, Shown, table
+from quafka_console.views.parts.table import Column, Shown, moment, table
 
 PATH = "/messages"
 _COUNTS = (20, 50, 100, 500)
@@ -202,7 +202,7 @@ def _row(record: ReadRecord) -> list[str | Shown]:
     return [
         str(record.partition),
         formats.number(record.offset),
-        formats.utc(record.timestamp / 1_000),
+        moment(record.timestamp / 1_000),
         formats.shown(text_of(record.key)),
         f"({record.mark.lower()} of a transaction)"
         if record.mark

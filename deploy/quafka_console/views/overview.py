@@ -13,7 +13,7 @@ from quafka_client.groups import GroupSummary
 from quafka_console.data.history import Sample
 from quafka_console.data.status_pages import StatusPage
 from quafka_console.session import ConsoleSession, Query
-from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts import address, formats, lags, states
 from quafka_console.views.parts.chart import line_chart, refill_chart
 from quafka_console.views.parts.live import LivePart
 from quafka_console.views.parts.operations import status_pages_of
@@ -61,6 +61,7 @@ async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
         found = await groups.summaries_of(listed[:_MOST_GROUPS])
     except ClientError as e:
         return [], str(e)
+    lags.note(found)
     found = [each for each in found if each.lag]
     return sorted(found, key=lambda each: -(each.lag or 0))[:_SHOWN], ""
 

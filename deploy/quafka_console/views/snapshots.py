@@ -10,7 +10,7 @@ from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.live import LivePart
 from quafka_console.views.parts.operations import status_pages_of, status_problems
-from quafka_console.views.parts.table import Column, Shown, table
+from quafka_console.views.parts.table import Column, Shown, moment, table
 
 PATH = "/snapshots"
 _COLUMNS = (
@@ -73,7 +73,7 @@ def _row(each: SnapshotSchedule) -> list[str | Shown]:
     return [
         formats.shown(each.destination),
         formats.duration(each.interval_seconds),
-        Shown("none", bad=True) if each.last is None else formats.utc(each.last),
+        Shown("none", bad=True) if each.last is None else moment(each.last),
         Shown(formats.duration(each.age_seconds), bad=each.is_late),
         formats.number(each.made),
         Shown(formats.number(each.failures), bad=each.failures > 0),

@@ -80,6 +80,9 @@ def test_offsets_are_reset_after_a_dry_run_and_with_the_name(walk: Driver) -> No
     walk.see("1 partitions moved")
     walk.open("/group?name=reader-07", "11 records")
     walk.open("/audit", "reset offsets of group")
+    (moment,) = walk.chrome.find_elements("css selector", 'td span[title$=" UTC"]')
+    assert moment.text, "in the reader's zone"
+    assert "UTC" not in moment.text
 
 
 def test_a_group_is_deleted_only_with_its_name(walk: Driver) -> None:

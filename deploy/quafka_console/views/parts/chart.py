@@ -18,7 +18,7 @@ def line_chart(title: str, names: Sequence[str]) -> ui.echart:
     """An empty chart; the second series has an axis of its own."""
     axes: list[dict[str, Any]] = [
         {
-            "type": "value", "min": 0, "minInterval": 1 if at == 0 else 0,
+            "type": "value", "min": 0,
             "position": "left" if at == 0 else "right", "splitLine": {"show": at == 0,
             "lineStyle": {"color": _SOFT, "opacity": 0.25}},
             "axisLabel": {"color": _COLOURS[at]},

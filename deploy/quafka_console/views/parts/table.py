@@ -12,12 +12,14 @@ from typing import Any
 from nicegui import ui
 
 from quafka_console.data.paging import PageOf
-from quafka_console.views.parts.formats import number
+from quafka_console.views.parts.formats import number, utc
 
 _CELL = """
 <q-td :props="props" :class="props.row._bad && props.row._bad[props.col.name] ? 'q-bad' : ''">
   <a v-if="props.row._href && props.row._href[props.col.name]"
      :href="props.row._href[props.col.name]">{{ props.value }}</a>
+  <span v-else-if="props.row._at && props.row._at[props.col.name]" :title="props.value">{{
+    new Date(props.row._at[props.col.name] * 1000).toLocaleString() }}</span>
   <span v-else :title="props.row._hint && props.row._hint[props.col.name]">{{ props.value }}</span>
 </q-td>
 """
@@ -35,12 +37,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A cell with a link, a hint on hover, or a mark that it needs attention."""
+    """A cell with a link, a hint on hover, or a mark that it needs attention.
+
+    `at`: a time in seconds since 1970, shown in the reader's zone; the text is then the hint.
+    """
 
     text: str
     href: str = ""
     hint: str = ""
     bad: bool = False
+    at: float = 0.0
+
+
+def moment(unix: float) -> Shown:
+    """A time, in the reader's zone; on hover, exact and in UTC."""
+    return Shown(utc(unix), at=unix)
 
 
 def table(
@@ -53,7 +64,7 @@ def table(
     shown = ui.table(
         columns=[_column(each) for each in columns],
         rows=[_row(at, columns, row) for at, row in enumerate(rows)],
-        row_key="_at",
+        row_key="_number",
         pagination=0,
     )
     shown.props("flat dense hide-pagination :rows-per-page-options=[0] wrap-cells=false")
@@ -61,7 +72,11 @@ def table(
     shown.add_slot("body-cell", _CELL)
     if on_pick is not None:
         shown.classes("cursor-pointer")
-        shown.on("rowClick", lambda event: on_pick(int(event.args[1]["_at"])), [[], ["_at"], None])
+        shown.on(
+            "rowClick",
+            lambda event: on_pick(int(event.args[1]["_number"])),
+            [[], ["_number"], None],
+        )
     return shown
 
 
@@ -81,13 +96,14 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _row(at: int, columns: Sequence[Column], row: Sequence[str | Shown]) -> dict[str, Any]:
-    found: dict[str, Any] = {"_at": at}
+    found: dict[str, Any] = {"_number": at}
     for column, cell in zip(columns, row, strict=True):
         if isinstance(cell, str):
             found[column.name] = cell
             continue
         found[column.name] = cell.text
-        for key, value in (("_href", cell.href), ("_hint", cell.hint), ("_bad", cell.bad)):
+        marks = ("_href", cell.href), ("_hint", cell.hint), ("_bad", cell.bad), ("_at", cell.at)
+        for key, value in marks:
             if value:
                 found.setdefault(key, {})[column.name] = value
     return found
