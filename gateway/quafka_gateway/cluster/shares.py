@@ -42,7 +42,7 @@ log = logging.getLogger("quafka.gateway.shares")
 
 _ACQUIRE_GRACE_SECONDS = 10.0
 _RELEASE_SECONDS = 5.0
-_MOST_RELEASES = 1_000
+_MOST_RELEASES = 10_000
 """Members whose records are given back at a time; the locks of any others expire."""
 _UNKNOWN_LOCK = -1
 CONFIGS_SECONDS = 1.0
@@ -73,6 +73,7 @@ class ClusterShares:
         self._cluster = cluster
         self._lost: deque[ReleaseRecords] = deque()
         self._releases: set[asyncio.Task[None]] = set()
+        self._too_many = False
         self._configs: OrderedDict[str, tuple[ShareConfigs, float]] = OrderedDict()
         self._forgotten = 0  # how often configs were forgotten: earlier answers are not kept
 
@@ -225,8 +226,11 @@ class ClusterShares:
     def release_later(self, op: ReleaseRecords) -> None:
         """Give back records of a member whose connection is lost, or that gets no answer."""
         if len(self._lost) + len(self._releases) >= _MOST_RELEASES:
-            log.warning("too many members of share groups were lost at once")
+            if not self._too_many:
+                log.warning("too many members of share groups were lost at once")
+            self._too_many = True
             return
+        self._too_many = False
         self._lost.append(op)
         if len(self._lost) == 1:
             self._begin(self._give_back())

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import pytest
+
+from quafka_gateway.cluster import shares as shares_module
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.shares import ClusterShares
 from quafka_mesh_ops.ops.shares import ReleaseRecords
@@ -56,3 +59,16 @@ async def test_a_gateway_that_stops_waits_for_the_broker_but_not_for_ever() -> N
     await shares.close()
     assert broker.released == ["m"]
     assert asyncio.get_running_loop().time() - begun == 5
+
+
+async def test_more_than_the_bound_are_left_to_their_locks_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shares_module, "_MOST_RELEASES", 3)
+    broker, shares = made()
+    for number in range(10):
+        shares.release_later(ReleaseRecords("g", str(number), []))
+    broker.answers.set()
+    await shares.close()
+    assert broker.released == ["0", "1"]
+    assert len(caplog.records) == 1
