@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.support import needs
 
-_SECONDS = 30
+_SECONDS = 120
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
