@@ -24,6 +24,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.console.seed import seeded
 from tests.support.cluster import Cluster
 from tests.support.consoles import console_of
+from tests.support.ports import lasting_port
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 _WARM_SECONDS = 45.0
@@ -42,12 +43,15 @@ class Picture:
     width: int = 1400
     height: int = 860
     dark: bool = False
+    click: str = ""
+    """A link to follow first."""
 
 
 PICTURES = (
     Picture("console-overview", "/"),
     Picture("console-overview-dark", "/", dark=True),
     Picture("console-messages", "/messages?topic=shop.orders", height=1000),
+    Picture("console-trace", "/traces?search=shop.orders+Produce", click="Produce"),
     Picture("console-group", "/group?name=billing", height=1000),
     Picture("console-share-group", "/group?name=mail-sender", height=1000),
     Picture("console-phone", "/group?name=mail-sender", width=400, height=860, dark=True),
@@ -59,11 +63,12 @@ def main() -> None:
     wanted = [each for each in PICTURES if not sys.argv[1:] or each.name in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+        port = lasting_port()
+        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
         with (
             Cluster(folder, env=traced) as cluster,
             seeded(cluster.bootstrap),
-            console_of(cluster, folder) as (url, _),
+            console_of(cluster, folder, port=port) as (url, _),
             browser() as chrome,
         ):
             chrome.get(url)
@@ -96,6 +101,9 @@ def take(chrome: Chrome, url: str, picture: Picture) -> None:
         lambda seen: seen.find_elements(By.CSS_SELECTOR, ".q-page-body")
     )
     time.sleep(_SETTLE_SECONDS)
+    if picture.click:
+        chrome.find_elements(By.LINK_TEXT, picture.click)[0].click()
+        time.sleep(_SETTLE_SECONDS)
     log: Any = chrome.get_log  # it has no types
     for line in log("browser"):
         print(f"{picture.name}: {line['level']} {line['message'][:300]}")

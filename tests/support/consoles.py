@@ -10,13 +10,15 @@ from tests.support.cluster import Cluster, Process
 
 
 @contextmanager
-def console_of(cluster: Cluster, folder: Path, *args: str) -> Generator[tuple[str, Process]]:
-    """A running console at a free port: its URL, and the process."""
+def console_of(
+    cluster: Cluster, folder: Path, *args: str, port: int = 0
+) -> Generator[tuple[str, Process]]:
+    """A running console, at a free port unless one is given: its URL, and the process."""
     pages = ",".join(
         f"http://{each.ready['operations']}" for each in (cluster.gateway, cluster.broker)
     )
     console = Process(
-        ["console", "--console-listen", "127.0.0.1:0", "--console-brokers", cluster.bootstrap,
+        ["console", "--console-listen", f"127.0.0.1:{port}", "--console-brokers", cluster.bootstrap,
          "--console-operations", pages, *args],
         folder / "console.log",
     )  # fmt: skip

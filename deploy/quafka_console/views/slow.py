@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_console.data.paging import PageOf, page_of
 from quafka_console.data.slow import ReportedRequest, slow_requests
 from quafka_console.session import ConsoleSession, Query
-from quafka_console.views.parts import formats
+from quafka_console.views.parts import address, formats
 from quafka_console.views.parts.operations import status_pages_of, status_problems
 from quafka_console.views.parts.table import Column, Shown, moment
 from quafka_console.views.searched import SearchedList
@@ -51,5 +51,5 @@ def _row(each: ReportedRequest) -> list[str | Shown]:
         formats.duration(each.seconds),
         formats.duration(each.parked_seconds) if each.parked_seconds else "",
         formats.shown(each.errors),
-        Shown(trace[:16], hint=trace) if trace else "",
+        Shown(trace[:16], href=address.link("/trace", id=trace)) if trace else "",
     ]

@@ -11,7 +11,7 @@ from quafka_console.data.paging import PageOf, page_of
 from quafka_console.data.traces.store import StoredTrace, TraceRow, waterfall
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
-from quafka_console.views.parts.table import Column, Shown
+from quafka_console.views.parts.table import Column, Shown, moment
 from quafka_console.views.searched import SearchedList
 
 PATH, ONE_PATH = "/traces", "/trace"
@@ -70,7 +70,7 @@ def _row(trace: StoredTrace) -> list[str | Shown]:
     waited = trace.waiting_seconds
     took = max(0.0, trace.root.seconds - waited)
     return [
-        formats.utc(trace.start / 1e9),
+        moment(trace.start / 1e9),
         Shown(
             formats.shown(_title(trace)),
             href=address.link(ONE_PATH, id=trace.trace_id),
