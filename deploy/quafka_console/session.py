@@ -92,12 +92,15 @@ class People:
             raise TooManyFailuresError(
                 f"{_FAILURES} sign-ins have failed within a minute; try again in a minute"
             )
+        # counts as a failure until the cluster accepts it, or many could be tried at once
+        self._failures.append(now)
         try:
             cluster = await self._connected(replace(self.security, credentials=credentials))
         except ClientError:
-            self._failures.append(now)
             audit.info("%r: sign-in refused", user)
             raise
+        with suppress(ValueError):  # a slow one may be forgotten already
+            self._failures.remove(now)
         audit.info("%r: signed in", user)
         await self.sign_out(browser)
         while len(self.signed_in) >= MOST_SIGNED_IN:

@@ -84,6 +84,32 @@ async def test_guesses_of_passwords_are_limited(server: Server) -> None:
     assert server.left == 0
 
 
+async def test_guesses_at_the_same_time_are_limited(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+
+    async def refuse(_self: object) -> None:
+        nonlocal tried
+        tried += 1
+        await asyncio.sleep(1)
+        raise LoginError("the server refuses the login")
+
+    people = People([("here", 9092)], LOGIN)
+    wrong = Credentials("PLAIN", "alice", "wrong")
+    with monkeypatch.context() as patched:
+        patched.setattr(ClientCluster, "__aenter__", refuse)
+        results = await asyncio.gather(
+            *(people.sign_in("a", wrong) for _ in range(1_000)), return_exceptions=True
+        )
+    assert tried == 10
+    assert sum(isinstance(each, TooManyFailuresError) for each in results) == 990
+    await asyncio.sleep(61)
+    for _ in range(20):
+        await people.sign_in("a", ALICE)
+    assert server.left == 19, "those that succeed do not count"
+
+
 async def test_those_who_signed_in_first_leave_first(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
