@@ -68,7 +68,11 @@ class ClientCluster:
         raise failures[0]
 
     async def __aexit__(self, *_: object) -> None:
-        for connection in {*self._nodes.values(), self.any}:
+        """Disconnect for good: later requests raise UnreachableError."""
+        connections = {*self._nodes.values(), self.any}
+        for connection in connections:
+            connection.left = True
+        for connection in connections:
             await connection.close()
 
     @property
@@ -90,6 +94,8 @@ class ClientCluster:
         found = self._nodes.get(node_id)
         if found is not None:
             return found
+        if self.any.left:
+            return self.any  # whose requests say so
         if node_id not in self._addresses:
             await self.metadata([])
         address = self._addresses.get(node_id)
@@ -111,6 +117,7 @@ class ClientCluster:
                     f"the advertised address {connection.address} does not work: {what}; "
                     "set advertised.listener of the gateway (`quafka doctor`)"
                 ) from e
+            connection.left = self.any.left
         self._nodes[node_id] = connection
         return connection
 

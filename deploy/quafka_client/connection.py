@@ -76,6 +76,8 @@ class ClientConnection:
     _answered: bool = False
     reopens: bool = False
     """Whether a request opens a connection that was lost."""
+    left: bool = False
+    """Whether it was given up: no request opens it again."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -182,10 +184,13 @@ class ClientConnection:
             UnsupportedError: the server does not have the API.
             UnreachableError, NotKafkaError: no answer, or a malformed one.
         """
-        if self.reopens and self._writer is None:
+        if self.reopens and self._writer is None and not self.left:
             async with self._opening:
                 if self._writer is None:
                     await self.open()
+        if self.left:
+            await self.close()
+            raise UnreachableError("the connection was given up; sign in again")
         best = min(newest, self.version_of(type(request)))
         name = type(request).__name__.removesuffix("Request")
         try:

@@ -127,3 +127,20 @@ def test_errors_in_words() -> None:
     assert sentence(9_999) == "the server answered error 9999"
     assert about("topic 't'", "no") == "topic 't': no"
     assert about("topic 't'", "Topic 't' already exists.") == "Topic 't' already exists."
+
+
+async def test_a_cluster_that_was_left_is_not_connected_to_again() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = MetadataResponse(cluster_id="c")
+    async with serving(fake):
+        cluster = ClientCluster([(HOST, fake.port)], SECONDS, reopens=True)
+        async with cluster:
+            await cluster.any.call(MetadataRequest(), MetadataResponse)
+            await cluster.any.close()
+            await cluster.any.call(MetadataRequest(), MetadataResponse)
+        asked = list(fake.asked)
+        with pytest.raises(UnreachableError, match="sign in again"):
+            await cluster.any.call(MetadataRequest(), MetadataResponse)
+        with pytest.raises(UnreachableError, match="sign in again"):
+            await (await cluster.node(7)).call(MetadataRequest(), MetadataResponse)
+        assert fake.asked == asked
