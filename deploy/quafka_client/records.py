@@ -1,4 +1,4 @@
-"""One record written and read back, for `quafka doctor --write`."""
+"""Batches of a partition; and one record written and read back, for `quafka doctor --write`."""
 
 from __future__ import annotations
 
@@ -62,22 +62,7 @@ async def _write(
 
 
 async def _read(leader: ClientConnection, topic: str, partition: int, offset: int) -> list[bytes]:
-    part = FetchPartition(
-        partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
-    )
-    request = FetchRequest(
-        max_wait_ms=_WAIT_MS,
-        min_bytes=1,
-        max_bytes=_FETCH_BYTES,
-        session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[part])],
-    )
-    answer = await leader.call(request, FetchResponse, newest=_NAMED)
-    check(answer.error_code, f"reading {topic!r}")
-    (result,) = answer.responses[0].partitions
-    check(result.error_code, f"reading {topic!r}")
-    assert not isinstance(result.records, list)  # decoded records are one buffer
-    rest = memoryview(result.records or b"")
+    rest = await fetch(leader, topic, partition, offset, _WAIT_MS)
     found: list[bytes] = []
     while len(rest) >= BATCH_HEADER_SIZE:
         length = read_header(rest).length
@@ -86,3 +71,28 @@ async def _read(leader: ClientConnection, topic: str, partition: int, offset: in
         found += [record.value or b"" for record in iter_records(rest[:length])]
         rest = rest[length:]
     return found
+
+
+async def fetch(
+    leader: ClientConnection, topic: str, partition: int, offset: int, wait_ms: int = 0
+) -> memoryview:
+    """Batches from an offset on, also of open and aborted transactions; the last one may be cut.
+
+    Waits this long for a first one. Raises ClientError.
+    """
+    part = FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1 if wait_ms else 0,
+        max_bytes=_FETCH_BYTES,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[part])],
+    )
+    answer = await leader.call(request, FetchResponse, newest=_NAMED)
+    check(answer.error_code, f"reading {topic!r}")
+    (result,) = answer.responses[0].partitions
+    check(result.error_code, f"reading partition {partition} of {topic!r}")
+    assert not isinstance(result.records, list)  # decoded records are one buffer
+    return memoryview(result.records or b"")

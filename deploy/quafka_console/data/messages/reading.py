@@ -13,16 +13,13 @@ from heapq import nlargest
 from quafka_client import offsets
 from quafka_client.cluster import ClientCluster
 from quafka_client.connection import ClientConnection
-from quafka_client.errors import ClientError, check
+from quafka_client.errors import ClientError
+from quafka_client.records import fetch
 from quafka_proto.errors import Malformed
 from quafka_proto.record_codec import iter_records, read_marker
 from quafka_proto.records import BATCH_HEADER_SIZE, CONTROL, read_header
-from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from quafka_proto.schema.metadata import MetadataResponseTopic
 
-_NAMED = 12
-"""The last version of Fetch in which topics have names."""
-_FETCH_BYTES = 1 << 20
 _MOST_FETCHES = 2_000
 """Of one partition for one view: about 2 GB."""
 
@@ -154,7 +151,7 @@ async def _read(
     for _ in range(_MOST_FETCHES):
         if at >= end or progress.stopped or (not last and len(records) >= most):
             break
-        batches = await _fetch(leader, topic, partition, at)
+        batches = await fetch(leader, topic, partition, at)
         if not batches:
             break
         some = await asyncio.to_thread(_decoded, batches, partition, at, end)
@@ -202,22 +199,3 @@ def _decoded(batches: memoryview, partition: int, first: int, end: int) -> _Deco
         except Malformed:
             continue  # damage costs the batch that it is in
     return _Decoded(records, count, at)
-
-
-async def _fetch(leader: ClientConnection, topic: str, partition: int, offset: int) -> memoryview:
-    part = FetchPartition(
-        partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
-    )
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=_FETCH_BYTES,
-        session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[part])],
-    )
-    answer = await leader.call(request, FetchResponse, newest=_NAMED)
-    check(answer.error_code, f"reading {topic!r}")
-    (result,) = answer.responses[0].partitions
-    check(result.error_code, f"reading partition {partition} of {topic!r}")
-    assert not isinstance(result.records, list)  # decoded records are one buffer
-    return memoryview(result.records or b"")
