@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +23,8 @@ Query = Mapping[str, str]
 """The parameters of a page's address."""
 _TIMEOUT = 10.0
 MOST_SIGNED_IN = 1_000
-_FAILURES, _FAILURE_SECONDS = 10, 60.0
+_FAILURES, _FAILURES_OF_ALL, _FAILURE_SECONDS = 10, 100, 60.0
+"""Of one user, and of all."""
 
 
 class TooManyFailuresError(ClientError):
@@ -59,7 +61,8 @@ class People:
     security: ClientSecurity
     shared: Person | None = None
     signed_in: dict[str, Person] = field(default_factory=dict[str, Person])
-    _failures: list[float] = field(default_factory=list[float])
+    _failures: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def must_sign_in(self) -> bool:
@@ -73,10 +76,11 @@ class People:
         """
         if self.must_sign_in:
             return self.signed_in.get(browser)
-        if self.shared is None:
-            credentials = self.security.credentials
-            user = "" if credentials is None else credentials.username
-            self.shared = Person(user, await self._connected(self.security))
+        async with self._connecting:
+            if self.shared is None:
+                credentials = self.security.credentials
+                user = "" if credentials is None else credentials.username
+                self.shared = Person(user, await self._connected(self.security))
         return self.shared
 
     async def sign_in(self, browser: str, credentials: Credentials) -> Person:
@@ -87,20 +91,21 @@ class People:
             ClientError: the cluster refuses.
         """
         now, user = clock.monotonic(), credentials.username
-        self._failures = [at for at in self._failures if now - at < _FAILURE_SECONDS]
-        if len(self._failures) >= _FAILURES:
+        self._failures = [each for each in self._failures if now - each[0] < _FAILURE_SECONDS]
+        its = sum(name == user for _, name in self._failures)
+        if its >= _FAILURES or len(self._failures) >= _FAILURES_OF_ALL:
             raise TooManyFailuresError(
-                f"{_FAILURES} sign-ins have failed within a minute; try again in a minute"
+                "too many sign-ins have failed within a minute; try again in a minute"
             )
         # counts as a failure until the cluster accepts it, or many could be tried at once
-        self._failures.append(now)
+        self._failures.append((now, user))
         try:
             cluster = await self._connected(replace(self.security, credentials=credentials))
         except ClientError:
             audit.info("%r: sign-in refused", user)
             raise
         with suppress(ValueError):  # a slow one may be forgotten already
-            self._failures.remove(now)
+            self._failures.remove((now, user))
         audit.info("%r: signed in", user)
         await self.sign_out(browser)
         while len(self.signed_in) >= MOST_SIGNED_IN:

@@ -135,3 +135,32 @@ async def test_a_cluster_that_cannot_be_reached_is_tried_again(
         with pytest.raises(ClientError):
             await people.find("a")
     assert await people.find("a") is not None
+
+
+async def test_one_user_s_failures_leave_the_others_alone(server: Server) -> None:
+    people = People([("here", 9092)], LOGIN)
+    for _ in range(10):
+        with pytest.raises(LoginError):
+            await people.sign_in("a", Credentials("PLAIN", "bob", "wrong"))
+    await people.sign_in("b", ALICE)
+    for number in range(90):
+        with pytest.raises(LoginError):
+            await people.sign_in("a", Credentials("PLAIN", f"user-{number}", "wrong"))
+    with pytest.raises(TooManyFailuresError):
+        await people.sign_in("c", ALICE)
+
+
+async def test_browsers_that_come_at_once_share_one_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[object] = []
+
+    async def slow(self: ClientCluster) -> ClientCluster:
+        entered.append(self)
+        await asyncio.sleep(1)
+        return self
+
+    monkeypatch.setattr(ClientCluster, "__aenter__", slow)
+    people = People([("here", 9092)], NONE)
+    found = await asyncio.gather(*(people.find(str(number)) for number in range(20)))
+    assert len(entered) == len(set(map(id, found))) == 1
