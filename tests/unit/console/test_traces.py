@@ -34,6 +34,14 @@ def test_the_store_keeps_its_bound_and_what_came_last(added: list[tuple[int, int
     assert starts == sorted(starts, reverse=True)
 
 
+def test_a_trace_is_listed_once_its_beginning_has_come() -> None:
+    store = TraceStore(1 << 20)
+    store.add([span("t", "2", "1", 5, 6, "gateway.fetch.cache")])
+    assert store.last() == []
+    store.add([span("t", "1", "the client's", 0, 10, "gateway.kafka.request")])
+    assert [each.trace_id for each in store.last()] == ["t"]
+
+
 def test_one_trace_has_a_bound() -> None:
     store = TraceStore(1 << 30)
     store.add(span("t", str(number)) for number in range(5_000))

@@ -56,6 +56,11 @@ class StoredTrace:
         return min(requests or self.spans, key=lambda each: each.start)
 
     @property
+    def has_root(self) -> bool:
+        """Whether the request has come, or the trace is of something else and begins at a span."""
+        return self.root.name == _REQUEST or not self.root.parent_id
+
+    @property
     def end(self) -> int:
         """When the trace ended, so far."""
         return max(each.end for each in self.spans)
@@ -116,8 +121,9 @@ class TraceStore:
         return self._traces.get(trace_id)
 
     def last(self) -> Sequence[StoredTrace]:
-        """All traces, those that began last first."""
-        return sorted(self._traces.values(), key=lambda each: each.start, reverse=True)
+        """The traces of which the beginning has come; those that began last first."""
+        whole = (each for each in self._traces.values() if each.spans and each.has_root)
+        return sorted(whole, key=lambda each: each.start, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
