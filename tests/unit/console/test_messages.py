@@ -83,3 +83,9 @@ def test_batches_are_cut_to_what_is_asked_and_damage_costs_one() -> None:
     assert [(each.offset, each.mark) for each in found.records if each.mark] == [(9, "COMMIT")]
     assert {each.partition for each in found.records} == {4}
     assert found.next == 10
+
+
+def test_deeply_nested_json_is_shown_as_it_was_written() -> None:
+    # Indented, these 60 KB would be 18 MB.
+    value = b"[" * 300 + b",".join([b"1"] * 30_000) + b"]" * 300
+    assert whole_of(value) == value.decode()

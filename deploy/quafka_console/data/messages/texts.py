@@ -11,6 +11,8 @@ CUT = 200
 """Characters of a value in a list."""
 _MOST = 64 << 10
 """Bytes of a value that are shown."""
+_MOST_INDENTED = 8 * _MOST
+"""Characters of indented JSON."""
 _ROW = 16
 _MOST_HEX = 4_096
 
@@ -41,8 +43,23 @@ def whole_of(data: bytes | None) -> str:
         text = data[: e.start].decode()
     parsed = None if more else json_of(data)
     if isinstance(parsed, dict | list):
-        return json.dumps(parsed, indent=2, ensure_ascii=False)
+        return _indented(parsed) or text
     return text + more
+
+
+def _indented(parsed: Any) -> str | None:
+    """JSON indented; None: nested so deeply that indentation would multiply its size."""
+    parts: list[str] = []
+    size = 0
+    try:
+        for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(parsed):
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_INDENTED:
+                return None
+    except RecursionError:
+        return None
+    return "".join(parts)
 
 
 def _more(data: bytes, most: int) -> str:
