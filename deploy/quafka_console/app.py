@@ -44,6 +44,7 @@ from quafka_console.views import (
     users,
 )
 from quafka_console.views.parts import address, formats, states
+from quafka_loop.slices import turn
 
 _STYLE = Path(__file__).parent / "views" / "parts" / "console.css"
 _POLICY = (
@@ -52,6 +53,7 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_SPANS_PER_SLICE = 200
 _LIFETIME = 12 * 3600
 """Seconds of a browser's session."""
 
@@ -134,7 +136,9 @@ class Console:
             spans = await asyncio.to_thread(spans_of, bytes(body), encoding)
         except BadExportError as e:
             return PlainTextResponse(f"{e}\n", 400)
-        self.traces.add(spans)
+        for at in range(0, len(spans), _SPANS_PER_SLICE):
+            self.traces.add(spans[at : at + _SPANS_PER_SLICE])
+            await turn()
         return Response(media_type="application/x-protobuf")
 
     def _add(self, page: Page) -> None:

@@ -44,16 +44,12 @@ class StoredTrace:
     """The spans of a trace that have come so far."""
 
     trace_id: str
+    root: TraceSpan
+    """The request, if it has come; else the span that began first."""
     start: int
     """When it began."""
     spans: list[TraceSpan] = field(default_factory=list[TraceSpan])
     size: int = 0
-
-    @property
-    def root(self) -> TraceSpan:
-        """The request, if it has come; else the span that began first."""
-        requests = [each for each in self.spans if each.name == _REQUEST]
-        return min(requests or self.spans, key=lambda each: each.start)
 
     @property
     def has_root(self) -> bool:
@@ -103,13 +99,14 @@ class TraceStore:
         for span in spans:
             trace = self._traces.get(span.trace_id)
             if trace is None:
-                trace = self._traces[span.trace_id] = StoredTrace(span.trace_id, span.start)
+                trace = self._traces[span.trace_id] = StoredTrace(span.trace_id, span, span.start)
             self._traces.move_to_end(span.trace_id)
             size = _SPAN_BYTES + sum(len(k) + len(v) for k, v in span.attributes.items())
             if len(trace.spans) >= _MOST_SPANS or trace.size + size > self._most // 4:
                 continue
             trace.spans.append(span)
             trace.start = min(trace.start, span.start)
+            trace.root = min(trace.root, span, key=_root_first)
             trace.size += size
             self.size += size
             while self.size > self._most:
@@ -161,6 +158,10 @@ def waterfall(trace: StoredTrace) -> list[TraceRow]:
         below = sorted(children.get(span.span_id, []), key=_begin, reverse=True)
         stack += [(each, depth + 1) for each in below]
     return rows
+
+
+def _root_first(span: TraceSpan) -> tuple[bool, int]:
+    return span.name != _REQUEST, span.start
 
 
 def _begin(span: TraceSpan) -> int:
