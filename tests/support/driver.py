@@ -53,6 +53,12 @@ class Driver:
         found: str = self.chrome.execute_script("return document.body.innerText")
         return found
 
+    def texts(self, selector: str) -> list[str]:
+        """What the elements of a CSS selector show now."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(each => each.innerText)"
+        found: list[str] = self.chrome.execute_script(script, selector)
+        return found
+
     def click(self, text: str) -> None:
         """Click the button or link with this text, or this label for screen readers."""
         quoted = f'"{text}"'
@@ -67,11 +73,15 @@ class Driver:
 
         self._until(clicked, f"there is no button or link {quoted}")
 
-    def is_off(self, text: str) -> bool:
-        """Whether the button with this text is shown and cannot be pressed."""
+    def see_off(self, text: str) -> None:
+        """Wait until the button with this text is shown and cannot be pressed."""
         path = f'//button[.//text()[normalize-space(.)="{text}"]]'
-        shown = [each for each in self._all(path) if each.is_displayed()]
-        return bool(shown) and not shown[-1].is_enabled()
+
+        def off() -> bool:
+            shown = [each for each in self._all(path) if each.is_displayed()]
+            return bool(shown) and not shown[-1].is_enabled()
+
+        self._until(off, f"the button {text!r} is not off")
 
     def press(self, text: str) -> None:
         """Click what has exactly this text."""
