@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 
 import pytest
@@ -24,14 +25,33 @@ def span(
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 400)), max_size=60))
 def test_the_store_keeps_its_bound_and_what_came_last(added: list[tuple[int, int]]) -> None:
-    store = TraceStore(4_000)
+    store = TraceStore(20_000)
     for number, (trace, length) in enumerate(added):
         store.add([span(str(trace), str(number), start=number, value="x" * length)])
-        assert 0 <= store.size <= 4_000
+        assert 0 <= store.size <= 20_000
         assert store.size == sum(each.size for each in store.last())
         assert store.find(str(trace)) is not None
     starts = [each.start for each in store.last()]
     assert starts == sorted(starts, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value", "name"),
+    [(64, "", "a"), (20, "\N{GRINNING FACE}" * 500, "a"), (0, "", "n" * 480)],
+)
+def test_the_bound_is_of_memory(attributes: int, value: str, name: str) -> None:
+    """As spans come from an export, every text is an object of its own."""
+    store = TraceStore(1 << 20)
+    tracemalloc.start()
+    try:
+        for number in range(3_000):
+            own = {f"{number} {each}": value + str(each) for each in range(attributes)}
+            store.add([span(f"{number:032}", f"{number:016}", name=name + str(number), **own)])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(store) < 3_000
+    assert held < 1.2 * (1 << 20)
 
 
 def test_a_trace_is_listed_once_its_beginning_has_come() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
-_SPAN_BYTES = 600
-"""Of memory, besides its texts."""
+_SPAN_BYTES = 700
+"""Of a span, its numbers and its trace, if that has one span."""
 _MOST_SPANS = 1_000
 """Of one trace; what comes later is dropped."""
 _REQUEST = "gateway.kafka.request"
@@ -98,12 +99,13 @@ class TraceStore:
         """Keep spans."""
         for span in spans:
             trace = self._traces.get(span.trace_id)
+            held, count = (0, 0) if trace is None else (trace.size, len(trace.spans))
+            size = _memory_of(span)
+            if count >= _MOST_SPANS or held + size > self._most // 4:
+                continue
             if trace is None:
                 trace = self._traces[span.trace_id] = StoredTrace(span.trace_id, span, span.start)
             self._traces.move_to_end(span.trace_id)
-            size = _SPAN_BYTES + sum(len(k) + len(v) for k, v in span.attributes.items())
-            if len(trace.spans) >= _MOST_SPANS or trace.size + size > self._most // 4:
-                continue
             trace.spans.append(span)
             trace.start = min(trace.start, span.start)
             trace.root = min(trace.root, span, key=_root_first)
@@ -119,7 +121,7 @@ class TraceStore:
 
     def last(self) -> Sequence[StoredTrace]:
         """The traces of which the beginning has come; those that began last first."""
-        whole = (each for each in self._traces.values() if each.spans and each.has_root)
+        whole = (each for each in self._traces.values() if each.has_root)
         return sorted(whole, key=lambda each: each.start, reverse=True)
 
 
@@ -158,6 +160,13 @@ def waterfall(trace: StoredTrace) -> list[TraceRow]:
         below = sorted(children.get(span.span_id, []), key=_begin, reverse=True)
         stack += [(each, depth + 1) for each in below]
     return rows
+
+
+def _memory_of(span: TraceSpan) -> int:
+    """The bytes that a span takes, its share of its trace included."""
+    texts = (span.trace_id, span.span_id, span.parent_id, span.name, span.service)
+    size = _SPAN_BYTES + getsizeof(span.attributes) + sum(map(getsizeof, texts))
+    return size + sum(getsizeof(k) + getsizeof(v) for k, v in span.attributes.items())
 
 
 def _root_first(span: TraceSpan) -> tuple[bool, int]:
