@@ -234,16 +234,16 @@ async def describe(
             else named
         )
         answers: list[ShareOffset] = []
-        await slices.done()
         for part in places:
             answers.append(_described(state, group, part))
             await slices.done()
         return answers
 
     first = await offsets(op.group, op.partitions)
-    others = [
-        ShareGroupOffsets(await offsets(each.group, each.partitions)) for each in op.others or ()
-    ]
+    others: list[ShareGroupOffsets] = []
+    for each in op.others or ():
+        others.append(ShareGroupOffsets(await offsets(each.group, each.partitions)))
+        await slices.done()
     return DescribeShareOffsetsResp(first, others)
 
 

@@ -68,10 +68,11 @@ async def handle(
 ) -> DescribeShareGroupOffsetsResponse:
     """Ask the brokers of the partitions, for all groups at once."""
     hidden = await denied((each.group_id for each in request.groups), DESCRIBE_GROUP, context)
-    known = [(at, each) for at, each in enumerate(request.groups) if each.group_id not in hidden]
-    offsets, unanswered = await _of_groups(
-        [at for at, group in known if group.topics is None], request, context
+    known = await listed(
+        (at, group) for at, group in enumerate(request.groups) if group.group_id not in hidden
     )
+    whole = await listed(at for at, group in known if group.topics is None)
+    offsets, unanswered = await _of_groups(whole, request, context)
     named = await listed(
         _Place(at, SharePlace(topic.topic_name, partition))
         for at, group in known
@@ -138,7 +139,7 @@ async def _of_groups(
     if not places:
         return {}, _NO_ERROR
     with context.child(_OFFSETS.span) as span:
-        names = [request.groups[at].group_id for at in places]
+        names = await listed(request.groups[at].group_id for at in places)
         try:
             every = await context.tenant.shares.describe(names, span.context)
         except BrokerUnavailableError as e:

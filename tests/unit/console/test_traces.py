@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,8 @@ def test_the_bound_is_of_memory(attributes: int, value: str, name: str) -> None:
     try:
         for number in range(3_000):
             own = {f"{number} {each}": value + str(each) for each in range(attributes)}
-            store.add([span(f"{number:032}", f"{number:016}", name=name + str(number), **own)])
+            made = span(f"{number:032}", f"{number:016}", name=name + str(number))
+            store.add([replace(made, attributes=own)])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
