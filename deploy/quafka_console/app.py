@@ -158,6 +158,7 @@ class Console:
             session = ConsoleSession(
                 person.cluster, person.user, self.operations, self.rates, self.traces,
                 str(request.base_url).rstrip("/"), not self.read_only,
+                not self.people.must_sign_in,
             )  # fmt: skip
             with self._frame(page, person):
                 try:

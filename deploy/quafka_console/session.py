@@ -12,6 +12,7 @@ from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
 from quafka_client.sasl import Credentials
 from quafka_client.security import ClientSecurity
+from quafka_console.data.operators import is_operator
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.store import TraceStore
@@ -29,6 +30,10 @@ _FAILURES, _FAILURES_OF_ALL, _FAILURE_SECONDS = 10, 100, 60.0
 
 class TooManyFailuresError(ClientError):
     """Somebody guesses passwords; the sentence says how long the console refuses sign-ins."""
+
+
+class ForOperatorsError(ClientError):
+    """What concerns all orgs is not for this user."""
 
 
 @dataclass(slots=True)
@@ -140,6 +145,7 @@ class ConsoleSession:
         traces: what gateways and brokers have exported to the console.
         here: the URL of the console.
         may_write: whether changes are offered at all; the cluster decides on each of them.
+        is_shared: nobody signs in: whoever reaches the console sees what its own user may see.
     """
 
     cluster: ClientCluster
@@ -149,3 +155,17 @@ class ConsoleSession:
     traces: TraceStore
     here: str
     may_write: bool
+    is_shared: bool
+
+    async def check_operator(self) -> None:
+        """Return if what concerns all orgs may be shown: status pages, rates, traces.
+
+        Raises:
+            ForOperatorsError: it may not.
+            ClientError: the gateway does not answer.
+        """
+        if not self.is_shared and not await is_operator(self.cluster):
+            raise ForOperatorsError(
+                "only operators see this, because it concerns all orgs; sign in as a super user "
+                "of the gateway's own org"
+            )

@@ -14,7 +14,7 @@ from quafka_console.data.groups import SHARE, delete
 from quafka_console.data.lag_history import LagPoint
 from quafka_console.data.paging import page_of
 from quafka_console.data.share_groups import ShareWindow, share_windows
-from quafka_console.session import ConsoleSession, Query
+from quafka_console.session import ConsoleSession, ForOperatorsError, Query
 from quafka_console.views.group_reset import reset_dialog
 from quafka_console.views.parts import address, formats, lags, states
 from quafka_console.views.parts.audit import audited
@@ -123,7 +123,10 @@ class _GroupView:
         """The windows of a share group; None: no broker's page could be read."""
         if found.kind != SHARE:
             return []
-        read = await status_pages_of(self._session)
+        try:
+            read = await status_pages_of(self._session)
+        except ForOperatorsError:
+            return None
         if not any(page.program == "broker" for page in read.pages):
             return None
         return list(share_windows(read.pages, self._name).windows)
@@ -152,7 +155,7 @@ class _GroupView:
         if windows is None:
             states.empty(
                 "No broker's operations port can be read",
-                "Name the brokers' ports in the console's setting `operations` to see deliveries.",
+                "They are named in the console's setting console.operations, and shown to operators.",
             )
             return
         if not windows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from nicegui import ui
@@ -12,11 +13,12 @@ from quafka_client.errors import ClientError
 from quafka_client.groups import GroupSummary
 from quafka_console.data.history import Sample
 from quafka_console.data.status_pages import StatusPage
-from quafka_console.session import ConsoleSession, Query
+from quafka_console.data.status_reader import StatusPages
+from quafka_console.session import ConsoleSession, ForOperatorsError, Query
 from quafka_console.views.parts import address, formats, lags, states
 from quafka_console.views.parts.chart import line_chart, refill_chart
-from quafka_console.views.parts.live import LivePart
-from quafka_console.views.parts.operations import status_pages_of
+from quafka_console.views.parts.live import LivePart, keep_refreshing
+from quafka_console.views.parts.operations import no_operations_port, status_pages_of
 from quafka_console.views.parts.table import Column, Shown, table
 
 PATH = "/"
@@ -38,20 +40,25 @@ _GROUPS = (
     Column("lag", "Lag, records", numeric=True),
     Column("behind", "Behind", numeric=True),
 )
-_Found = tuple[Sequence[StatusPage], dict[str, str], Sequence[GroupSummary], str]
+_Found = tuple[StatusPages | None, Sequence[GroupSummary], str]
+"""The processes, if the person is an operator; groups; and why these are not known."""
 
 
 async def show(session: ConsoleSession, _query: Query) -> None:
     """Build the page."""
 
     async def read() -> _Found:
-        read = await status_pages_of(session)
         lagging, problem = await _lagging(session)
-        return read.pages, read.problems, lagging, problem
+        try:
+            return await status_pages_of(session), lagging, problem
+        except ForOperatorsError:
+            return None, lagging, problem
 
     await LivePart(read, _fill).start()
-    ui.label("The last hour, at all gateways").classes("q-heading")
-    _charts(session)
+    with suppress(ForOperatorsError):
+        await session.check_operator()
+        ui.label("The last hour, at all gateways").classes("q-heading")
+        _charts(session)
 
 
 async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
@@ -67,32 +74,26 @@ async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
 
 
 def _fill(found: _Found) -> None:
-    pages, problems, lagging, problem = found
-    _attention(pages, problems, lagging, problem)
-    ui.label("Processes").classes("q-heading")
-    if pages:
-        table(_PROCESSES, [_process(each) for each in pages])
-    elif not problems:
-        states.empty(
-            "No operations port is known",
-            "Name those of gateways and brokers in the console's setting console.operations.",
-        )
+    read, lagging, problem = found
+    processes = StatusPages([], {}) if read is None else read
+    _attention(processes, lagging, problem)
+    if read is not None:
+        ui.label("Processes").classes("q-heading")
+        if read.pages:
+            table(_PROCESSES, [_process(each) for each in read.pages])
+        elif not read.problems:
+            no_operations_port()
     if lagging:
         ui.label("Groups that are behind").classes("q-heading")
         table(_GROUPS, [_group(each) for each in lagging])
 
 
-def _attention(
-    pages: Sequence[StatusPage],
-    problems: dict[str, str],
-    lagging: Sequence[GroupSummary],
-    problem: str,
-) -> None:
+def _attention(processes: StatusPages, lagging: Sequence[GroupSummary], problem: str) -> None:
     """What needs attention first; one calm line if nothing does."""
-    sentences = [*problems.values(), *([problem] if problem else [])]
+    sentences = [*processes.problems.values(), *([problem] if problem else [])]
     sentences += [
         f"{page.program} at {page.address}: {why}"
-        for page in pages
+        for page in processes.pages
         for why in page.problems.values()
     ]
     sentences += [
@@ -104,7 +105,7 @@ def _attention(
         states.problem(sentence)
     if len(sentences) > _SHOWN:
         ui.label(f"and {len(sentences) - _SHOWN:,} more").classes("q-soft")
-    if not sentences and pages:
+    if not sentences:
         with ui.row().classes("q-well items-center gap-2"):
             ui.icon("check_circle").props("aria-hidden=true")
             ui.label("Nothing needs attention")
@@ -156,8 +157,13 @@ def _charts(session: ConsoleSession) -> None:
                 ],
             )
 
+    async def refresh() -> None:
+        with suppress(ClientError):
+            await session.check_operator()
+            refill()
+
     refill()
-    ui.timer(_REFRESH_SECONDS, refill)
+    keep_refreshing(refresh, _REFRESH_SECONDS)
 
 
 def _chart(title: str, names: Sequence[str]) -> ui.echart:

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from quafka_console.data.shards import ReachedBroker, SeenShard, broker_links, shards
 from quafka_console.data.status_reader import StatusPages
-from quafka_console.session import ConsoleSession, Query
+from quafka_console.session import ConsoleSession, ForOperatorsError, Query
 from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.live import LivePart
 from quafka_console.views.parts.operations import status_pages_of, status_problems
@@ -31,14 +31,19 @@ _SHARDS = (
     Column("moves", "Moves to"),
     Column("problem", "Problem", wide=True),
 )
-_Found = tuple[list[ReachedBroker] | None, StatusPages]
+_Found = tuple[list[ReachedBroker] | None, StatusPages | None]
+"""Brokers, and what their status pages say, if the person is an operator."""
 
 
 async def show(session: ConsoleSession, _query: Query) -> None:
     """Build the page."""
 
     async def read() -> _Found:
-        return await broker_links(session.cluster), await status_pages_of(session)
+        links = await broker_links(session.cluster)
+        try:
+            return links, await status_pages_of(session)
+        except ForOperatorsError:
+            return links, None
 
     await LivePart(read, _fill).start()
 
@@ -50,6 +55,8 @@ def _fill(found: _Found) -> None:
         states.empty("No brokers", "The server is not a Quafka gateway, or knows no broker.")
     else:
         table(_LINKS, [_link(each) for each in links])
+    if read is None:
+        return
     owned = shards(read.pages)
     ui.label("Shards").classes("q-heading")
     if owned:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nicegui import ui
 
-from quafka_client import topics
-from quafka_console.data.paging import PageOf, page_of
+from quafka_console.data.paging import PageOf, matches, page_of
 from quafka_console.data.traces.store import StoredTrace, TraceRow, waterfall
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.table import Column, Shown, moment
 from quafka_console.views.searched import SearchedList
+from quafka_loop.slices import listed
 
 PATH, ONE_PATH = "/traces", "/trace"
 _COLUMNS = (
@@ -34,7 +32,11 @@ async def show(session: ConsoleSession, query: Query) -> None:
     """Build the list."""
 
     async def read(search: str, number: int) -> PageOf[StoredTrace]:
-        return page_of(await _allowed(session, session.traces.last()), search, _texts, number)
+        await session.check_operator()
+        every = session.traces.last()
+        found = await listed(each for each in every if matches(search, *_texts(each)))
+        cut = page_of(found, number=number)
+        return PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
 
     await SearchedList(
         PATH, "traces", _COLUMNS, read, _row,
@@ -44,14 +46,6 @@ async def show(session: ConsoleSession, query: Query) -> None:
             "export here.",
         ),
     ).build(query)  # fmt: skip
-
-
-async def _allowed(session: ConsoleSession, traces: Sequence[StoredTrace]) -> Sequence[StoredTrace]:
-    """The traces that the user may see: where people sign in, those of topics they may describe."""
-    if not session.user or not traces:
-        return traces
-    known = {each.name for each in await topics.summaries(session.cluster)}
-    return [each for each in traces if (names := each.values(_TOPIC)) and known.issuperset(names)]
 
 
 def _texts(trace: StoredTrace) -> list[str]:
@@ -86,8 +80,8 @@ def _row(trace: StoredTrace) -> list[str | Shown]:
 
 async def show_one(session: ConsoleSession, query: Query) -> None:
     """Build the page of one trace."""
-    found = session.traces.find(query.get("id", ""))
-    trace = next(iter(await _allowed(session, [found] if found else [])), None)
+    await session.check_operator()
+    trace = session.traces.find(query.get("id", ""))
     if trace is None:
         states.empty("This trace is not here", "It has left, or was never sent here.")
         return

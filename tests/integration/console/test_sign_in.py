@@ -23,11 +23,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     alice may describe the topic "hers" and no other.
     """
     folder = tmp_path_factory.mktemp("secured")
-    args = ("--super-users", "User:ANONYMOUS", "--sasl-enabled-mechanisms", "SCRAM-SHA-256")
+    args = (
+        "--super-users", "User:ANONYMOUS;User:root",
+        "--sasl-enabled-mechanisms", "SCRAM-SHA-256",
+    )  # fmt: skip
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
     with Cluster(folder, gateway_args=args, listeners=listeners) as cluster:
         admin = cluster.address_of("PLAINTEXT")
-        alter_users(admin, upsertion("alice", "secret"))
+        alter_users(admin, upsertion("alice", "secret"), upsertion("root", "secret"))
         with RawClient(admin) as client:
             create_topic(client, "hers")
             create_topic(client, "others")
@@ -81,3 +84,22 @@ def test_a_person_sees_what_the_user_may_and_nothing_before(driver: Driver) -> N
     driver.click("sign out")
     driver.see("As a Kafka user")
     driver.open("/topics", "As a Kafka user")
+
+
+def sign_in(driver: Driver, user: str) -> None:
+    driver.open("/", "As a Kafka user")
+    driver.type("User", user)
+    driver.type("Password", "secret", enter=True)
+    driver.see("Nothing needs attention")
+
+
+def test_what_concerns_all_orgs_is_for_operators(driver: Driver) -> None:
+    sign_in(driver, "alice")
+    assert "Processes" not in driver.text()
+    assert "The last hour" not in driver.text()
+    for page in ("/traces", "/trace?id=00", "/slow", "/snapshots"):
+        driver.open(page, "only operators see this")
+    driver.click("sign out")
+    sign_in(driver, "root")
+    driver.see("The last hour")
+    driver.open("/traces", "No traces yet")

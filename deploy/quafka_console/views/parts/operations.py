@@ -11,7 +11,13 @@ _RECENT = RecentPages()
 
 
 async def status_pages_of(session: ConsoleSession) -> StatusPages:
-    """The pages of the gateways and brokers that the settings name."""
+    """The pages of the gateways and brokers that the settings name.
+
+    Raises:
+        ForOperatorsError: the person may not see them.
+        ClientError: the gateway does not answer.
+    """
+    await session.check_operator()
     return await _RECENT.read(session.operations)
 
 
@@ -20,7 +26,12 @@ def status_problems(read: StatusPages) -> None:
     for sentence in read.problems.values():
         states.problem(sentence)
     if not read.pages and not read.problems:
-        states.empty(
-            "No operations port is known",
-            "Name the ports of gateways and brokers in the console's setting `operations`.",
-        )
+        no_operations_port()
+
+
+def no_operations_port() -> None:
+    """Show what to do to see processes."""
+    states.empty(
+        "No operations port is known",
+        "Name the ports of gateways and brokers in the console's setting console.operations.",
+    )
