@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.connection import ClientConnection
@@ -62,7 +64,7 @@ async def _write(
 
 
 async def _read(leader: ClientConnection, topic: str, partition: int, offset: int) -> list[bytes]:
-    rest = await fetch(leader, topic, partition, offset, _WAIT_MS)
+    rest = (await fetch(leader, topic, partition, offset, _WAIT_MS)).batches
     found: list[bytes] = []
     while len(rest) >= BATCH_HEADER_SIZE:
         length = read_header(rest).length
@@ -73,20 +75,40 @@ async def _read(leader: ClientConnection, topic: str, partition: int, offset: in
     return found
 
 
-async def fetch(
-    leader: ClientConnection, topic: str, partition: int, offset: int, wait_ms: int = 0
-) -> memoryview:
-    """Batches from an offset on, also of open and aborted transactions; the last one may be cut.
+@dataclass(frozen=True, slots=True)
+class FetchedBatches:
+    """Batches, of which the last one may be cut.
 
-    Waits this long for a first one. Raises ClientError.
+    `aborted`: the aborted transactions that overlap them, as producer id and first offset,
+    ascending by first offset; only from a fetch of committed records.
     """
-    part = FetchPartition(
-        partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
-    )
+
+    batches: memoryview
+    aborted: Sequence[tuple[int, int]] = ()
+    committed: bool = False
+
+
+async def fetch(
+    leader: ClientConnection,
+    topic: str,
+    partition: int,
+    offset: int,
+    wait_ms: int = 0,
+    *,
+    committed: bool = False,
+    most: int = _FETCH_BYTES,
+) -> FetchedBatches:
+    """Batches from an offset on, of about `most` bytes. Waits this long for a first one.
+
+    Batches of open and aborted transactions are among them. With `committed` they end at the last
+    stable offset, and the aborted transactions are named. Raises ClientError.
+    """
+    part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
     request = FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1 if wait_ms else 0,
-        max_bytes=_FETCH_BYTES,
+        max_bytes=most,
+        isolation_level=1 if committed else 0,
         session_epoch=-1,
         topics=[FetchTopic(topic=topic, partitions=[part])],
     )
@@ -95,4 +117,7 @@ async def fetch(
     (result,) = answer.responses[0].partitions
     check(result.error_code, f"reading partition {partition} of {topic!r}")
     assert not isinstance(result.records, list)  # decoded records are one buffer
-    return memoryview(result.records or b"")
+    aborted = [(each.producer_id, each.first_offset) for each in result.aborted_transactions or ()]
+    return FetchedBatches(
+        memoryview(result.records or b""), sorted(aborted, key=lambda each: each[1]), committed
+    )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from nicegui import ui
 
 from quafka_client.errors import ClientError
-from quafka_console.data.messages.reading import Progress, ReadRecord, newest, onwards
-from quafka_console.data.messages.texts import containing, text_of, whole_of
+from quafka_console.data.messages.decoding import Choice, Progress
+from quafka_console.data.messages.filters import containing, every
+from quafka_console.data.messages.reading import Limits, Span, newest, onwards
+from quafka_console.data.messages.records import ReadRecord
+from quafka_console.data.messages.texts import text_of, whole_of
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
+from quafka_console.views.parts.confirm import discard
 from quafka_console.views.parts.table import Column, Shown, moment, table
 
 PATH = "/messages"
@@ -21,9 +26,7 @@ _FROM = {
     _NEWEST: "newest first", _OLDEST: "from the start", _OFFSET: "from an offset",
     _TIME: "from a time",
 }  # fmt: skip
-_SCANNED = 20_000
-"""Offsets of each partition, from its end, in which the newest matching records are looked for."""
-_TAIL_SECONDS = 2.0
+_TAIL_SECONDS, _PROGRESS_SECONDS = 2.0, 0.5
 _COLUMNS = (
     Column("partition", "Partition", numeric=True),
     Column("offset", "Offset", numeric=True),
@@ -40,7 +43,7 @@ async def show(session: ConsoleSession, query: Query) -> None:
         states.empty("No topic is chosen", "Choose one in the list of topics.")
         ui.link("Topics", "/topics")
         return
-    await _Messages(session, topic, query).build()
+    _Messages(session, topic, query).build()
 
 
 class _Messages:
@@ -59,8 +62,8 @@ class _Messages:
         self._progress = Progress(stopped=True)
         self._records: Sequence[ReadRecord] | None = None
 
-    async def build(self) -> None:
-        """Build the page and read."""
+    def build(self) -> None:
+        """Build the page; reading begins when a browser shows it."""
         with ui.row().classes("items-center w-full gap-3"):
             ui.label(formats.shown(self._topic)).classes("text-h5 q-name")
             ui.space()
@@ -94,7 +97,10 @@ class _Messages:
             tail.bind_visibility_from(place, "value", lambda value: value == _NEWEST)
         self._status = ui.label().classes("q-soft")
         self._body = ui.column().classes("w-full gap-2")
-        await self.read()
+        self._opened = ui.column()
+        ui.context.client.on_delete(self._stop)  # pyright: ignore[reportUnknownMemberType]
+        ui.timer(0.0, self.read, once=True)
+        ui.timer(_PROGRESS_SECONDS, self._tell)
 
         async def follow() -> None:
             if tail.value and self._place == _NEWEST and self._progress.stopped:
@@ -112,6 +118,12 @@ class _Messages:
     def _stop(self) -> None:
         self._progress.stopped = True
 
+    def _tell(self) -> None:
+        """The progress of a reading that takes its time."""
+        progress = self._progress
+        if not progress.stopped and progress.size:
+            self._status.set_text(f"{progress.found:,} match; {_looked_at(progress)} so far")
+
     async def read(self) -> None:
         """Read what is chosen, and show it."""
         self._progress.stopped = True
@@ -120,19 +132,19 @@ class _Messages:
         try:
             records = await self._read(progress)
         except ClientError as e:
+            if self._body.is_deleted:
+                return
             self._records = None
+            self._status.set_text("")
             self._body.clear()
             with self._body:
                 states.problem(str(e))
             return
         finally:
             progress.stopped = True
-        if progress is not self._progress:
-            return  # another reading has begun
-        self._status.set_text(
-            f"{len(records):,} records; {progress.scanned:,} were looked at" if self._words
-            else f"{len(records):,} records"
-        )  # fmt: skip
+        if progress is not self._progress or self._body.is_deleted:
+            return  # another reading has begun, or the page is gone
+        self._status.set_text(_result(records, progress))
         if records == self._records:
             return
         self._records = records
@@ -143,18 +155,15 @@ class _Messages:
     async def _read(self, progress: Progress) -> Sequence[ReadRecord]:
         """Raises ClientError: also if what was typed is wrong."""
         number = _number(self._partition, "a partition") if self._partition else None
-        chosen = {"wanted": containing(self._words)} if self._words.split() else {}
-        cluster, topic, count = self._session.cluster, self._topic, self._count
-        if self._place == _NEWEST:
-            return await newest(
-                cluster, topic, count, number, progress=progress, scan=_SCANNED, **chosen
-            )
-        offset = _number(self._value, "an offset") if self._place == _OFFSET else None
-        timestamp = _time(self._value) if self._place == _TIME else None
-        return await onwards(
-            cluster, topic, count, number, offset=offset, timestamp=timestamp,
-            progress=progress, **chosen,
-        )  # fmt: skip
+        span = Span(
+            None if number is None else [number],
+            _number(self._value, "an offset") if self._place == _OFFSET else None,
+            _time(self._value) if self._place == _TIME else None,
+        )
+        choice = Choice(every([containing(self._words)] if self._words.split() else []))
+        read = newest if self._place == _NEWEST else onwards
+        cluster, limits = self._session.cluster, Limits(self._count)
+        return await read(cluster, self._topic, span, choice, limits, progress)
 
     def _fill(self, records: Sequence[ReadRecord]) -> None:
         if not records:
@@ -167,35 +176,58 @@ class _Messages:
             return
 
         async def open_(at: int) -> None:
-            self._open(records[at])
+            with self._opened:
+                await _open(records[at])
 
         rows = [_row(each) for each in records]
         table(_COLUMNS, rows, on_pick=open_)
 
-    def _open(self, record: ReadRecord) -> None:
-        with ui.dialog() as dialog, ui.card().classes("q-record"):
-            with ui.row().classes("items-center w-full"):
-                ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes(
-                    "text-h6"
-                )
-                ui.space()
-                ui.button(icon="close", on_click=dialog.close).props(
-                    'flat dense round aria-label="close"'
-                )
-            ui.label(formats.utc(record.timestamp / 1_000)).classes("q-soft")
-            for name, data in (("Key", record.key), ("Value", record.value)):
-                size = "" if data is None else f", {formats.size(len(data))}"
-                ui.label(f"{name}{size}").classes("q-heading")
-                with ui.element("pre").classes("q-mono q-value"):
-                    ui.label(_visible(whole_of(data)))
-            if record.headers:
-                ui.label("Headers").classes("q-heading")
-                rows = [
-                    (formats.shown(name), formats.shown(text_of(value)))
-                    for name, value in record.headers
-                ]
-                table((Column("name", "Name"), Column("value", "Value", wide=True)), rows)
-        dialog.open()
+
+async def _open(record: ReadRecord) -> None:
+    """Show one in full."""
+    texts = [await asyncio.to_thread(whole_of, each) for each in (record.key, record.value)]
+    with ui.dialog() as dialog, ui.card().classes("q-record"):
+        with ui.row().classes("items-center w-full"):
+            ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes("text-h6")
+            ui.space()
+            ui.button(icon="close", on_click=dialog.close).props(
+                'flat dense round aria-label="close"'
+            )
+        ui.label(formats.utc(record.timestamp / 1_000)).classes("q-soft")
+        for name, data, text in zip(
+            ("Key", "Value"), (record.key, record.value), texts, strict=True
+        ):
+            size = "" if data is None else f", {formats.size(data.size)}"
+            ui.label(f"{name}{size}").classes("q-heading")
+            with ui.element("pre").classes("q-mono q-value"):
+                ui.label(_visible(text))
+        if record.headers:
+            ui.label("Headers").classes("q-heading")
+            rows = [
+                (formats.shown(name), formats.shown(text_of(value)))
+                for name, value in record.headers
+            ]
+            table((Column("name", "Name"), Column("value", "Value", wide=True)), rows)
+            if len(rows) < record.all_headers:
+                ui.label(f"{len(rows):,} of {record.all_headers:,} headers").classes("q-soft")
+    await dialog
+    discard(dialog)
+
+
+def _result(records: Sequence[ReadRecord], progress: Progress) -> str:
+    """What a reading has found, and what it has not looked at."""
+    parts = [f"{len(records):,} records"]
+    if progress.scanned > len(records):
+        parts.append(f"{_looked_at(progress)}")
+    if progress.unreadable:
+        parts.append(f"{progress.unreadable:,} batches are damaged or too large to be read")
+    if progress.limited:
+        parts.append("the limit of one search is reached: begin at a later place to go on")
+    return "; ".join(parts)
+
+
+def _looked_at(progress: Progress) -> str:
+    return f"{progress.scanned:,} were looked at ({formats.size(progress.size)})"
 
 
 def _row(record: ReadRecord) -> list[str | Shown]:

@@ -1,201 +1,203 @@
 """Reads records of a topic: the newest ones, or from an offset or a time on.
 
-Records of open and aborted transactions are read, too, and the marks that end transactions.
+A filter may look at everything up to the end, so a reading is bounded by what it fetches and by
+what it keeps, tells its progress, and can be stopped. Requests are made one after another.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Container
 from dataclasses import dataclass
-from heapq import nlargest
 
 from quafka_client import offsets
 from quafka_client.cluster import ClientCluster
 from quafka_client.connection import ClientConnection
 from quafka_client.errors import ClientError
-from quafka_client.records import fetch
-from quafka_proto.errors import Malformed
-from quafka_proto.record_codec import iter_records, read_marker
-from quafka_proto.records import BATCH_HEADER_SIZE, CONTROL, read_header
+from quafka_client.records import FetchedBatches, fetch
+from quafka_console.data.messages.decoding import Best, Choice, Part, Progress, decode
+from quafka_console.data.messages.records import ReadRecord
 from quafka_proto.schema.metadata import MetadataResponseTopic
 
-_MOST_FETCHES = 2_000
-"""Of one partition for one view: about 2 GB."""
-
-Wanted = Callable[["ReadRecord"], bool]
+_FETCH_BYTES, _LEAST_FETCH = 1 << 20, 64 << 10
+_FIRST_WINDOW = 500
+_MORE = 4
+"""How much larger each window is than the one after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecord:
-    """A record. `timestamp`: ms since 1970. `mark`: COMMIT or ABORT, if it ends a transaction."""
+class Limits:
+    """The bounds of a reading.
 
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-    mark: str = ""
+    Attributes:
+        count: records that are returned.
+        kept: about their bytes in memory.
+        fetched: bytes that are fetched.
+        fetches: requests.
+        scan: the last offsets of each partition in which `newest` looks.
+    """
 
-
-@dataclass(slots=True)
-class Progress:
-    """How far a reading has come. Set `stopped` to end it; what was found is returned."""
-
-    scanned: int = 0
-    found: int = 0
-    stopped: bool = False
+    count: int
+    kept: int = 32 << 20
+    fetched: int = 4 << 30
+    fetches: int = 20_000
+    scan: int = 20_000
 
 
-def _all(_record: ReadRecord) -> bool:
-    return True
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a reading looks.
+
+    Attributes:
+        partitions: None: all.
+        offset: no earlier offset of each partition.
+        since: from the first record on with at least this timestamp, in ms since 1970.
+        until: up to the first record with at least this timestamp.
+    """
+
+    partitions: Container[int] | None = None
+    offset: int | None = None
+    since: int | None = None
+    until: int | None = None
 
 
 async def newest(
     cluster: ClientCluster,
     topic: str,
-    count: int,
-    partition: int | None = None,
-    wanted: Wanted = _all,
-    progress: Progress | None = None,
-    scan: int = 10_000,
+    span: Span,
+    choice: Choice,
+    limits: Limits,
+    progress: Progress,
 ) -> list[ReadRecord]:
-    """The last `count` records that are wanted, the newest first, of one or all partitions.
+    """The last records that are wanted, the newest first.
 
-    Of each partition only the last `scan` offsets are read. Raises ClientError.
+    Of each partition only the last `scan` offsets are looked at. Raises ClientError.
     """
-    found, known = await _topic(cluster, topic, partition)
-    starts = await offsets.list_offsets(cluster, found, offsets.START)
-    ends = await offsets.list_offsets(cluster, found, offsets.END)
-    depth = count if wanted is _all else scan
-    records: list[ReadRecord] = []
-    for number, leader in known.items():
-        end = ends[number]
-        start = max(starts[number], end - depth)
-        its = await _read(
-            leader, topic, number, start, end, wanted, progress or Progress(), depth, last=count
-        )
-        records = nlargest(count, records + its, key=_age)
-    return records
+    reading = await _Reading.begin(cluster, topic, span, choice, limits, progress)
+    for number, (start, end) in reading.ranges.items():
+        if reading.over:
+            break
+        await reading.backwards(number, max(start, end - limits.scan), end)
+    return reading.best.records()
 
 
 async def onwards(
     cluster: ClientCluster,
     topic: str,
-    count: int,
-    partition: int | None = None,
-    *,
-    offset: int | None = None,
-    timestamp: int | None = None,
-    wanted: Wanted = _all,
-    progress: Progress | None = None,
+    span: Span,
+    choice: Choice,
+    limits: Limits,
+    progress: Progress,
 ) -> list[ReadRecord]:
-    """The first `count` records that are wanted, from an offset or a time on, or from the start.
+    """The first records that are wanted: all partitions merged by time, each in its own order.
 
-    Partitions are read one after another, each up to its end. Raises ClientError.
+    Raises ClientError.
     """
-    found, known = await _topic(cluster, topic, partition)
-    starts = await offsets.list_offsets(cluster, found, offsets.START)
-    ends = await offsets.list_offsets(cluster, found, offsets.END)
-    timed = {} if timestamp is None else await offsets.list_offsets(cluster, found, timestamp)
-    records: list[ReadRecord] = []
-    for number, leader in known.items():
-        first = starts[number]
-        if timestamp is not None:
-            first = timed[number] if timed[number] >= 0 else ends[number]
-        if offset is not None:
-            first = max(first, offset)
-        left = count - len(records)
-        if left <= 0:
-            break
-        records += await _read(
-            leader, topic, number, first, ends[number], wanted, progress or Progress(), left
+    reading = await _Reading.begin(cluster, topic, span, choice, limits, progress)
+    await reading.merge()
+    return reading.best.records()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One reading. `ranges`: of each partition the first offset and the one after the last."""
+
+    topic: str
+    leaders: dict[int, ClientConnection]
+    ranges: dict[int, tuple[int, int]]
+    stable: dict[int, int]
+    choice: Choice
+    limits: Limits
+    progress: Progress
+    best: Best
+    fetches: int = 0
+    fetched: int = 0
+
+    @classmethod
+    async def begin(
+        cls, cluster: ClientCluster, topic: str, span: Span, choice: Choice, limits: Limits,
+        progress: Progress,
+    ) -> _Reading:  # fmt: skip
+        """Look up leaders and offsets. Raises ClientError."""
+        found, leaders = await _topic(cluster, topic, span.partitions)
+        starts = await offsets.list_offsets(cluster, found, offsets.START)
+        stable = await offsets.list_offsets(cluster, found, offsets.END, committed=True)
+        ends = stable
+        if not choice.committed:
+            ends = await offsets.list_offsets(cluster, found, offsets.END)
+        since = until = dict[int, int]()
+        if span.since is not None:
+            since = await offsets.list_offsets(cluster, found, span.since)
+        if span.until is not None:
+            until = await offsets.list_offsets(cluster, found, span.until)
+        ranges: dict[int, tuple[int, int]] = {}
+        for number in leaders:
+            first, last = max(starts[number], span.offset or 0), ends[number]
+            if number in since:
+                first = max(first, since[number]) if since[number] >= 0 else last
+            if until.get(number, -1) >= 0:
+                last = min(last, until[number])
+            if first < last:
+                ranges[number] = first, last
+        best = Best(limits.count, limits.kept)
+        return cls(topic, leaders, ranges, stable, choice, limits, progress, best)
+
+    @property
+    def over(self) -> bool:
+        """Whether it was stopped, or has reached its limit."""
+        if self.fetches >= self.limits.fetches or self.fetched >= self.limits.fetched:
+            self.progress.limited = True
+        return self.progress.stopped or self.progress.limited
+
+    async def backwards(self, number: int, start: int, end: int) -> None:
+        """The newest records of a partition: windows of offsets from its end on, ever larger."""
+        size, left = max(_FIRST_WINDOW, self.limits.count), self.limits.count
+        while end > start and left > 0 and not self.over:
+            part = Part(number, max(start, end - size), end)
+            end, size = part.at, size * _MORE
+            while part.at < part.end and not self.over:
+                await self._step(part, _FETCH_BYTES, latest=True)
+            left -= part.matched
+
+    async def merge(self) -> None:
+        """The earliest records: read on where time has advanced least."""
+        size = max(_LEAST_FETCH, _FETCH_BYTES // max(1, len(self.ranges)))
+        parts = [Part(number, *its) for number, its in self.ranges.items()]
+        behind = [(part.time, part.number, part) for part in parts]
+        heapq.heapify(behind)
+        while behind and not self.over:
+            time, number, part = heapq.heappop(behind)
+            if not self.best.takes((time, number, part.at)):
+                continue  # what follows there is later than all that is kept
+            await self._step(part, size, latest=False)
+            if part.at < part.end and part.matched < self.limits.count:
+                heapq.heappush(behind, (part.time, number, part))
+
+    async def _step(self, part: Part, most: int, *, latest: bool) -> None:
+        leader = self.leaders[part.number]
+        committed = part.at < self.stable[part.number]
+        found = await fetch(
+            leader, self.topic, part.number, part.at, committed=committed, most=most
         )
-    return records
+        self.fetches += 1
+        self.fetched += len(found.batches)
+        await asyncio.to_thread(self._decode, found, part, latest)
 
-
-def _age(record: ReadRecord) -> tuple[int, int]:
-    return record.timestamp, record.offset
+    def _decode(self, found: FetchedBatches, part: Part, latest: bool) -> None:
+        decode(found, part, self.choice, self.best, self.progress, latest=latest)
 
 
 async def _topic(
-    cluster: ClientCluster, name: str, partition: int | None
+    cluster: ClientCluster, name: str, partitions: Container[int] | None
 ) -> tuple[MetadataResponseTopic, dict[int, ClientConnection]]:
     found = await cluster.topic(name)
     known = {
         number: leader
         for leader, its in await cluster.each_leader(found)
         for number in its
-        if partition in (None, number)
+        if partitions is None or number in partitions
     }
     if not known:
-        raise ClientError(f"topic {name!r} has no partition {partition}")
+        raise ClientError(f"topic {name!r} has none of these partitions")
     return found, dict(sorted(known.items()))
-
-
-async def _read(
-    leader: ClientConnection,
-    topic: str,
-    partition: int,
-    first: int,
-    end: int,
-    wanted: Wanted,
-    progress: Progress,
-    most: int,
-    last: int = 0,
-) -> list[ReadRecord]:
-    """The wanted records from `first` up to `end`: the first `most`, or of those the `last`."""
-    records: list[ReadRecord] = []
-    at = first
-    for _ in range(_MOST_FETCHES):
-        if at >= end or progress.stopped or (not last and len(records) >= most):
-            break
-        batches = await fetch(leader, topic, partition, at)
-        if not batches:
-            break
-        some = await asyncio.to_thread(_decoded, batches, partition, at, end)
-        at = some.next
-        progress.scanned += some.count
-        records += [each for each in some.records if wanted(each)]
-        progress.found = len(records)
-        if last:
-            del records[:-last]
-    return records if last else records[:most]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    records: Sequence[ReadRecord]
-    count: int
-    next: int
-
-
-def _decoded(batches: memoryview, partition: int, first: int, end: int) -> _Decoded:
-    """The records of an answer in [first, end), and where the next fetch begins."""
-    records: list[ReadRecord] = []
-    at, count, rest = first, 0, batches
-    while len(rest) >= BATCH_HEADER_SIZE:
-        header = read_header(rest)
-        if header.length > len(rest):
-            break  # Kafka may truncate the last batch
-        batch, rest = rest[: header.length], rest[header.length :]
-        at = max(at + 1, header.last_offset + 1)
-        control = header.attributes & CONTROL
-        try:
-            for record in iter_records(batch):
-                offset = record.offset
-                count += 1
-                if not first <= offset < end:
-                    continue
-                marker = read_marker(record) if control else None
-                mark = marker.type.name if marker is not None else ""
-                records.append(
-                    ReadRecord(
-                        partition, offset, record.timestamp, record.key, record.value,
-                        record.headers, mark,
-                    )
-                )  # fmt: skip
-        except Malformed:
-            continue  # damage costs the batch that it is in
-    return _Decoded(records, count, at)

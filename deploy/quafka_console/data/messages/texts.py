@@ -1,50 +1,52 @@
-"""Keys, values and headers as texts; filters. Pure, for any bytes."""
+"""Keys, values and headers as texts. Pure, for any bytes."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from quafka_console.data.messages.reading import ReadRecord, Wanted
+from quafka_console.data.messages.records import SHOWN_BYTES, KeptBytes
 
 CUT = 200
 """Characters of a value in a list."""
-_MOST = 64 << 10
-"""Bytes of a value that are shown."""
-_MOST_INDENTED = 8 * _MOST
+_MOST_INDENTED = 8 * SHOWN_BYTES
 """Characters of indented JSON."""
 _ROW = 16
 _MOST_HEX = 4_096
 
 
-def text_of(data: bytes | None) -> str:
+def text_of(kept: KeptBytes | None) -> str:
     """UTF-8 as it is, other bytes as hex; cut for a list. Empty for null."""
-    if data is None:
+    if kept is None:
         return ""
+    data = kept.data
     try:
         text = data[: 4 * CUT].decode()
     except UnicodeDecodeError as e:
         if e.start < 4 * CUT - 4:
-            return f"0x{data[:40].hex()}" + ("…" if len(data) > 40 else "")
+            return f"0x{data[:40].hex()}" + ("…" if kept.size > 40 else "")
         text = data[: e.start].decode()
-    return text if len(text) <= CUT and len(data) <= 4 * CUT else f"{text[:CUT]}…"
+    return text if len(text) <= CUT and kept.size <= 4 * CUT else f"{text[:CUT]}…"
 
 
-def whole_of(data: bytes | None) -> str:
-    """The whole value: JSON indented, text, or hex; cut with the size shown."""
-    if data is None:
+def whole_of(kept: KeptBytes | None) -> str:
+    """All that is kept: JSON indented, text, or hex; the size of all if it is cut.
+
+    Takes some milliseconds.
+    """
+    if kept is None:
         return "(null)"
-    more = _more(data, _MOST)
+    data = kept.data
     try:
-        text = data[:_MOST].decode()
+        text = data.decode()
     except UnicodeDecodeError as e:
-        if not more or e.start < _MOST - 4:
-            return _hex(data[:_MOST_HEX]) + _more(data, _MOST_HEX)
+        if kept.whole or e.start < len(data) - 4:
+            return _hex(data[:_MOST_HEX]) + _more(kept, _MOST_HEX)
         text = data[: e.start].decode()
-    parsed = None if more else json_of(data)
+    parsed = json_of(data) if kept.whole else None
     if isinstance(parsed, dict | list):
         return _indented(parsed) or text
-    return text + more
+    return text + _more(kept, len(data))
 
 
 def _indented(parsed: Any) -> str | None:
@@ -62,8 +64,8 @@ def _indented(parsed: Any) -> str | None:
     return "".join(parts)
 
 
-def _more(data: bytes, most: int) -> str:
-    return f"\n… {len(data):,} bytes in all" if len(data) > most else ""
+def _more(kept: KeptBytes, shown: int) -> str:
+    return f"\n… {kept.size:,} bytes in all" if kept.size > shown else ""
 
 
 def json_of(data: bytes | None) -> Any:
@@ -84,16 +86,3 @@ def _hex(data: bytes) -> str:
         shown = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
         lines.append(f"{at:06x}  {row.hex(' '):{3 * _ROW}}  {shown}")
     return "\n".join(lines)
-
-
-def containing(words: str) -> Wanted:
-    """Whether key, value or a header contains each of the words, exactly as they are written."""
-    every = [word.encode() for word in words.split()]
-
-    def wanted(record: ReadRecord) -> bool:
-        parts = [record.key or b"", record.value or b""]
-        for name, value in record.headers:
-            parts += [name.encode(), value or b""]
-        return all(any(word in part for part in parts) for word in every)
-
-    return wanted
