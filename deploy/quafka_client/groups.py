@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quafka_client.cluster import ClientCluster
@@ -141,13 +141,19 @@ async def summaries(cluster: ClientCluster, states: Sequence[str]) -> list[Group
 async def summaries_of(listings: Sequence[GroupListing]) -> list[GroupSummary]:
     """Members and lag of some groups, by name; deleted ones are left out. Raises ClientError."""
     found: list[GroupSummary] = []
-    coordinated: dict[ClientConnection, list[GroupListing]] = {}
-    for each in listings:
-        coordinated.setdefault(each.coordinator, []).append(each)
-    for connection, its in coordinated.items():
+    for connection, its in _by_coordinator(listings):
         for at in range(0, len(its), _GROUPS_AT_ONCE):
             found += await _summaries(connection, its[at : at + _GROUPS_AT_ONCE])
     return sorted(found, key=lambda each: each.group)
+
+
+def _by_coordinator(
+    listings: Iterable[GroupListing],
+) -> Iterable[tuple[ClientConnection, list[GroupListing]]]:
+    coordinated: dict[ClientConnection, list[GroupListing]] = {}
+    for each in listings:
+        coordinated.setdefault(each.coordinator, []).append(each)
+    return coordinated.items()
 
 
 async def _summaries(
@@ -210,15 +216,13 @@ class Moving:
     late: list[str]
 
 
-async def moving(cluster: ClientCluster, names: Sequence[str]) -> list[Moving]:
+async def moving(listings: Sequence[GroupListing]) -> list[Moving]:
     """How far the members of these KIP-848 groups have followed. Raises ClientError."""
     found: list[Moving] = []
-    coordinated: dict[ClientConnection, list[str]] = {}
-    for name in names:
-        coordinated.setdefault(await cluster.coordinator(name), []).append(name)
-    for connection, its in coordinated.items():
+    for connection, its in _by_coordinator(listings):
         for at in range(0, len(its), _GROUPS_AT_ONCE):
-            request = ConsumerGroupDescribeRequest(group_ids=its[at : at + _GROUPS_AT_ONCE])
+            names = [each.group for each in its[at : at + _GROUPS_AT_ONCE]]
+            request = ConsumerGroupDescribeRequest(group_ids=names)
             answer = await connection.call(request, ConsumerGroupDescribeResponse)
             found += [_moving(group) for group in answer.groups if not group.error_code]
     return found

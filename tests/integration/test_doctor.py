@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.ports import lasting_port

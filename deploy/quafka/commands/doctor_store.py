@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from quafka_loop import clock
 from quafka_objects.address import open_store
 from quafka_objects.errors import (

@@ -9,8 +9,10 @@ from typing import Any
 from nicegui import ui
 
 from quafka_client import groups
+from quafka_client.checks.findings import Finding
 from quafka_client.errors import ClientError
 from quafka_client.groups import GroupSummary
+from quafka_console.data.findings import Findings
 from quafka_console.data.history import Sample
 from quafka_console.data.status_pages import StatusPage
 from quafka_console.data.status_reader import StatusPages
@@ -40,8 +42,24 @@ _GROUPS = (
     Column("lag", "Lag, records", numeric=True),
     Column("behind", "Behind", numeric=True),
 )
-_Found = tuple[StatusPages | None, Sequence[GroupSummary], str]
-"""The processes, if the person is an operator; groups; and why these are not known."""
+_PAGES = {
+    "broker": ("Brokers", "/shards"),
+    "clock": ("Brokers", "/shards"),
+    "compaction": ("Topics", "/topics"),
+    "authorizer": ("ACLs", "/acls"),
+    "groups": ("Groups", "/groups?order=lag"),
+    "kafka folders": ("Brokers", "/shards"),
+    "mesh": ("Brokers", "/shards"),
+    "redis": ("Brokers", "/shards"),
+    "snapshots": ("Snapshots", "/snapshots"),
+    "transactions": ("Transactions", "/transactions"),
+    "users": ("Users", "/users"),
+    "version": ("Brokers", "/shards"),
+}
+"""The pages that show more about the findings of a check."""
+_FINDINGS = Findings()
+_Found = tuple[StatusPages | None, Sequence[Finding], Sequence[GroupSummary], str]
+"""The processes, if the person is an operator; findings; groups, and why these are not known."""
 
 
 async def show(session: ConsoleSession, _query: Query) -> None:
@@ -49,10 +67,11 @@ async def show(session: ConsoleSession, _query: Query) -> None:
 
     async def read() -> _Found:
         lagging, problem = await _lagging(session)
-        try:
-            return await status_pages_of(session), lagging, problem
-        except ForOperatorsError:
-            return None, lagging, problem
+        findings = await _FINDINGS.read(session.user, session.cluster)
+        pages: StatusPages | None = None
+        with suppress(ForOperatorsError):
+            pages = await status_pages_of(session)
+        return pages, findings, lagging, problem
 
     await LivePart(read, _fill).start()
     with suppress(ForOperatorsError):
@@ -74,9 +93,9 @@ async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
 
 
 def _fill(found: _Found) -> None:
-    read, lagging, problem = found
+    read, findings, lagging, problem = found
     processes = StatusPages([], {}) if read is None else read
-    _attention(processes, lagging, problem)
+    _attention(processes, findings, problem)
     if read is not None:
         ui.label("Processes").classes("q-heading")
         if read.pages:
@@ -88,7 +107,7 @@ def _fill(found: _Found) -> None:
         table(_GROUPS, [_group(each) for each in lagging])
 
 
-def _attention(processes: StatusPages, lagging: Sequence[GroupSummary], problem: str) -> None:
+def _attention(processes: StatusPages, findings: Sequence[Finding], problem: str) -> None:
     """What needs attention first; one calm line if nothing does."""
     sentences = [*processes.problems.values(), *([problem] if problem else [])]
     sentences += [
@@ -96,16 +115,15 @@ def _attention(processes: StatusPages, lagging: Sequence[GroupSummary], problem:
         for page in processes.pages
         for why in page.problems.values()
     ]
-    sentences += [
-        f"group {each.group} has no members, and {each.lag:,} records wait for it"
-        for each in lagging
-        if not each.members and each.lag
+    problems = [
+        *(Finding("", "fail", sentence) for sentence in sentences),
+        *findings,
     ]
-    for sentence in sentences[:_SHOWN]:
-        states.problem(sentence)
-    if len(sentences) > _SHOWN:
-        ui.label(f"and {len(sentences) - _SHOWN:,} more").classes("q-soft")
-    if not sentences:
+    for each in problems[:_SHOWN]:
+        states.problem(each.message, each.fix or "", _PAGES.get(each.check))
+    if len(problems) > _SHOWN:
+        ui.label(f"and {len(problems) - _SHOWN:,} more").classes("q-soft")
+    if not problems:
         with ui.row().classes("q-well items-center gap-2"):
             ui.icon("check_circle").props("aria-hidden=true")
             ui.label("Nothing needs attention")

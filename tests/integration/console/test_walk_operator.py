@@ -56,6 +56,13 @@ async def _begin_share_group(address: tuple[str, int]) -> None:
         assert errors == {("orders", 0): None}
 
 
+def test_the_overview_has_the_doctors_findings_with_their_fix_and_page(walk: Driver) -> None:
+    walk.open("/", "groups without members have records to read")
+    walk.see("start their consumers; unused groups can be deleted")
+    walk.miss("Nothing needs attention")
+    assert "Groups" in walk.texts(".q-problem a")
+
+
 def test_groups_are_paged_and_searched_and_the_address_has_the_state(walk: Driver) -> None:
     walk.open("/groups", "1–50 of 62 groups")
     walk.see("reader-00")

@@ -9,11 +9,12 @@ import pytest
 from confluent_kafka import Consumer
 
 from quafka.commands import consume
-from quafka.commands.doctor import _bootstrap, _broker, _clock
-from quafka.commands.doctor_brokers import by_broker
-from quafka.commands.doctor_compaction import check_compaction
-from quafka.commands.doctor_security import check_certificate, check_security
-from quafka.commands.findings import Report
+from quafka.commands.doctor import _bootstrap
+from quafka_client.checks.brokers import by_broker
+from quafka_client.checks.compaction import check_compaction
+from quafka_client.checks.findings import Report
+from quafka_client.checks.gateway import check_broker, check_clock
+from quafka_client.checks.security import check_certificate, check_security
 from quafka_client.connection import ClientConnection
 from quafka_loop import clock, threads
 from quafka_proto.errors import ErrorCode
@@ -62,7 +63,7 @@ SNAPSHOTS = {"snapshot_interval_ms": 60_000, "snapshot_age_ms": 1_000}
 )
 def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
     report = Report()
-    _clock(report, "broker", round(NOW_MS + skew * 1_000), NOW_MS / 1_000, doubt)
+    check_clock(report, "broker", round(NOW_MS + skew * 1_000), NOW_MS / 1_000, doubt)
     (finding,) = report.findings
     assert finding.status == status
     assert said in finding.message
@@ -130,7 +131,7 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
 )
 def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> None:
     report = Report()
-    _broker(report, GatewayBroker(**(FINE | change)), GATEWAY)
+    check_broker(report, GatewayBroker(**(FINE | change)), GATEWAY)
     finding = next(each for each in report.findings if each.check == check and said in each.message)
     assert finding.status == status
     others = [each for each in report.findings if each is not finding]
@@ -148,7 +149,7 @@ def test_a_broker_is_reported_once_with_its_shards() -> None:
     assert found == ["b:1 (shards 0-2, 7)", "c:1 (shard 3)", "d:1 (shards 4, 6)"]
     report = Report()
     for broker in by_broker(shards(range(4))):
-        _broker(report, broker, GATEWAY)
+        check_broker(report, broker, GATEWAY)
     assert [each.check for each in report.findings] == ["mesh", "clock"]
 
 

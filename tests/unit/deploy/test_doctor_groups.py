@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quafka.commands.doctor_groups import judge
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
+from quafka_client.checks.groups import judge
 from quafka_client.groups import GroupSummary, Moving
 
 

@@ -10,7 +10,7 @@ import pytest
 from quafka.cli import main
 from quafka.commands import doctor_store
 from quafka.commands.doctor_store import check_store
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from quafka_loop import clock
 from quafka_objects.errors import AccessDeniedError, TransientStoreError, UnsafeStoreError
 from quafka_objects.folder import FolderStore

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from quafka_console.data.recent_pages import RecentPages
-from quafka_console.data.status_reader import StatusPages
+from quafka_console.data.recent import Recent
+from quafka_console.data.status_reader import StatusPages, read_status_pages
 from quafka_console.session import ConsoleSession
 from quafka_console.views.parts import states
 
-_RECENT = RecentPages()
+_RECENT = Recent[StatusPages](2.0)
 
 
 async def status_pages_of(session: ConsoleSession) -> StatusPages:
@@ -18,7 +18,8 @@ async def status_pages_of(session: ConsoleSession) -> StatusPages:
         ClientError: the gateway does not answer.
     """
     await session.check_operator()
-    return await _RECENT.read(session.operations)
+    ports = tuple(session.operations)
+    return await _RECENT.read(ports, lambda: read_status_pages(ports))
 
 
 def status_problems(read: StatusPages) -> None:

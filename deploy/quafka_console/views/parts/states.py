@@ -21,11 +21,17 @@ def empty(what: str, hint: str = "", run: str = "") -> None:
             ui.label(run).classes("q-mono")
 
 
-def problem(sentence: str) -> None:
-    """An error, with its remedy."""
+def problem(sentence: str, fix: str = "", page: tuple[str, str] | None = None) -> None:
+    """An error, with its remedy, and the name and address of the page that shows more."""
     with ui.row().classes("q-problem items-center w-full no-wrap gap-2").props("role=alert"):
         ui.icon("error_outline").props("aria-hidden=true")
-        ui.label(shown(sentence, 600))
+        with ui.column().classes("gap-0"):
+            ui.label(shown(sentence, 600))
+            if fix:
+                ui.label(shown(fix, 600)).classes("q-soft")
+        if page is not None:
+            ui.space()
+            ui.link(*page)
 
 
 @contextmanager

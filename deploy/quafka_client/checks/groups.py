@@ -1,23 +1,23 @@
-"""Checks of `quafka doctor` for groups of all types that are behind or stalled."""
+"""Checks of groups of all types that are behind or stalled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from quafka_client.cluster import ClientCluster
-from quafka_client.groups import GroupSummary, Moving, moving, summaries
+from quafka_client.groups import GroupSummary, Moving, listed, moving, summaries_of
 
 _MOST_NAMES = 5
 _MOST_GROUPS = 500
 _CONSUMER = "consumer"
 
 
-async def check_groups(report: Report, cluster: ClientCluster) -> None:
-    """Check the groups that the client may describe. Raises ClientError."""
-    found = await summaries(cluster, ())
-    names = [each.group for each in found if each.kind == _CONSUMER][:_MOST_GROUPS]
-    judge(report, found, await moving(cluster, names))
+async def check_groups(report: Report, cluster: ClientCluster, most: int | None = None) -> None:
+    """Check the groups that the client may describe, at most `most`. Raises ClientError."""
+    every = (await listed(cluster))[:most]
+    consumers = [each for each in every if each.kind == _CONSUMER][:_MOST_GROUPS]
+    judge(report, await summaries_of(every), await moving(consumers))
 
 
 def judge(report: Report, found: Sequence[GroupSummary], details: Sequence[Moving]) -> None:

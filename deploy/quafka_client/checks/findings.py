@@ -1,4 +1,4 @@
-"""The findings of `quafka doctor`: ok, a warning or a failure; the last two come with a fix."""
+"""The findings of checks: ok, a warning or a failure; the last two come with a fix."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ class Report:
         if fix is None:
             message, _, fix = message.partition("; ")
         self.findings.append(Finding(check, "fail", message, fix or None))
+
+    @property
+    def problems(self) -> list[Finding]:
+        """The warnings and failures."""
+        return [each for each in self.findings if each.status != "ok"]
 
     @property
     def healthy(self) -> bool:

@@ -1,10 +1,10 @@
-"""Checks of `quafka doctor` for security: certificates, open listeners, rules and operators."""
+"""Checks of security: certificates, open listeners, rules and operators."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from quafka_client.connection import ClientConnection
 from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGatewayResponse

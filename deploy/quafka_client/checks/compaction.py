@@ -1,10 +1,10 @@
-"""Checks of `quafka doctor` for topics whose compaction is overdue."""
+"""Checks of topics whose compaction is overdue."""
 
 from __future__ import annotations
 
 from itertools import islice
 
-from quafka.commands.findings import Report
+from quafka_client.checks.findings import Report
 from quafka_client.connection import ClientConnection
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.quafka import DescribeCompactionRequest, DescribeCompactionResponse
