@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from confluent_kafka import Producer
+
+from quafka_proto.record_codec import Record, build_batch
 from tests.support.cluster import Cluster
 from tests.support.driver import Driver
-from tests.support.kafka_calls import create_topic, produce
+from tests.support.kafka_calls import create_topic, produce, produce_batch
 from tests.support.raw_client import RawClient
 
 
@@ -95,3 +98,58 @@ def test_records_are_found_and_shown_in_full(driver: Driver, shared_cluster: Clu
     driver.open("/messages?topic=found&from=offset&at=123&partition=0&count=20", '{"order": 123')
     assert '{"order": 122' not in driver.text()
     driver.open("/messages?topic=found&from=time&at=yesterday", "is not a time")
+
+
+def test_filters_are_combined_and_in_the_address(driver: Driver, shared_cluster: Cluster) -> None:
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "filtered")
+        headers: list[tuple[str, bytes | None]] = [("source", b"web")]
+        produce_batch(
+            client, "filtered",
+            build_batch(
+                Record(n, 1_000 * n, b"key-%d" % n, b'{"order": {"id": %d}}' % n, headers * (n % 2))
+                for n in range(60)
+            ),
+        )  # fmt: skip
+    driver.open("/messages?topic=filtered&until=1970-01-01T00:00:50", "50 records")
+    driver.type("value path", "order.id>=40 and order.id<49", enter=True)
+    driver.see("9 records; 50 were looked at")
+    driver.type("header", "source=web", enter=True)
+    driver.see("4 records; 50 were looked at")
+    driver.type("key", "=key-43", enter=True)
+    driver.see("1 records; 50 were looked at")
+    driver.chrome.refresh()
+    driver.see("1 records; 50 were looked at")
+    driver.see('{"order": {"id": 43}}')
+    driver.type("value path", "order.id>", enter=True)
+    driver.see("the value filter, character 10: expected a value after `>`")
+    driver.open("/messages?topic=filtered&value=order.id%3D999&from=oldest", "No record matches")
+    driver.see("60 were looked at")
+
+
+def test_records_show_what_became_of_their_transaction(
+    driver: Driver, shared_cluster: Cluster
+) -> None:
+    settings = {"bootstrap.servers": shared_cluster.bootstrap}
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "decided")
+    producer = Producer({**settings, "transactional.id": "decided"})
+    producer.init_transactions(60)
+    for value, ends in (
+        ("is kept", producer.commit_transaction), ("is gone", producer.abort_transaction),
+        ("is held", None),
+    ):  # fmt: skip
+        producer.begin_transaction()
+        producer.produce("decided", value, partition=0)
+        producer.flush(60)
+        if ends is not None:
+            ends(60)
+    driver.open("/messages?topic=decided", "5 records")
+    for text in ("committed", "aborted", "held back", "(abort of a transaction)"):
+        driver.see(text)
+    driver.pick("is gone")
+    driver.see("Its transaction was aborted")
+    driver.open("/messages?topic=decided&isolation=committed", "1 records")
+    driver.see("is kept")
+    assert "is gone" not in driver.text()
+    producer.abort_transaction(60)

@@ -9,7 +9,7 @@ from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
 from quafka_console.data.messages.decoding import Choice, Progress
 from quafka_console.data.messages.filters import containing
-from quafka_console.data.messages.reading import Limits, Span, newest, onwards
+from quafka_console.data.messages.reading import Limits, ReadRange, newest, onwards
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.produce import (
@@ -54,40 +54,40 @@ def times(records: list[ReadRecord]) -> list[int]:
 async def test_partitions_are_merged_by_time(timed: Cluster) -> None:
     async with ClientCluster([timed.address]) as cluster:
 
-        async def first(span: Span, count: int = 50, choice: Choice = ALL) -> list[int]:
+        async def first(span: ReadRange, count: int = 50, choice: Choice = ALL) -> list[int]:
             return times(await onwards(cluster, "timed", span, choice, Limits(count), Progress()))
 
-        async def last(span: Span, count: int = 50, choice: Choice = ALL) -> list[int]:
+        async def last(span: ReadRange, count: int = 50, choice: Choice = ALL) -> list[int]:
             return times(await newest(cluster, "timed", span, choice, Limits(count), Progress()))
 
-        assert await first(Span()) == list(range(10, 101, 10))
-        assert await first(Span(), 4) == [10, 20, 30, 40]
-        assert await first(Span(since=35)) == [40, 50, 60, 70, 80, 90, 100]
-        assert await first(Span(since=35, until=70)) == [40, 50, 60]
-        assert await first(Span(offset=2)) == [70, 80, 90, 100]
-        assert await first(Span([0, 2])) == [10, 30, 40, 60, 70, 90, 100]
-        assert await first(Span(), 2, Choice(containing("0"))) == [10, 20]
-        assert await first(Span(since=1_000)) == []
-        assert await last(Span(), 3) == [100, 90, 80]
-        assert await last(Span(until=70), 3) == [60, 50, 40]
-        assert await last(Span([1]), 50) == [80, 50, 20]
+        assert await first(ReadRange()) == list(range(10, 101, 10))
+        assert await first(ReadRange(), 4) == [10, 20, 30, 40]
+        assert await first(ReadRange(since=35)) == [40, 50, 60, 70, 80, 90, 100]
+        assert await first(ReadRange(since=35, until=70)) == [40, 50, 60]
+        assert await first(ReadRange(offset=2)) == [70, 80, 90, 100]
+        assert await first(ReadRange([0, 2])) == [10, 30, 40, 60, 70, 90, 100]
+        assert await first(ReadRange(), 2, Choice(containing("0"))) == [10, 20]
+        assert await first(ReadRange(since=1_000)) == []
+        assert await last(ReadRange(), 3) == [100, 90, 80]
+        assert await last(ReadRange(until=70), 3) == [60, 50, 40]
+        assert await last(ReadRange([1]), 50) == [80, 50, 20]
         with pytest.raises(ClientError, match="none of these partitions"):
-            await first(Span([7]))
+            await first(ReadRange([7]))
 
 
 async def test_a_reading_is_bounded_and_can_be_stopped(timed: Cluster) -> None:
     async with ClientCluster([timed.address]) as cluster:
         progress = Progress()
-        found = await onwards(cluster, "timed", Span(), ALL, Limits(50, fetches=2), progress)
+        found = await onwards(cluster, "timed", ReadRange(), ALL, Limits(50, fetches=2), progress)
         assert progress.limited
         assert times(found) == [10, 20, 40, 50, 70, 80, 100]
         stopped = Progress(stopped=True)
-        assert await newest(cluster, "timed", Span(), ALL, Limits(50), stopped) == []
+        assert await newest(cluster, "timed", ReadRange(), ALL, Limits(50), stopped) == []
         whole = Progress()
-        await newest(cluster, "timed", Span(), ALL, Limits(50), whole)
+        await newest(cluster, "timed", ReadRange(), ALL, Limits(50), whole)
         assert (whole.scanned, whole.found, whole.limited) == (10, 10, False)
         few = Progress()
-        await newest(cluster, "timed", Span([0]), ALL, Limits(1, scan=2), few)
+        await newest(cluster, "timed", ReadRange([0]), ALL, Limits(1, scan=2), few)
         assert few.scanned == 2
 
 
@@ -101,15 +101,15 @@ async def test_the_newest_matches_are_found_in_ever_larger_windows(shared_cluste
     async with ClientCluster([shared_cluster.address]) as cluster:
         progress = Progress()
         near = Choice(containing("04998"))
-        found = await newest(cluster, "long", Span(), near, Limits(1), progress)
+        found = await newest(cluster, "long", ReadRange(), near, Limits(1), progress)
         assert [each.offset for each in found] == [4_998]
         assert progress.scanned == 500
         progress = Progress()
         far = Choice(containing("00100"))
-        found = await newest(cluster, "long", Span(), far, Limits(50), progress)
+        found = await newest(cluster, "long", ReadRange(), far, Limits(50), progress)
         assert [each.offset for each in found] == [100]
         assert progress.scanned == 5_000
-        found = await newest(cluster, "long", Span(), far, Limits(50, scan=1_000), Progress())
+        found = await newest(cluster, "long", ReadRange(), far, Limits(50, scan=1_000), Progress())
         assert found == []
 
 
@@ -132,7 +132,7 @@ async def test_records_show_what_became_of_their_transactions(shared_cluster: Cl
     assert plain.flush(60) == 0
     async with ClientCluster([shared_cluster.address]) as cluster:
         for read in (newest, onwards):
-            found = await read(cluster, "outcomes", Span(), ALL, Limits(50), Progress())
+            found = await read(cluster, "outcomes", ReadRange(), ALL, Limits(50), Progress())
             outcomes = {
                 each.value.data: each.outcome for each in found if each.value and not each.mark
             }
@@ -142,6 +142,8 @@ async def test_records_show_what_became_of_their_transactions(shared_cluster: Cl
             }  # fmt: skip
             assert sorted(each.mark for each in found if each.mark) == ["ABORT", "COMMIT"]
             committed = Choice(committed=True)
-            visible = await read(cluster, "outcomes", Span(), committed, Limits(50), Progress())
+            visible = await read(
+                cluster, "outcomes", ReadRange(), committed, Limits(50), Progress()
+            )
             assert [each.value.data for each in visible if each.value] == [b"kept"]
     producer.abort_transaction(60)

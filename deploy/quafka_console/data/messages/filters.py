@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from quafka_console.data.messages.records import Wanted
 from quafka_proto.record_codec import Record
+
+_HEADER = re.compile(r"([^=~]*)(?:([=~])(.*))?", re.DOTALL)
 
 
 def containing(words: str) -> Wanted:
@@ -17,6 +20,35 @@ def containing(words: str) -> Wanted:
         for name, value in record.headers:
             parts += [name.encode(), value or b""]
         return all(any(word in part for part in parts) for word in every)
+
+    return wanted
+
+
+def with_key(text: str) -> Wanted:
+    """Whether the key contains a text; after `=`: whether it is the text."""
+    exact, wish = text.startswith("="), text.removeprefix("=").encode()
+
+    def wanted(record: Record) -> bool:
+        key = record.key
+        return key is not None and (key == wish if exact else wish in key)
+
+    return wanted
+
+
+def with_header(text: str) -> Wanted:
+    """Whether a header has a name (`name`), and a value (`name=value`) or a part (`name~part`)."""
+    found = _HEADER.fullmatch(text)
+    assert found is not None, text
+    name, operator, wish = found[1].strip(), found[2], (found[3] or "").strip().encode()
+
+    def wanted(record: Record) -> bool:
+        return any(
+            each == name and (
+                operator is None
+                or (value is not None and (value == wish if operator == "=" else wish in value))
+            )
+            for each, value in record.headers
+        )  # fmt: skip
 
     return wanted
 

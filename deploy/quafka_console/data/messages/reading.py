@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReadRange:
     """Where a reading looks.
 
     Attributes:
@@ -65,7 +65,7 @@ class Span:
 async def newest(
     cluster: ClientCluster,
     topic: str,
-    span: Span,
+    span: ReadRange,
     choice: Choice,
     limits: Limits,
     progress: Progress,
@@ -85,7 +85,7 @@ async def newest(
 async def onwards(
     cluster: ClientCluster,
     topic: str,
-    span: Span,
+    span: ReadRange,
     choice: Choice,
     limits: Limits,
     progress: Progress,
@@ -116,7 +116,7 @@ class _Reading:
 
     @classmethod
     async def begin(
-        cls, cluster: ClientCluster, topic: str, span: Span, choice: Choice, limits: Limits,
+        cls, cluster: ClientCluster, topic: str, span: ReadRange, choice: Choice, limits: Limits,
         progress: Progress,
     ) -> _Reading:  # fmt: skip
         """Look up leaders and offsets. Raises ClientError."""

@@ -1,0 +1,59 @@
+"""One record in full."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nicegui import ui
+
+from quafka_console.data.messages.records import Outcome, ReadRecord
+from quafka_console.data.messages.texts import text_of, whole_of
+from quafka_console.views.parts import formats
+from quafka_console.views.parts.confirm import discard
+from quafka_console.views.parts.table import Column, table
+
+_OUTCOMES = {
+    Outcome.COMMITTED: "Its transaction was committed.",
+    Outcome.ABORTED: "Its transaction was aborted: consumers with isolation.level=read_committed "
+    "do not get it.",
+    Outcome.HELD: "Consumers with isolation.level=read_committed do not get it yet: its "
+    "transaction, or an earlier one of the partition, is open.",
+}  # fmt: skip
+
+
+async def open_record(record: ReadRecord) -> None:
+    """Show one in full."""
+    texts = [await asyncio.to_thread(whole_of, each) for each in (record.key, record.value)]
+    with ui.dialog() as dialog, ui.card().classes("q-record"):
+        with ui.row().classes("items-center w-full"):
+            ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes("text-h6")
+            ui.space()
+            ui.button(icon="close", on_click=dialog.close).props(
+                'flat dense round aria-label="close"'
+            )
+        ui.label(formats.utc(record.timestamp / 1_000)).classes("q-soft")
+        if record.outcome:
+            ui.label(_OUTCOMES[record.outcome]).classes("q-soft")
+        for name, data, text in zip(
+            ("Key", "Value"), (record.key, record.value), texts, strict=True
+        ):
+            size = "" if data is None else f", {formats.size(data.size)}"
+            ui.label(f"{name}{size}").classes("q-heading")
+            with ui.element("pre").classes("q-mono q-value"):
+                ui.label(_visible(text))
+        if record.headers:
+            ui.label("Headers").classes("q-heading")
+            rows = [
+                (formats.shown(name), formats.shown(text_of(value)))
+                for name, value in record.headers
+            ]
+            table((Column("name", "Name"), Column("value", "Value", wide=True)), rows)
+            if len(rows) < record.all_headers:
+                ui.label(f"{len(rows):,} of {record.all_headers:,} headers").classes("q-soft")
+    await dialog
+    discard(dialog)
+
+
+def _visible(text: str) -> str:
+    """A text of several lines with its control characters visible."""
+    return "\n".join(formats.shown(line, 1 << 20) for line in text.split("\n"))
