@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quafka_client.errors import ClientError
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
-from quafka_console.data.traces.otlp import MOST_BYTES, BadExportError, spans_of
+from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
 from quafka_console.session import ConsoleSession, People, Person, Query
 from quafka_console.views import (
@@ -33,18 +32,19 @@ from quafka_console.views import (
     orgs,
     overview,
     quotas,
+    record,
     shards,
     sign_in,
     slow,
     snapshots,
     topic,
     topics,
+    trace,
     traces,
     transactions,
     users,
 )
 from quafka_console.views.parts import address, formats, states
-from quafka_loop.slices import turn
 
 _STYLE = Path(__file__).parent / "views" / "parts" / "console.css"
 _POLICY = (
@@ -53,7 +53,6 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_SPANS_PER_SLICE = 200
 _LIFETIME = 12 * 3600
 """Seconds of a browser's session."""
 
@@ -81,7 +80,8 @@ PAGES: Sequence[Page] = (
     Page(transactions.PATH, "Transactions", transactions.show, "swap_horiz", "records"),
     Page(transactions.ONE_PATH, "Transaction", transactions.show_one),
     Page(traces.PATH, "Traces", traces.show, "timeline", "cluster"),
-    Page(traces.ONE_PATH, "Trace", traces.show_one),
+    Page(trace.PATH, "Trace", trace.show),
+    Page(record.PATH, "Path of a record", record.show),
     Page(slow.PATH, "Slow requests", slow.show, "hourglass_bottom", "cluster"),
     Page(shards.PATH, "Brokers", shards.show, "hub", "cluster"),
     Page(snapshots.PATH, "Snapshots", snapshots.show, "photo_camera", "cluster"),
@@ -95,12 +95,14 @@ PAGES: Sequence[Page] = (
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What the pages are made of."""
+    """What the pages are made of. `trace_url`: see the setting console.trace.url."""
 
     people: People
     operations: Sequence[OperationsPort]
     rates: Rates
     traces: TraceStore
+    receiver: TraceReceiver
+    trace_url: str
     read_only: bool
     hosts: frozenset[str]
 
@@ -126,19 +128,14 @@ class Console:
 
     async def _receive(self, request: Request) -> Response:
         """OTLP over HTTP: keep the spans of an exporter."""
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_BYTES:
-                return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
-        encoding = request.headers.get("content-encoding", "")
-        try:
-            spans = await asyncio.to_thread(spans_of, bytes(body), encoding)
-        except BadExportError as e:
-            return PlainTextResponse(f"{e}\n", 400)
-        for at in range(0, len(spans), _SPANS_PER_SLICE):
-            self.traces.add(spans[at : at + _SPANS_PER_SLICE])
-            await turn()
+        headers = request.headers
+        answer = await self.receiver.receive(
+            headers.get("authorization", "").encode("latin-1"),
+            headers.get("content-encoding", ""),
+            request.stream(),
+        )
+        if answer.status != 200:
+            return PlainTextResponse(f"{answer.text}\n", answer.status)
         return Response(media_type="application/x-protobuf")
 
     def _add(self, page: Page) -> None:
@@ -158,7 +155,7 @@ class Console:
             session = ConsoleSession(
                 person.cluster, person.user, self.operations, self.rates, self.traces,
                 str(request.base_url).rstrip("/"), not self.read_only,
-                not self.people.must_sign_in,
+                not self.people.must_sign_in, self.trace_url,
             )  # fmt: skip
             with self._frame(page, person):
                 try:

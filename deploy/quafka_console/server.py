@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET
@@ -13,15 +14,32 @@ from quafka_client.security import ClientSecurity
 from quafka_console.app import Console
 from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
+from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
 from quafka_console.session import People
 from quafka_console.settings import ConsoleConfig
 from quafka_loop import sockets
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_telemetry.metrics import Metrics
+from quafka_telemetry.page_access import PageAccess
+from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
 
 _STOP_SECONDS = 5
+
+
+def _operations(config: ConsoleConfig) -> list[OperationsPort]:
+    """Raises StartupError: a file cannot be used."""
+    token, context = "", None
+    try:
+        if config.console_operations_token_file is not None:
+            lines = config.console_operations_token_file.read_text().split("\n", 1)
+            token = lines[0].strip()
+        if config.console_operations_ca_file is not None:
+            context = ssl.create_default_context(cafile=config.console_operations_ca_file)
+    except (OSError, ValueError) as e:
+        raise StartupError(f"the console's files for operations ports: {e}") from e
+    return [OperationsPort(each, token, context) for each in config.console_operations]
 
 
 class _Server(uvicorn.Server):
@@ -36,18 +54,27 @@ class ConsoleServer:
     """Serves the console until `close`."""
 
     def __init__(self, config: ConsoleConfig, security: ClientSecurity) -> None:
-        """`security`: how it connects; without credentials each person signs in."""
+        """`security`: how it connects; without credentials each person signs in.
+
+        Raises StartupError: a file of the settings cannot be used.
+        """
         self.metrics = Metrics()
         self._config = config
         self._address = ""
         self._people = People([split_address(each) for each in config.console_brokers], security)
-        ports = [OperationsPort(each) for each in config.console_operations]
+        ports = _operations(config)
         self._rates = Rates(ports)
+        traces = TraceStore(config.console_traces_bytes)
+        tokens = config.console_traces_token_file
+        closed = self._people.must_sign_in and tokens is None
+        access = None if closed else PageAccess(PageFiles(token=tokens))
         self._console = Console(
             self._people,
             ports,
             self._rates,
-            TraceStore(config.console_traces_bytes),
+            traces,
+            TraceReceiver(traces, access),
+            config.console_trace_url,
             config.console_read_only,
             frozenset(config.console_hosts),
         )

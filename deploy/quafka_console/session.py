@@ -146,6 +146,7 @@ class ConsoleSession:
         here: the URL of the console.
         may_write: whether changes are offered at all; the cluster decides on each of them.
         is_shared: nobody signs in: whoever reaches the console sees what its own user may see.
+        trace_url: the URL of a trace in a tracing UI, with {trace_id} in it; "": none.
     """
 
     cluster: ClientCluster
@@ -156,6 +157,7 @@ class ConsoleSession:
     here: str
     may_write: bool
     is_shared: bool
+    trace_url: str
 
     async def check_operator(self) -> None:
         """Return if what concerns all orgs may be shown: status pages, rates, traces.

@@ -41,6 +41,7 @@ class ConsoleConfig(CommonSettings):
         None, "properties file of a Kafka client: security.protocol, TLS, credentials. With a "
         "protocol that logs in, and without credentials, each person signs in",
         settings.optional_path, "a path",
+        brief="properties file of a Kafka client: security.protocol, TLS, credentials",
     )  # fmt: skip
     console_operations: tuple[str, ...] = setting(
         ("http://localhost:9093", "http://localhost:9193"),
@@ -54,6 +55,23 @@ class ConsoleConfig(CommonSettings):
     console_read_only: bool = setting(
         False, "refuse every change", settings.boolean, "true, false",
         brief="refuse every change",
+    )  # fmt: skip
+    console_operations_token_file: Path | None = setting(
+        None, "file with the bearer token for operations ports that ask for one, in its first "
+        "line", settings.optional_path, "a path",
+    )  # fmt: skip
+    console_operations_ca_file: Path | None = setting(
+        None, "PEM file of the authorities of operations ports that are HTTPS; default: those of "
+        "the system", settings.optional_path, "a path",
+    )  # fmt: skip
+    console_traces_token_file: Path | None = setting(
+        None, "file of bearer tokens, one per line; only programs with one may export traces to "
+        "the console. Without it everyone may, or nobody, if people sign in",
+        settings.optional_path, "a path",
+    )  # fmt: skip
+    console_trace_url: str = setting(
+        "", "URL of a trace in a tracing UI such as Jaeger, for links", settings.trace_url,
+        "http(s)://… with {trace_id} in it", brief="URL of a trace in a tracing UI, for links",
     )  # fmt: skip
     console_traces_bytes: int = setting(
         64 << 20, "bytes of traces that are kept in memory, the last ones",

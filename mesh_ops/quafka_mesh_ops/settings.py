@@ -236,7 +236,7 @@ def ops_port_fallback_setting() -> Any:
     return setting(False, help_, boolean, "true, false")
 
 
-def _trace_url(text: str) -> str:
+def trace_url(text: str) -> str:
     """Check a URL template, so that nothing else becomes a link on a page."""
     if text and not (text.startswith(("http://", "https://")) and "{trace_id}" in text):
         raise ValueError(text)
@@ -285,7 +285,7 @@ class OpsSettings(CommonSettings):
     """The settings of every long-running program."""
 
     ops_trace_url: str = setting(
-        "", "URL of a trace in a tracing UI, for links on /statusz", _trace_url,
+        "", "URL of a trace in a tracing UI, for links on /statusz", trace_url,
         "http(s)://… with {trace_id} in it",
     )  # fmt: skip
     ops_token_file: Path | None = setting(

@@ -182,10 +182,17 @@ def test_a_produce(traced: Traced) -> None:
     for name in (semconv.GATEWAY_PRODUCE, semconv.STORE):
         about = trace.named(name).attributes
         assert (about[semconv.DESTINATION], about[semconv.PARTITION_ID]) == ("produced", "0")
+    assert carried(trace, semconv.GATEWAY_PRODUCE) == (0, 1)
     sent = trace.named(semconv.SENT).attributes
     host, port = traced.cluster.broker.ready["mesh"].rsplit(":", 1)
     assert (sent[semconv.PEER_ADDRESS], sent[semconv.PEER_PORT]) == (host, int(port))
     assert trace.named(semconv.CONNECT).attributes[semconv.SAMPLED_BY] == "ratio"
+
+
+def carried(trace: Trace, name: str) -> tuple[object, object]:
+    """The offsets of the first and the last record that a span names."""
+    about = trace.named(name).attributes
+    return about.get(semconv.BASE_OFFSET), about.get(semconv.LAST_OFFSET)
 
 
 def test_spans_over_http_need_no_grpc(traced: Traced) -> None:
@@ -210,6 +217,7 @@ def test_a_read_names_the_trace_that_wrote_what_it_returns(traced: Traced) -> No
     trace = traced.collector.wait_for_tree("reader", READ)
     assert trace.named(semconv.FETCH_READ).links == [writer.spans[0].trace_id]
     assert trace.named(semconv.GATEWAY_FETCH).links == [writer.spans[0].trace_id]
+    assert carried(trace, semconv.GATEWAY_FETCH) == (0, 1)
     seen = trace.named(semconv.FETCH_READ).attributes
     assert (seen["fetch_offset"], seen["returned_count"], seen["high_watermark"]) == (0, 2, 2)
     org, topic_hash, partition = seen["virtual_topic"].split("-")
@@ -285,6 +293,8 @@ def test_all_requests_of_a_share_session_name_their_partitions(traced: Traced) -
     acquire = [span for span in seen if span.name == semconv.SHARE_ACQUIRE]
     assert [span.attributes[semconv.MESSAGE_COUNT] for span in acquire[:2]] == [0, 2]
     assert {span.attributes[semconv.GROUP] for span in acquire} == {"share-team"}
+    fetches = [t for t in traced.collector.traces() if semconv.GATEWAY_SHARE_FETCH in str(t.spans)]
+    assert (0, 1) in [carried(each, semconv.GATEWAY_SHARE_FETCH) for each in fetches]
 
 
 def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Traced) -> None:
@@ -295,6 +305,7 @@ def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Tra
     trace = traced.collector.wait_for_tree("hot-reader", HOT)
     assert trace.named(semconv.GATEWAY_FETCH).links == [writer.spans[0].trace_id]
     assert trace.named(semconv.CACHE).attributes[semconv.CACHE_HITS] == 1
+    assert carried(trace, semconv.GATEWAY_FETCH) == (0, 1)
 
 
 @pytest.mark.long

@@ -155,7 +155,7 @@ class _GroupView:
         if windows is None:
             states.empty(
                 "No broker's operations port can be read",
-                "They are named in the console's setting console.operations, and shown to operators.",
+                "The setting console.operations names them, and only operators see them.",
             )
             return
         if not windows:

@@ -66,8 +66,7 @@ class SearchedList:
     async def build(self, query: Query) -> None:
         """Show the search and the list."""
         self._search = query.get("search", "")
-        page = query.get("page", "0")
-        self._number = int(page) if page.isdecimal() and len(page) < 9 else 0
+        self._number = address.page_of(query)
         ui.input(
             placeholder=f"search {self._what}", value=self._search,
             on_change=lambda event: self._find(event.value or ""),

@@ -1,129 +1,127 @@
-"""The last traces, and one of them: where the time of a request went."""
+"""The last traces, which gateways and brokers have exported to the console."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-from quafka_console.data.paging import PageOf, matches, page_of
-from quafka_console.data.traces.store import StoredTrace, TraceRow, waterfall
+from quafka_client.errors import ClientError
+from quafka_console.data.paging import PageOf
+from quafka_console.data.traces.search import TraceQuery, search, title_of
+from quafka_console.data.traces.store import StoredTrace
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
-from quafka_console.views.parts.table import Column, Shown, moment
-from quafka_console.views.searched import SearchedList
-from quafka_loop.slices import listed
+from quafka_console.views.parts.live import LivePart
+from quafka_console.views.parts.spans import TRACE_PATH
+from quafka_console.views.parts.table import Column, Shown, moment, pager, table
+from quafka_telemetry import semconv
 
-PATH, ONE_PATH = "/traces", "/trace"
+PATH = "/traces"
 _COLUMNS = (
     Column("began", "Began"),
-    Column("request", "Request", wide=True),
-    Column("topics", "Topics", wide=True),
-    Column("client", "Client"),
+    Column("what", "Request"),
+    Column("topic", "Topics", wide=True),
+    Column("client", "Client", wide=True),
     Column("took", "Took, without waiting", numeric=True),
     Column("waited", "Waited", numeric=True),
     Column("spans", "Spans", numeric=True),
 )
-_API, _TOPIC, _CLIENT, _GROUP = (
-    "messaging.operation.name", "messaging.destination.name", "messaging.client.id",
-    "messaging.consumer.group.name",
-)  # fmt: skip
+_FIELDS = {"search": "search traces", "api": "API, such as Produce", "topic": "topic",
+           "client": "client id", "group": "group", "org": "number of the org",
+           "ms": "at least, in ms"}  # fmt: skip
+"""Parameters of the address, and what their inputs say."""
 
 
 async def show(session: ConsoleSession, query: Query) -> None:
     """Build the list."""
-
-    async def read(search: str, number: int) -> PageOf[StoredTrace]:
-        await session.check_operator()
-        every = session.traces.last()
-        found = await listed(each for each in every if matches(search, *_texts(each)))
-        cut = page_of(found, number=number)
-        return PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
-
-    await SearchedList(
-        PATH, "traces", _COLUMNS, read, _row,
-        (
-            "No traces yet",
-            "Start the programs with OTEL_EXPORTER_OTLP_ENDPOINT=" + session.here + " and they "
-            "export here.",
-        ),
-    ).build(query)  # fmt: skip
+    await session.check_operator()
+    await _Traces(session, query).build()
 
 
-def _texts(trace: StoredTrace) -> list[str]:
-    root = trace.root
-    names = (_API, _TOPIC, _CLIENT, _GROUP)
-    found = [value for name in names for value in trace.values(name)]
-    return [trace.trace_id, root.name, *found, "error" if trace.failed else ""]
+class _Traces:
+    """The list, and the inputs that choose what it has."""
 
+    def __init__(self, session: ConsoleSession, query: Query) -> None:
+        self._session = session
+        self._chosen = {name: query.get(name, "") for name in (*_FIELDS, "errors")}
+        self._number = address.page_of(query)
 
-def _title(trace: StoredTrace) -> str:
-    root = trace.root
-    return root.attributes.get("rpc.method") or root.attributes.get(_API) or root.name
+    async def build(self) -> None:
+        """Show both."""
+        with ui.row().classes("items-center w-full gap-3 q-filters"):
+            for name, hint in _FIELDS.items():
+                self._input(name, hint)
+            ui.switch(
+                "Errors only", value=bool(self._chosen["errors"]),
+                on_change=lambda event: self._choose("errors", "1" if event.value else ""),
+            )  # fmt: skip
+        self._part = LivePart(self._read, self._fill)
+        await self._part.start()
+
+    def _input(self, name: str, hint: str) -> None:
+        ui.input(
+            placeholder=hint, value=self._chosen[name],
+            on_change=lambda event: self._choose(name, str(event.value or "").strip()),
+        ).props(
+            f'dense outlined clearable debounce=250 type=search aria-label="{hint}"'
+        ).classes("q-search" if name == "search" else "q-short")  # fmt: skip
+
+    async def _choose(self, name: str, value: str) -> None:
+        self._chosen[name] = value
+        await self._go(0)
+
+    async def _go(self, number: int) -> None:
+        self._number = number
+        address.keep(address.link(PATH, **self._chosen, page=number))
+        await self._part.refresh()
+
+    async def _read(self) -> PageOf[StoredTrace]:
+        await self._session.check_operator()
+        return await search(self._session.traces, _query(self._chosen), self._number)
+
+    def _fill(self, found: PageOf[StoredTrace]) -> None:
+        if not found.total:
+            states.empty(
+                "No traces yet",
+                f"Start the programs with OTEL_EXPORTER_OTLP_ENDPOINT={self._session.here} and "
+                "they export here.",
+            )
+            return
+        if not found.rows:
+            states.empty("No traces match", "Change the search.")
+            return
+        table(_COLUMNS, [_row(each) for each in found.rows])
+        pager(found, "traces", self._go)
 
 
 def _row(trace: StoredTrace) -> list[str | Shown]:
     waited = trace.waiting_seconds
-    took = max(0.0, trace.root.seconds - waited)
     return [
         moment(trace.start / 1e9),
         Shown(
-            formats.shown(_title(trace)),
-            href=address.link(ONE_PATH, id=trace.trace_id),
+            formats.shown(title_of(trace)),
+            href=address.link(TRACE_PATH, id=trace.trace_id),
             bad=trace.failed,
         ),
-        formats.shown(", ".join(trace.values(_TOPIC))),
-        formats.shown(", ".join(trace.values(_CLIENT))),
-        formats.duration(took),
+        formats.shown(", ".join(trace.topics)),
+        formats.shown(", ".join(trace.values(semconv.CLIENT_ID))),
+        formats.duration(trace.working_seconds),
         formats.duration(waited) if waited else "",
         formats.number(len(trace.spans)),
     ]
 
 
-async def show_one(session: ConsoleSession, query: Query) -> None:
-    """Build the page of one trace."""
-    await session.check_operator()
-    trace = session.traces.find(query.get("id", ""))
-    if trace is None:
-        states.empty("This trace is not here", "It has left, or was never sent here.")
-        return
-    root, waited = trace.root, trace.waiting_seconds
-    ui.label(formats.shown(_title(trace))).classes("text-h5 q-name")
-    facts = [
-        ("began", formats.utc(trace.start / 1e9)),
-        ("took, without waiting", formats.duration(max(0.0, root.seconds - waited))),
-        ("waited", formats.duration(waited)),
-        ("topics", ", ".join(trace.values(_TOPIC)) or formats.NOTHING),
-        ("client", ", ".join(trace.values(_CLIENT)) or formats.NOTHING),
-        ("trace id", trace.trace_id),
-    ]
-    with ui.row().classes("w-full q-facts"):
-        for name, value in facts:
-            with ui.column().classes("gap-0"):
-                ui.label(name).classes("q-soft text-caption")
-                ui.label(formats.shown(value)).classes("q-fact")
-    with ui.column().classes("q-waterfall w-full gap-0"):
-        for row in waterfall(trace):
-            _bar(row)
-
-
-def _bar(row: TraceRow) -> None:
-    """A span: its name, its bar, its duration; a click shows its attributes."""
-    span = row.span
-    details: list[ui.column] = []
-    line = ui.row().classes("q-span items-center no-wrap w-full")
-    line.on("click", lambda: details[0].set_visibility(not details[0].visible))
-    with line:
-        label = ui.label(formats.shown(span.name)).classes("q-span-name")
-        label.style(f"padding-left: {min(row.depth, 12) * 12}px")
-        with ui.element("div").classes("q-span-line"):
-            kind = "q-wait" if span.is_wait else "q-failed" if span.failed else "q-work"
-            left, width = min(row.left, 0.995) * 100, max(row.width * 100, 0.4)
-            ui.element("div").classes(f"q-span-bar {kind}").style(
-                f"left: {left:.3f}%; width: {min(width, 100 - left):.3f}%"
-            )
-        ui.label(formats.duration(span.seconds)).classes("q-span-time")
-    with ui.column().classes("q-span-details gap-0") as shown:
-        ui.label(formats.shown(f"{span.service}, {formats.utc(span.start / 1e9)}"))
-        for name, value in span.attributes.items():
-            ui.label(formats.shown(f"{name}: {value}", 700)).classes("q-mono")
-    shown.set_visibility(False)
-    details.append(shown)
+def _query(chosen: Query) -> TraceQuery:
+    """Raises ClientError: what was typed is wrong."""
+    at_least = chosen["ms"] or "0"
+    if not (at_least.isascii() and at_least.isdecimal() and len(at_least) < 9):
+        raise ClientError(f"{at_least!r} is not a number of milliseconds")
+    return TraceQuery(
+        words=chosen["search"],
+        api=chosen["api"],
+        topic=chosen["topic"],
+        client=chosen["client"],
+        group=chosen["group"],
+        org=chosen["org"],
+        seconds=int(at_least) / 1e3,
+        failed=bool(chosen["errors"]),
+    )

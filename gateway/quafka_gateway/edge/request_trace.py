@@ -46,12 +46,14 @@ class RequestTrace:
         connect: Span,
         api: AnyApi,
         header: RequestHeader,
+        org: int,
         cluster_id: str,
         begun: int | None = None,
     ) -> None:
         """Begin the spans.
 
         Args:
+            org: the client's org.
             cluster_id: the id of the Kafka cluster; empty: not known yet.
             begun: when the request arrived, in ns since the epoch; None: now.
         """
@@ -64,6 +66,7 @@ class RequestTrace:
         self.request.set(
             {
                 semconv.OPERATION: api.name,
+                semconv.ORG: org,
                 semconv.API_VERSION: header.api_version,
                 semconv.CORRELATION_ID: header.correlation_id,
                 **_optional(semconv.OPERATION_TYPE, semconv.OPERATION_TYPES.get(api.name)),
@@ -164,7 +167,9 @@ class ConnectionTracing:
         connect = tracer.root(semconv.CONNECT, self._session.tenant.org_id, client, self._about)
         if connect.context is None:
             return None
-        trace = RequestTrace(tracer, connect, api, header, self._cluster_id)
+        trace = RequestTrace(
+            tracer, connect, api, header, self._session.tenant.org_id, self._cluster_id
+        )
         if request is not None:
             trace.describe(request, self._session.tenant.transaction_traces)
         return trace
@@ -189,7 +194,9 @@ class ConnectionTracing:
         connect = tracer.late_root(semconv.CONNECT, reason, self._about, begun)
         if connect.context is None:
             return None
-        trace = RequestTrace(tracer, connect, api, header, self._cluster_id, begun)
+        trace = RequestTrace(
+            tracer, connect, api, header, self._session.tenant.org_id, self._cluster_id, begun
+        )
         trace.end_request(errors, seconds, parked)
         trace.end()
         return trace

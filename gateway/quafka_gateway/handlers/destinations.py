@@ -9,14 +9,25 @@ from collections.abc import Iterable
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.share_sessions import Place
-from quafka_telemetry.destinations import NamedPartition, describe_destinations, topic_id_of
+from quafka_telemetry.destinations import (
+    NamedPartition,
+    OffsetRange,
+    describe_destinations,
+    topic_id_of,
+)
 from quafka_telemetry.tracing import Span
 
 
 def describe_partitions(
-    span: Span, partitions: Iterable[NamedPartition], context: RequestContext
+    span: Span,
+    partitions: Iterable[NamedPartition],
+    context: RequestContext,
+    offsets: Iterable[OffsetRange | None] = (),
 ) -> None:
-    """Name the partitions of an op, whose topics are named by name or, if that is empty, by id."""
+    """Name the partitions of an op, whose topics are named by name or, if that is empty, by id.
+
+    `offsets`: see `describe_destinations`.
+    """
     if span.context is None:
         return
     known = context.tenant.names.known
@@ -24,14 +35,20 @@ def describe_partitions(
     describe_destinations(
         span,
         ((p.topic or known(topic_id) or "", topic_id, p.partition) for p, topic_id in with_ids),
+        offsets,
     )
 
 
-def describe_places(span: Span, places: Iterable[Place], context: RequestContext) -> None:
-    """Name partitions of topics by id."""
+def describe_places(
+    span: Span,
+    places: Iterable[Place],
+    context: RequestContext,
+    offsets: Iterable[OffsetRange | None] = (),
+) -> None:
+    """Name partitions of topics by id. `offsets`: see `describe_destinations`."""
     if span.context is None:
         return
     known = context.tenant.names.known
     describe_destinations(
-        span, ((known(topic_id) or "", topic_id, number) for topic_id, number in places)
+        span, ((known(topic_id) or "", topic_id, number) for topic_id, number in places), offsets
     )

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.fetch.file_slice import first_bytes
+from quafka_gateway.fetch.file_slice import base_offset, end_offset, first_bytes
 from quafka_gateway.fetch.idle_fetch import IdleFetch, SessionEpoch
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.fetch.session import Fetch
@@ -54,6 +54,7 @@ from quafka_proto.schema.fetch import (
 )
 from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import OffsetRange
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with
 
 _FIRST_WITH_BATCHES = 4
@@ -285,8 +286,13 @@ def _describe(
 ) -> None:
     returned = sum(len(batch) for answer in answers for batch in answer.records)
     span.set({semconv.PARTITIONS: len(answers), semconv.RECORD_BYTES: returned})
-    describe_partitions(span, ops, context)
+    describe_partitions(span, ops, context, map(_delivered, answers))
     fail_with(span, (answer.error_code for answer in answers), "Fetch")
+
+
+def _delivered(answer: FetchOpResp) -> OffsetRange | None:
+    batches = answer.records
+    return (base_offset(batches[0]), end_offset(batches[-1]) - 1) if batches else None
 
 
 def _produced_by(

@@ -36,7 +36,7 @@ from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Versions
-from quafka_proto.records import is_transactional, read_header
+from quafka_proto.records import claims, is_transactional, read_header
 from quafka_proto.schema.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -44,6 +44,7 @@ from quafka_proto.schema.produce import (
     TopicProduceResponse,
 )
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import OffsetRange
 from quafka_telemetry.tracing import Span, fail_with
 
 _NO_ID = bytes(16)
@@ -83,13 +84,22 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             answers = await append(request, ops, context, span)
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
-            describe_partitions(span, ops, context)
+            written = map(_written, ops, answers) if context.version >= _FIRST_WITH_BATCHES else ()
+            describe_partitions(span, ops, context, written)
             fail_with(span, (answer.error_code for answer in answers), "Produce")
     if request.acks == 0:
         return None
     partitions = map(partial(partition_response, context.version), ops, answers)
     responses = _topics(request, await listed(partitions) if is_long else list(partitions))
     return ProduceResponse(responses=await listed(responses) if is_long else list(responses))
+
+
+def _written(op: ProduceOp, answer: ProduceOpResp) -> OffsetRange | None:
+    """The offsets of a request's records, as far as the producer knows them (not with acks=0)."""
+    if answer.error_code or answer.base_offset < 0:
+        return None
+    _, count = claims(op.records)
+    return answer.base_offset, answer.base_offset + max(1, count) - 1
 
 
 def _is_unready(request: ProduceRequest, tenant: Tenant) -> bool:

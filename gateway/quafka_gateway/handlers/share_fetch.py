@@ -65,6 +65,7 @@ from quafka_proto.schema.share_fetch import (
     ShareFetchResponse,
 )
 from quafka_telemetry import semconv
+from quafka_telemetry.destinations import OffsetRange
 from quafka_telemetry.tracing import Span, TraceContext, fail_with
 
 _MAX_WAIT_MS = 60_000
@@ -97,8 +98,8 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         except BrokerUnavailableError as e:
             return ShareFetchResponse(error_code=e.code)
         session = await _begin(request, key, wanted, new, context)
-        describe_session(span, session, wanted, context)
         if isinstance(session, ErrorCode):
+            describe_session(span, session, wanted, context)
             return ShareFetchResponse(error_code=session)
         found: dict[Place, _Fetched] = {}
         try:
@@ -109,6 +110,8 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
                 _fetch(request, session, configs, found, context, span),
             )
             await end_session(session, request.share_session_epoch, context, span.context)
+            if span.context is not None:
+                describe_session(span, session, wanted, context, _acquired(found))
             while changed():
                 await _withdraw(session, found, context, span.context)
             if not context.may(READ_GROUP, key[0]):
@@ -134,6 +137,15 @@ API = Api(
         long_poll=True,
     ),
 )
+
+
+def _acquired(found: Mapping[Place, _Fetched]) -> dict[Place, OffsetRange]:
+    """The first and last offsets that were acquired in each partition."""
+    return {
+        place: (each.acquired[0].first, each.acquired[-1].last)
+        for place, each in found.items()
+        if each.acquired
+    }
 
 
 async def _new(

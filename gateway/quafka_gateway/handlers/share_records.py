@@ -25,6 +25,7 @@ from quafka_proto.schema.share_fetch import (
     AcknowledgeTopic,
     ShareFetchTopic,
 )
+from quafka_telemetry.destinations import OffsetRange
 from quafka_telemetry.tracing import Span, TraceContext
 
 GAP, ACCEPT, RENEW = 0, 1, 4
@@ -78,15 +79,21 @@ async def refused_topics(
 
 
 def describe_session(
-    span: Span, session: ShareSession | ErrorCode, wanted: Named, context: RequestContext
+    span: Span,
+    session: ShareSession | ErrorCode,
+    wanted: Named,
+    context: RequestContext,
+    acquired: Mapping[Place, OffsetRange] | None = None,
 ) -> None:
     """Name the partitions of a session, and those of which a request has acknowledgements only.
 
     A member's last request acknowledges records of partitions that the session may have lost.
+    `acquired`: the first and last offsets that the member has now.
     """
     its = () if isinstance(session, ErrorCode) else session.partitions
     others = (place for place in wanted.places if place not in its)
-    describe_places(span, chain(its, others), context)
+    offsets = map(acquired.get, its) if acquired else ()
+    describe_places(span, chain(its, others), context, offsets)
 
 
 async def acknowledge(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.driver import Driver
-from tests.support.kafka_calls import create_topic, produce
+from tests.support.kafka_calls import create_topic, fetch, produce, values
 from tests.support.raw_client import RawClient
 
 
@@ -27,6 +27,25 @@ def test_a_produce_is_followed_from_the_client_to_the_disk(
         driver.see(text)
     driver.press("broker.wal.fsync")
     driver.see("quafka-broker, ")
+
+
+def test_a_record_is_followed_to_its_consumer_and_back(
+    driver: Driver, console: str, tmp_path: Path
+) -> None:
+    exports = {"OTEL_EXPORTER_OTLP_ENDPOINT": console, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    with Cluster(tmp_path, env=exports) as cluster, RawClient(cluster.address) as client:
+        create_topic(client, "travels")
+        produce(client, "travels", b"1", b"2")
+        assert values(fetch(client, "travels", 0)) == [b"1", b"2"]
+    driver.open("/record?topic=travels&partition=0&offset=1", "travels, partition 0, offset 1")
+    for text in ("durable and answered after", "the producer's answer", "broker.wal.fsync"):
+        driver.see(text)
+    driver.open("/traces?topic=travels&api=Fetch", "Fetch")
+    driver.click("Fetch")
+    driver.see("Linked from this trace")
+    driver.click("path of the first")
+    driver.see("travels, partition 0, offset 0")
+    driver.open("/record?topic=travels&partition=0&offset=2", "No trace of this record is here")
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,13 @@ class Out:
 
     def one(self) -> ReadableSpan:
         """The only span so far."""
+        (span,) = self.all()
+        return span
+
+    def all(self) -> list[ReadableSpan]:
+        """The spans so far."""
         self.queue.close(5.0)
-        (span,) = self.ended
-        return self._translator.readable(span)
+        return [self._translator.readable(each) for each in self.ended]
 
 
 @pytest.fixture
@@ -254,6 +258,25 @@ def test_several_partitions_are_events_with_a_bound(out: Out) -> None:
         (semconv.PARTITION, {**topic, semconv.PARTITION_ID: str(n)})
         for n in range(MAX_PARTITION_EVENTS)
     ]
+
+
+def test_partitions_with_records_have_the_first_events_and_their_offsets(out: Out) -> None:
+    partitions = [("t", b"", n) for n in range(100)]
+    with out.tracer.start(semconv.GATEWAY_FETCH, PARENT) as span:
+        describe_destinations(span, partitions, [None] * 99 + [(5, 7)])
+    with out.tracer.start(semconv.GATEWAY_FETCH, PARENT) as span:
+        describe_destinations(span, partitions[:1], [(8, 8)])
+    several, one = out.all()
+    found = [each.attributes for each in several.events]
+    assert len(found) == MAX_PARTITION_EVENTS
+    assert found[0] == {
+        semconv.DESTINATION: "t", semconv.PARTITION_ID: "99", semconv.BASE_OFFSET: 5,
+        semconv.LAST_OFFSET: 7,
+    }  # fmt: skip
+    assert found[1] == {semconv.DESTINATION: "t", semconv.PARTITION_ID: "0"}
+    assert {semconv.BASE_OFFSET: 8, semconv.LAST_OFFSET: 8}.items() <= dict(
+        one.attributes or {}
+    ).items()
 
 
 def test_partitions_of_several_topics_share_no_name(out: Out) -> None:

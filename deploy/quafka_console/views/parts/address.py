@@ -6,11 +6,19 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
+from quafka_console.session import Query
+
 
 def link(path: str, **query: str | int) -> str:
     """An address within the console; empty values are left out."""
     chosen = {name: value for name, value in query.items() if value not in ("", 0)}
     return path + ("?" + urlencode(chosen) if chosen else "")
+
+
+def page_of(query: Query) -> int:
+    """The number of the page of a list, from 0."""
+    number = query.get("page", "")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else 0
 
 
 def keep(address: str) -> None:

@@ -1,0 +1,91 @@
+"""The path of one record: the request that produced it, and the fetches that delivered it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from quafka_client.errors import ClientError
+from quafka_console.data.traces.search import path_of, title_of
+from quafka_console.data.traces.store import StoredTrace
+from quafka_console.data.traces.waterfall import waterfall
+from quafka_console.session import ConsoleSession, Query
+from quafka_console.views.parts import address, formats, spans, states
+from quafka_telemetry import semconv
+
+PATH = "/record"
+_LONGEST_GAP = 4
+"""Requests are drawn on one line of time if it is at most this many times as long as they are."""
+
+
+async def show(session: ConsoleSession, query: Query) -> None:
+    """Build the page."""
+    await session.check_operator()
+    topic = query.get("topic", "")
+    partition = _number(query.get("partition", ""), "a partition")
+    offset = _number(query.get("offset", ""), "an offset")
+    about = {"topic": topic, "partition": str(partition)}
+    with ui.row().classes("items-center w-full gap-3"):
+        title = f"{formats.shown(topic)}, partition {partition}, offset {offset:,}"
+        ui.label(title).classes("text-h5 q-name")
+        ui.space()
+        at = {"from": "offset", "at": str(offset)}
+        ui.link("The record", address.link("/messages", **about, **at))
+    path = await path_of(session.traces, topic, partition, offset)
+    requests = [*([path.produced] if path.produced else []), *path.delivered]
+    if not requests:
+        states.empty(
+            "No trace of this record is here",
+            "The requests that wrote and read it were not sampled, or their traces have left.",
+        )
+        return
+    if path.produced is None:
+        ui.label("The request that produced it is not here.").classes("q-soft")
+    if not path.delivered:
+        ui.label("No sampled fetch has returned it yet.").classes("q-soft")
+    begin, end = _line_of_time(requests)
+    for each in requests:
+        _request(session, each, path.produced, begin, end)
+
+
+def _line_of_time(requests: Sequence[StoredTrace]) -> tuple[int, int]:
+    """The begin and the end of all in ns since 1970; 0, 0: they are too far apart for one line."""
+    begin, end = min(each.start for each in requests), max(each.end for each in requests)
+    busy = sum(each.end - each.start for each in requests)
+    return (begin, end) if end - begin <= _LONGEST_GAP * busy else (0, 0)
+
+
+def _request(
+    session: ConsoleSession,
+    trace: StoredTrace,
+    produced: StoredTrace | None,
+    begin: int,
+    end: int,
+) -> None:
+    client = ", ".join(trace.values(semconv.CLIENT_ID))
+    by = f" by {client}" if client else ""
+    ui.label(formats.shown(f"{title_of(trace)}{by}")).classes("q-heading")
+    with ui.row().classes("gap-3 items-center"):
+        ui.label(formats.shown(_sentence(trace, produced))).classes("q-soft")
+        ui.link("trace", address.link(spans.TRACE_PATH, id=trace.trace_id))
+        spans.elsewhere(session, trace.trace_id)
+    spans.draw(waterfall(trace, begin, end))
+
+
+def _sentence(trace: StoredTrace, produced: StoredTrace | None) -> str:
+    took, waited = formats.duration(trace.working_seconds), trace.waiting_seconds
+    waiting = f", after waiting {formats.duration(waited)} for records" if waited else ""
+    if trace is produced:
+        return f"durable and answered after {took}"
+    if produced is None:
+        return f"answered after {took} of work{waiting}"
+    later = (trace.root.end - produced.root.end) / 1e9
+    when = f"{formats.duration(abs(later))} {'after' if later >= 0 else 'before'}"
+    return f"delivered {when} the producer's answer, with {took} of work{waiting}"
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ClientError(f"{text!r} is not {what}: a whole number")
+    return int(text)
