@@ -26,6 +26,7 @@ from quafka_console.session import ConsoleSession, People, Person, Query
 from quafka_console.views import (
     acls,
     audit,
+    download,
     group,
     groups,
     messages,
@@ -113,6 +114,7 @@ class Console:
         app.add_api_route("/v1/metrics", _ignore, methods=["POST"])
         for page in PAGES:
             self._add(page)
+        nicegui_app.add_api_route(download.PATH, self._download)
         ui.run_with(  # pyright: ignore[reportUnknownMemberType]
             app,
             title="Quafka",
@@ -152,11 +154,7 @@ class Console:
                 target = address.link(page.path, **dict(request.query_params))
                 sign_in.show(self.people, browser, target)
                 return
-            session = ConsoleSession(
-                person.cluster, person.user, self.operations, self.rates, self.traces,
-                str(request.base_url).rstrip("/"), not self.read_only,
-                not self.people.must_sign_in, self.trace_url,
-            )  # fmt: skip
+            session = self._session(person, request)
             with self._frame(page, person):
                 try:
                     await page.show(session, request.query_params)
@@ -164,6 +162,23 @@ class Console:
                     states.problem(str(e))
 
         ui.page(page.path, title=f"{page.title} · Quafka", response_timeout=15.0)(shown)
+
+    def _session(self, person: Person, request: Request) -> ConsoleSession:
+        return ConsoleSession(
+            person.cluster, person.user, self.operations, self.rates, self.traces,
+            str(request.base_url).rstrip("/"), not self.read_only,
+            not self.people.must_sign_in, self.trace_url,
+        )  # fmt: skip
+
+    async def _download(self, request: Request) -> Response:
+        """The records that somebody has selected, as a file."""
+        try:
+            person = await self.people.find(_browser())
+        except ClientError as e:
+            return PlainTextResponse(f"{e}\n", 502)
+        if person is None:
+            return PlainTextResponse("sign in first\n", 401)
+        return await download.respond(self._session(person, request), request)
 
     def _frame(self, page: Page, person: Person | None) -> ui.column:
         """Navigation, and a column for the page's content."""

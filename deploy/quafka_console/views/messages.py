@@ -8,6 +8,7 @@ from nicegui import ui
 
 from quafka_client.errors import ClientError
 from quafka_console.data.messages.decoding import Progress
+from quafka_console.data.messages.files import CSV, JSONL, PARQUET, writable
 from quafka_console.data.messages.reading import Limits
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_console.data.messages.selection import (
@@ -21,6 +22,7 @@ from quafka_console.data.messages.selection import (
 )
 from quafka_console.data.messages.texts import text_of
 from quafka_console.session import ConsoleSession, Query
+from quafka_console.views import download
 from quafka_console.views.message import open_record
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.table import Column, Shown, moment, table
@@ -35,6 +37,7 @@ _FILTERS = {
     "contains": "contains", "key": "key, or =key", "header": "header, or name=value",
     "value": "order.id=7 and amount>100",
 }  # fmt: skip
+_FILES = {JSONL: "JSON lines", CSV: "CSV", PARQUET: "Parquet"}
 _TAIL_SECONDS, _PROGRESS_SECONDS = 2.0, 0.5
 _COLUMNS = (
     Column("partition", "Partition", numeric=True),
@@ -72,6 +75,7 @@ class _Messages:
         with ui.row().classes("items-center w-full gap-3"):
             ui.label(formats.shown(topic)).classes("text-h5 q-name")
             ui.space()
+            self._build_download()
             ui.link("Partitions and configs", address.link("/topic", name=topic))
         with ui.row().classes("items-center w-full gap-3 q-filters"):
             self._build_place()
@@ -108,6 +112,21 @@ class _Messages:
         self._isolation.props('dense outlined aria-label="isolation level"')
         self._count = ui.select(list(COUNTS), value=chosen.count)
         self._count.props('dense outlined aria-label="records"')
+
+    def _build_download(self) -> None:
+        with ui.button("Download", icon="download").props("flat dense no-caps"), ui.menu():
+            for form, title in _FILES.items():
+                if form in writable():
+
+                    def get(form: str = form) -> None:
+                        query = {**self._chosen.query(), "format": form}
+                        ui.navigate.to(address.link(download.PATH, **query))
+
+                    ui.menu_item(title, get)
+            if PARQUET not in writable():
+                ui.menu_item("Parquet needs: pip install pyarrow").props("disable")
+            most = f"{download.MOST_RECORDS:,} records or {formats.size(download.MOST_BYTES)}"
+            ui.menu_item(f"At most {most}, with whole values").props("disable")
 
     def _text(self, name: str, hint: str, label: str) -> ui.input:
         found = ui.input(placeholder=hint, value=getattr(self._chosen, name))

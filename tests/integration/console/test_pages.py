@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import urllib.error
+import urllib.request
+
 from confluent_kafka import Producer
 
 from quafka_proto.record_codec import Record, build_batch
@@ -153,3 +159,42 @@ def test_records_show_what_became_of_their_transaction(
     driver.see("is kept")
     assert "is gone" not in driver.text()
     producer.abort_transaction(60)
+
+
+def _download(console: str, query: str, **headers: str) -> tuple[int, str, bytes]:
+    request = urllib.request.Request(f"{console}messages/download?{query}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, answer.headers.get("content-disposition", ""), answer.read()
+    except urllib.error.HTTPError as e:
+        return e.code, "", e.read()
+
+
+def test_the_selection_is_downloaded(driver: Driver, console: str, shared_cluster: Cluster) -> None:
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "taken")
+        produce(client, "taken", *[b'{"n": %d}' % n for n in range(600)], b"=1", b"x" * 100_000)
+    status, name, body = _download(console, "topic=taken&from=oldest&value=n%3C598&format=jsonl")
+    lines = [json.loads(line) for line in body.splitlines()]
+    assert (status, name) == (200, 'attachment; filename="taken.jsonl"')
+    assert [json.loads(line["value"])["n"] for line in lines] == list(range(598))
+    status, _, body = _download(console, "topic=taken&partition=0&format=csv")
+    rows = list(csv.reader(io.StringIO(body.decode(), newline="")))
+    assert (status, len(rows)) == (200, 603)
+    assert [rows[2][6], len(rows[1][6])] == ["'=1", 100_000], "the newest first, and whole"
+    status, _, body = _download(console, "topic=taken&contains=597&format=parquet")
+    assert (status, body[:4]) == (200, b"PAR1")
+    for query, code, sentence in (
+        ("topic=taken&format=xlsx", 400, b"not a format"),
+        ("topic=taken&format=csv&at=x&from=offset", 400, b"not an offset"),
+        ("topic=not-there&format=csv", 400, b"no such topic"),
+    ):
+        status, _, body = _download(console, query)
+        assert status == code
+        assert sentence in body
+    other: dict[str, str] = {"Sec-Fetch-Site": "cross-site"}
+    assert _download(console, "topic=taken&format=csv", **other)[0] == 403
+    driver.open("/messages?topic=taken&contains=597", "1 records")
+    driver.click("Download")
+    for text in ("JSON lines", "CSV", "Parquet", "At most 10,000 records or 64.0 MiB"):
+        driver.see(text)

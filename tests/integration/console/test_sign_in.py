@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +105,11 @@ def test_what_concerns_all_orgs_is_for_operators(driver: Driver) -> None:
     sign_in(driver, "root")
     driver.see("The last hour")
     driver.open("/traces", "No traces yet")
+
+
+def test_nothing_is_downloaded_without_a_sign_in(secured: str) -> None:
+    url = f"{secured}messages/download?topic=hers&format=csv"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, timeout=60)
+    with refused.value as answer:
+        assert (answer.code, answer.read()) == (401, b"sign in first\n")
