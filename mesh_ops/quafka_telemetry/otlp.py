@@ -1,8 +1,8 @@
 """Recorded spans and their export: a bounded queue, a thread, OpenTelemetry's exporters.
 
 On the event loop a span is a small object of our own. The exporting thread makes the SDK's objects,
-chooses the exported names and encodes. When the collector is unavailable, slow or refuses, the
-queue fills up and further spans are dropped and counted; no request waits.
+chooses the exported names and encodes (otlp_export.py). When the collector is unavailable, slow or
+refuses, the queue fills up and further spans are dropped and counted; no request waits.
 """
 
 from __future__ import annotations
@@ -15,26 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 
-from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import (
-    Link,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TraceState,
-)
-
 from quafka_loop import clock, threads
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp_environment import speaks_grpc
-from quafka_telemetry.resource import process_resource
 from quafka_telemetry.sampling import ALWAYS, Sampler
 from quafka_telemetry.tracing import (
-    CLIENT,
     INTERNAL,
     MAX_LINKS,
     NO_SPAN,
@@ -51,8 +36,6 @@ logger = logging.getLogger("quafka.tracing")
 
 _SHUTDOWN_SECONDS = 3.0
 _LOOKED_AT = 4 * MAX_LINKS
-_KINDS = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class RecordedSpan:
@@ -289,62 +272,17 @@ class OtlpTracer(Tracer):
             logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
 
 
-class Translator:
-    """Converts our spans to the SDK's, with the chosen attribute names."""
-
-    def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
-        self._names, schema_url = semconv.names(env)
-        self._scope = InstrumentationScope("quafka", None, schema_url)
-        self._resource = process_resource(service_name, env, schema_url)
-
-    def readable(self, span: RecordedSpan) -> ReadableSpan:
-        """Return the span as the exporter takes it."""
-        assert span.context is not None
-        status = Status(StatusCode.ERROR, span.error) if span.error else Status()
-        return ReadableSpan(
-            span.name,
-            _otel_context(span.context, remote=False),
-            None if span.parent is None else _otel_context(span.parent, remote=span.kind == SERVER),
-            self._resource,
-            self._attributes({semconv.SYSTEM: "kafka", **span.attributes}),
-            [Event(name, self._attributes(about or {}), at) for name, at, about in span.events],
-            [Link(_otel_context(context, remote=True)) for context in span.links],
-            _KINDS[span.kind],
-            status=status,
-            start_time=span.start,
-            end_time=span.ended,
-            instrumentation_scope=self._scope,
-        )
-
-    def _attributes(self, attributes: Attributes) -> dict[str, AttributeValue]:
-        names = self._names
-        return {
-            name: value
-            for known, value in attributes.items()
-            for name in names.get(known, (known,))
-        }
-
-
-def _otel_context(context: TraceContext, *, remote: bool) -> SpanContext:
-    state = TraceState.from_header([context.tracestate]) if context.tracestate else None
-    return SpanContext(context.trace_id, context.span_id, remote, _SAMPLED, state)
-
-
 def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> Tracer:
     """Make a tracer that sends to the endpoint of the standard variables.
 
     Raises:
         ValueError: a variable has a value that is not allowed; the message names both.
     """
-    exporter = _exporter(env)
-    translator = Translator(service_name, env)
-
-    def export(spans: Sequence[RecordedSpan]) -> bool:
-        result = exporter.export([translator.readable(span) for span in spans])
-        return result is SpanExportResult.SUCCESS
-
+    sender = _Sender(service_name, env)
+    if speaks_grpc(env, "TRACES"):
+        sender.prepare()  # gRPC's exporter refuses wrong values
     queue = SpanQueue(
-        export,
+        sender.send,
         _number(env, "OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
         _number(env, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
         _number(env, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
@@ -352,20 +290,29 @@ def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> 
     return OtlpTracer(sampler, queue)
 
 
+class _Sender:
+    """Sends spans with OpenTelemetry's SDK, which it imports when there are any: that would delay
+    the start of the program."""
+
+    def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
+        self._service_name = service_name
+        self._env = env
+        self._send: Callable[[Sequence[RecordedSpan]], bool] | None = None
+
+    def prepare(self) -> Callable[[Sequence[RecordedSpan]], bool]:
+        """Import and make what is needed. Raises ValueError: a value is not allowed."""
+        from quafka_telemetry.otlp_export import sender
+
+        self._send = sender(self._service_name, self._env)
+        return self._send
+
+    def send(self, spans: Sequence[RecordedSpan]) -> bool:
+        """Send; whether they were accepted."""
+        return (self._send or self.prepare())(spans)
+
+
 def _number(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name) or str(default)
     if not text.isdecimal() or not int(text):
         raise ValueError(f"{name}={text!r}: allowed is a whole number above 0")
     return int(text)
-
-
-def _exporter(env: Mapping[str, str]) -> SpanExporter:
-    if speaks_grpc(env, "TRACES"):
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
-            OTLPSpanExporter as GrpcSpanExporter,
-        )
-
-        return GrpcSpanExporter()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter()

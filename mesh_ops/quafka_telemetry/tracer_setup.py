@@ -26,7 +26,7 @@ def tracer_from_environment(service_name: str, edge: EdgeSampling | None = None)
     sampled = ratio_from(env)
     if sampled is None:
         return Tracer()
-    # The SDK takes time and memory, which a program without a collector must not pay for.
+    # A program without a collector does without the queue's thread.
     from quafka_telemetry.otlp import otlp_tracer
 
     return otlp_tracer(service_name, env, Sampler(*sampled, edge or EdgeSampling()))

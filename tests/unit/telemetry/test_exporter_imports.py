@@ -10,7 +10,10 @@ import pytest
 
 MADE = {
     "TRACES": "from quafka_telemetry.tracer_setup import tracer_from_environment\n"
-    "made = tracer_from_environment('quafka-test')",
+    "made = tracer_from_environment('quafka-test')\n"
+    "import sys; assert 'requests' not in sys.modules, 'before there are spans'\n"
+    "made.root('connect', 0).end()\n"
+    "made.shutdown()",
     "METRICS": "from quafka_telemetry.metrics import Metrics\n"
     "from quafka_telemetry.otlp_metrics import push_from_environment\n"
     "made = push_from_environment('quafka-test', Metrics())",

@@ -18,7 +18,8 @@ from quafka_telemetry.destinations import (
     Destination,
     describe_destinations,
 )
-from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue, Translator
+from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue
+from quafka_telemetry.otlp_export import Translator
 from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.tracing import (
     INTERNAL,
