@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ FLAGS_ON_STDIN = "--flags-on-stdin"
 """A child's flag: see `supervise.Child`."""
 
 DESCRIPTION = {
-    "up": "run a broker and a gateway on this machine",
+    "up": "run a broker, a gateway and the console on this machine",
     "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
     "broker": "run a broker: keep the log, for the gateways on its allow-list",
     "console": "run the web console: topics, messages, groups and traces in a browser",
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _awaited_flags(program: str) -> list[str]:
     """Load a program, and wait for its flags. Ends the process if its parent has none for it."""
     gc.disable()  # an import makes no garbage, and a sixth of its time would be collections
-    import_module(f"quafka_{program}.server")
+    with suppress(ModuleNotFoundError):  # an extra is missing: `_console` names it
+        import_module(f"quafka_{program}.server")
     gc.enable()
     flags = sys.stdin.read()
     if not flags:
@@ -116,6 +118,7 @@ def _add_program(config: type[CommonSettings], command: argparse.ArgumentParser)
     add_flags(command, config)
     command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+    command.add_argument("--listening-fd", type=int, help=argparse.SUPPRESS)
     if config is not UpConfig:
         command.add_argument(FLAGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
 
@@ -184,7 +187,7 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
         assert isinstance(config, BrokerConfig)
         program = Broker(config, tracer)
     elif name == "console":
-        program = _console(config)
+        program = _console(config, options.listening_fd)
     else:
         from quafka_gateway.server import Gateway
 
@@ -199,7 +202,7 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     )
 
 
-def _console(config: CommonSettings) -> Program:
+def _console(config: CommonSettings, listening_fd: int | None) -> Program:
     from quafka.commands.options import UsageError
     from quafka.commands.security import load as load_security
     from quafka_client.errors import ClientError
@@ -216,7 +219,7 @@ def _console(config: CommonSettings) -> Program:
         security = load_security(config.console_command_config, others_sign_in=True).security
     except (UsageError, ClientError) as e:
         raise SettingError(str(e)) from e
-    return ConsoleServer(config, security)
+    return ConsoleServer(config, security, listening_fd)
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:

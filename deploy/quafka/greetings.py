@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from quafka_telemetry.otlp_environment import endpoint
+
 TRACING = "tracing"
 """The key in the ready report of a program that records traces."""
 
@@ -32,6 +34,8 @@ class UpGreeting:
         named: whether addresses are printed with the names of listeners.
         open_to: who may connect without authentication; "": nobody.
         data: where the records are, and when they are durable.
+        console: the console's URL, without a slash at its end; "": it does not run.
+        console_note: why it does not, or not where one expects it; "": no need to say.
     """
 
     broker: str
@@ -42,16 +46,12 @@ class UpGreeting:
     named: bool
     open_to: str
     data: str
+    console: str
+    console_note: str
 
     def show(self, reports: Mapping[str, Mapping[str, str]]) -> str:
         """See Greeting."""
         first = reports[self.gateways[0]]
-        endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
-            "OTEL_EXPORTER_OTLP_ENDPOINT"
-        )
-        traces = endpoint or "off (set OTEL_EXPORTER_OTLP_ENDPOINT)"
-        if endpoint and TRACING not in first:
-            traces = "off (by an OTEL_ variable)"
         clients = "\n                  ".join(self._clients(first))
         status = "\n                  ".join(
             self._page(name, reports[name]["operations"]) for name in (*self.gateways, self.broker)
@@ -62,9 +62,24 @@ class UpGreeting:
             f"  data            {self.data}\n"
             f"  mesh            {reports[self.broker]['mesh']}/udp, QUIC, mutual TLS\n"
             f"  status          {status}\n"
-            f"  traces          {traces}\n"
-            f"Ctrl-C stops {'both' if len(self.gateways) == 1 else 'all'} processes."
+            f"{self._console()}"
+            f"  traces          {self._traces(first)}\n"
+            f"Ctrl-C stops {'all' if self.console or len(self.gateways) > 1 else 'both'} processes."
         )
+
+    def _console(self) -> str:
+        """The line about the console, if there is one."""
+        url = f"{self.console}/" if self.console else ""
+        shown = "; ".join(each for each in (url, self.console_note) if each)
+        return f"  console         {shown}\n" if shown else ""
+
+    def _traces(self, report: Mapping[str, str]) -> str:
+        """Where traces go."""
+        configured = endpoint(os.environ, "TRACES")
+        to = configured or (f"{self.console}/traces" if self.console else "")
+        if not to:
+            return "off (set OTEL_EXPORTER_OTLP_ENDPOINT)"
+        return to if TRACING in report else "off (by an OTEL_ variable)"
 
     def _clients(self, report: Mapping[str, str]) -> list[str]:
         """The lines about listeners: their addresses, and who may connect."""

@@ -24,6 +24,8 @@ _STOP_SECONDS = 20.0  # longer than a program takes to drain and to export its l
 _SLOW_START_SECONDS = 5.0
 _BACKOFF_SECONDS = (0.1, 5.0)
 _HEALTHY_SECONDS = 5.0  # a child that ran for this long is restarted with the shortest pause
+_EXTRA_SECONDS = 1.0
+"""How long after the greeting an extra child starts: its imports would delay the first requests."""
 _KILLED = 1
 
 
@@ -31,7 +33,12 @@ class Child:
     """One program as a process."""
 
     def __init__(
-        self, name: str, command: Sequence[str], arguments: Callable[[], Mapping[str, str]]
+        self,
+        name: str,
+        command: Sequence[str],
+        arguments: Callable[[], Mapping[str, str]],
+        environment: Mapping[str, str] | None = None,
+        listening_fd: int | None = None,
     ) -> None:
         """Describe a child; `start` starts it.
 
@@ -42,12 +49,17 @@ class Child:
                 from there, and ends if there are none.
             arguments: flags and their values. Called at each start, so they may depend on the
                 last report in `ready`: that is how a child keeps its port.
+            environment: variables, besides those of this process.
+            listening_fd: a listening socket, which the program accepts as `--listening-fd=N`. It
+                stays open while the child restarts, so that connections wait.
         """
         self.name = name
         self.ready: dict[str, str] = {}
         self._is_ready = False
         self._command = command
         self.arguments = arguments
+        self._environment = {**os.environ, **(environment or {})}
+        self._listening_fd = listening_fd
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
         self._report: int | None = None
@@ -58,12 +70,15 @@ class Child:
         self._cut_lifeline()
         lifeline, self._lifeline = os.pipe()
         self._report, report = os.pipe()
+        listening = () if self._listening_fd is None else (self._listening_fd,)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 *(f"--ready-fd={report}", f"--lifeline-fd={lifeline}", "--flags-on-stdin"),
+                *(f"--listening-fd={each}" for each in listening),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(report, lifeline),
+                pass_fds=(report, lifeline, *listening),
+                env=self._environment,
                 start_new_session=True,
             )
         finally:
@@ -109,6 +124,12 @@ class Child:
             self._report = None
         return in_time
 
+    def stop_listening(self) -> None:
+        """Refuse connections from now on: the child will not be started again."""
+        if self._listening_fd is not None:
+            os.close(self._listening_fd)
+            self._listening_fd = None
+
     def reload(self) -> None:
         """Pass SIGHUP on. A child that is still starting will read everything anyway."""
         if self._is_ready:
@@ -128,12 +149,16 @@ class Child:
             self._lifeline = None
 
 
-async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int:
+async def supervise(
+    children: Sequence[Child], greet: Callable[[], None], extra: Child | None = None
+) -> int:
     """Run the children until SIGINT or SIGTERM. A second signal kills them. SIGHUP reloads them.
 
     Args:
         children: in starting order; each may need the ready reports of those before it.
         greet: called once when all are ready.
+        extra: a child that starts shortly after that, and stops last: the others may send to it
+            while they drain. If it cannot start, the others go on.
 
     Returns:
         0 if all have drained, 1 if one had to be killed, a child's exit code if it could not start
@@ -143,12 +168,14 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
     stop = asyncio.Event()
     _on_signals(loop, stop.set)
 
+    everyone = [*([] if extra is None else [extra]), *children]
+
     def reload() -> None:
-        for child in children:
+        for child in everyone:
             child.reload()
 
     on_hang_up(loop, reload, stop.set)
-    running = loop.create_task(_keep_running(children, greet))
+    running = loop.create_task(_keep_running(children, greet, extra))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
@@ -156,7 +183,7 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
     stopping.cancel()
     running.cancel()
     await asyncio.wait((running, stopping))
-    clean = await _stop(loop, children)
+    clean = await _stop(loop, everyone)
     if not running.cancelled():
         return running.result()
     say("stopped")
@@ -183,7 +210,9 @@ async def _stop(loop: asyncio.AbstractEventLoop, children: Sequence[Child]) -> b
     return all(ends) and not killed.is_set()
 
 
-async def _keep_running(children: Sequence[Child], greet: Callable[[], None]) -> int:
+async def _keep_running(
+    children: Sequence[Child], greet: Callable[[], None], extra: Child | None
+) -> int:
     """Start all children and restart those that end. Returns only if a first start fails."""
     for child in children:
         await child.prepare()
@@ -194,7 +223,18 @@ async def _keep_running(children: Sequence[Child], greet: Callable[[], None]) ->
     async with asyncio.TaskGroup() as group:
         for child in children:
             group.create_task(_watch(child))
+        if extra is not None:
+            group.create_task(_run_extra(extra))
     raise AssertionError("watching never ends")
+
+
+async def _run_extra(child: Child) -> None:
+    """Start a child without which the others go on, and watch it."""
+    await asyncio.sleep(_EXTRA_SECONDS)
+    if await _start(child):
+        await _watch(child)
+    say(f"the {child.name} cannot start ({_reason(await child.wait())}); going on without it")
+    child.stop_listening()
 
 
 async def _start(child: Child) -> bool:

@@ -28,19 +28,30 @@ def main(plan: Plan) -> int:
     """Run the children until SIGTERM, SIGINT or the end of the lifeline. Returns the exit code."""
     children: list[Child] = []
     for each in plan.children:
-        command = (sys.executable, "-m", "quafka", each.program)
-        children.append(Child(each.name, command, partial(_arguments, each, children)))
+        children.append(_child(each, children))
+    extra = None if plan.extra is None else _child(plan.extra, children)
     try:
-        return asyncio.run(_run(children, plan))
+        return asyncio.run(_run(children, extra, plan))
     except KeyboardInterrupt:  # before `supervise` has installed its signal handlers
         return EXIT_INTERRUPTED
 
 
-async def _run(children: list[Child], plan: Plan) -> int:
+def _child(planned: PlannedChild, children: list[Child]) -> Child:
+    command = (sys.executable, "-m", "quafka", planned.program)
+    return Child(
+        planned.name,
+        command,
+        partial(_arguments, planned, children),
+        planned.environment,
+        planned.listening_fd,
+    )
+
+
+async def _run(children: list[Child], extra: Child | None, plan: Plan) -> int:
     if plan.lifeline_fd is not None:
         loop = asyncio.get_running_loop()
         loop.add_reader(plan.lifeline_fd, _lifeline_ended, plan.lifeline_fd)
-    return await supervise(children, partial(_greet, plan.greeting, children))
+    return await supervise(children, partial(_greet, plan.greeting, children), extra)
 
 
 def _arguments(planned: PlannedChild, children: list[Child]) -> dict[str, str]:

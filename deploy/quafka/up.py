@@ -1,6 +1,6 @@
-"""`quafka up`: a broker and a gateway on this machine until Ctrl-C.
+"""`quafka up`: a broker, a gateway and the console on this machine until Ctrl-C.
 
-This process creates both identities; each program allows only the other.
+This process creates the identities of broker and gateway; each allows only the other.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import NoReturn
 from quafka import workers
 from quafka.greetings import UpGreeting
 from quafka.plan import Plan, PlannedChild, supervise_instead
-from quafka.settings import UpConfig
+from quafka.settings import NEVER, UpConfig
 from quafka.sources import DEFAULT, Effective, declared, flag
+from quafka.up_console import INSTALL, UpConsole, console_child, open_console, traced
 from quafka_broker.config.settings import BrokerConfig
+from quafka_console.settings import ConsoleConfig
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import CommonSettings
 
 
 def up(effective: Effective[CommonSettings]) -> NoReturn:
-    """Run both until Ctrl-C or SIGTERM.
+    """Run them until Ctrl-C or SIGTERM.
 
     Raises:
         StartupError: they cannot start.
@@ -30,18 +32,24 @@ def up(effective: Effective[CommonSettings]) -> NoReturn:
     assert isinstance(config, UpConfig)
     keys = {name: config.folder / f"{name}.key" for name in ("broker", "gateway")}
     ids = {name: Identity.load_or_create(key).node_id for name, key in keys.items()}
-    supervise_instead(plan(effective, keys, ids))
+    supervise_instead(plan(effective, keys, ids, open_console(effective)))
 
 
 def plan(
-    effective: Effective[CommonSettings], keys: Mapping[str, Path], ids: Mapping[str, str]
+    effective: Effective[CommonSettings],
+    keys: Mapping[str, Path],
+    ids: Mapping[str, str],
+    console: UpConsole | None = None,
 ) -> Plan:
-    """The broker, and the gateways, which connect to the address in the broker's ready report.
+    """The broker, and the gateways, which connect to the address in the broker's ready report; the
+    console, which starts when they are ready.
 
     Any free port replaces a default operations port that is in use; a configured one is required.
 
     Raises:
-        StartupError: the address that several gateways shall share is in use.
+        StartupError: the address that several gateways shall share is in use, or the console has
+            no listener.
+        SettingError: console.command.config cannot be used.
     """
     config = effective.config
     assert isinstance(config, UpConfig)
@@ -75,7 +83,14 @@ def plan(
     }
     reported = {"--brokers" if config.store else "--mesh-peers": ("broker", "mesh")}
     gateways = workers.gateways(config, config.gateway_ops_listen, gateway_flags, reported)
-    return Plan([broker, *gateways], _greeting(config, [each.name for each in gateways]))
+    children = [broker, *gateways]
+    names = [each.name for each in children]
+    greeting = _greeting(effective, names[1:], console)
+    if console is None:
+        return Plan(children, greeting)
+    children = [traced(each, console, effective.sources) for each in children]
+    extra = console_child(config, console, _shared(config, ConsoleConfig), names)
+    return Plan(children, greeting, extra=extra)
 
 
 def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
@@ -91,7 +106,11 @@ def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
     }
 
 
-def _greeting(config: UpConfig, gateways: list[str]) -> UpGreeting:
+def _greeting(
+    effective: Effective[CommonSettings], gateways: list[str], console: UpConsole | None
+) -> UpGreeting:
+    config = effective.config
+    assert isinstance(config, UpConfig)
     table = config.listener_table()
     anonymous = [each for each in table if not each.authenticates]
     here = all(each.loopback for each in anonymous)
@@ -109,6 +128,8 @@ def _greeting(config: UpConfig, gateways: list[str]) -> UpGreeting:
         named=bool(config.listeners),
         open_to=open_to if anonymous else "",
         data=_data(config),
+        console=console.url if console else "",
+        console_note=_console_note(config, console),
     )
 
 
@@ -117,3 +138,11 @@ def _data(config: UpConfig) -> str:
     if config.store is not None:
         return f"{config.store} (keys and copies in {config.cache})"
     return f"{config.data} (wal.fsync={config.wal_fsync})"
+
+
+def _console_note(config: UpConfig, console: UpConsole | None) -> str:
+    """Why the console is not where one expects it."""
+    if console is None:
+        return "" if config.console == NEVER else f"off ({INSTALL})"
+    port = config.console_listen.rpartition(":")[2]
+    return "" if port in ("0", console.address.rpartition(":")[2]) else f"port {port} is in use"

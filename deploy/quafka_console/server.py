@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
-from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET
 
 import uvicorn
 
@@ -16,6 +15,7 @@ from quafka_console.data.rates import Rates
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
+from quafka_console.listening import listen
 from quafka_console.session import People
 from quafka_console.settings import ConsoleConfig
 from quafka_loop import sockets
@@ -53,13 +53,17 @@ class _Server(uvicorn.Server):
 class ConsoleServer:
     """Serves the console until `close`."""
 
-    def __init__(self, config: ConsoleConfig, security: ClientSecurity) -> None:
-        """`security`: how it connects; without credentials each person signs in.
+    def __init__(
+        self, config: ConsoleConfig, security: ClientSecurity, listening_fd: int | None = None
+    ) -> None:
+        """`security`: how it connects; without credentials each person signs in. `listening_fd`:
+        the listening socket, if a parent process has made it.
 
         Raises StartupError: a file of the settings cannot be used.
         """
         self.metrics = Metrics()
         self._config = config
+        self._listening_fd = listening_fd
         self._address = ""
         self._people = People([split_address(each) for each in config.console_brokers], security)
         ports = _operations(config)
@@ -83,7 +87,8 @@ class ConsoleServer:
 
     async def start(self) -> None:
         """Serve. Raises StartupError: the address cannot be used."""
-        listening = self._listen()
+        fd = self._listening_fd
+        listening = listen(self._config.console_listen) if fd is None else sockets.socket(fileno=fd)
         host, port = listening.getsockname()[:2]
         self._address = join_address(host, port)
         config = uvicorn.Config(
@@ -97,19 +102,6 @@ class ConsoleServer:
                 raise StartupError("the console's web server has ended")
             await asyncio.sleep(0.01)
         self._rates.start()
-
-    def _listen(self) -> sockets.socket:
-        host, port = split_address(self._config.console_listen)
-        listening = sockets.socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
-        try:
-            listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-            listening.bind((host, port))
-        except OSError as e:
-            listening.close()
-            raise StartupError(
-                f"cannot listen on {self._config.console_listen} (console.listen): {e.strerror}"
-            ) from e
-        return listening
 
     async def reload(self) -> None:
         """Nothing of the console can be reloaded."""

@@ -25,17 +25,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 @settings_class
-class ConsoleConfig(CommonSettings):
-    """The settings of the console."""
+class ConsoleSettings(CommonSettings):
+    """The settings of the console, except what it shows."""
 
     console_listen: str = setting(
         CONSOLE, "HTTP address of the console; anyone who reaches it may use it, unless the "
         "gateway's listener asks for a login", settings.address, settings.ADDRESS,
         brief="HTTP address of the console",
-    )  # fmt: skip
-    console_brokers: tuple[str, ...] = setting(
-        ("localhost:9092",), "Kafka addresses of the cluster", settings.addresses,
-        "host:port, separated by commas", brief="Kafka addresses of the cluster",
     )  # fmt: skip
     console_command_config: Path | None = setting(
         None, "properties file of a Kafka client: security.protocol, TLS, credentials. With a "
@@ -43,18 +39,13 @@ class ConsoleConfig(CommonSettings):
         settings.optional_path, "a path",
         brief="properties file of a Kafka client: security.protocol, TLS, credentials",
     )  # fmt: skip
-    console_operations: tuple[str, ...] = setting(
-        ("http://localhost:9093", "http://localhost:9193"),
-        "URLs of the operations ports of gateways and brokers, for health and charts", _urls,
-        "URLs, separated by commas",
-    )  # fmt: skip
     console_hosts: tuple[str, ...] = setting(
         (), "further host names under which browsers may open the console, besides localhost and "
         "IP addresses", _names, "host names, separated by commas",
     )  # fmt: skip
     console_read_only: bool = setting(
         False, "refuse every change", settings.boolean, "true, false",
-        brief="refuse every change",
+        brief="refuse every change in the console",
     )  # fmt: skip
     console_operations_token_file: Path | None = setting(
         None, "file with the bearer token for operations ports that ask for one, in its first "
@@ -76,4 +67,19 @@ class ConsoleConfig(CommonSettings):
     console_traces_bytes: int = setting(
         64 << 20, "bytes of traces that are kept in memory, the last ones",
         settings.whole(1 << 20, 1 << 32), "1048576 to 4294967296",
+    )  # fmt: skip
+
+
+@settings_class
+class ConsoleConfig(ConsoleSettings):
+    """The settings of `quafka console`."""
+
+    console_brokers: tuple[str, ...] = setting(
+        ("localhost:9092",), "Kafka addresses of the cluster", settings.addresses,
+        "host:port, separated by commas", brief="Kafka addresses of the cluster",
+    )  # fmt: skip
+    console_operations: tuple[str, ...] = setting(
+        ("http://localhost:9093", "http://localhost:9193"),
+        "URLs of the operations ports of gateways and brokers, for health and charts", _urls,
+        "URLs, separated by commas",
     )  # fmt: skip

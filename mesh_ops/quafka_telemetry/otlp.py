@@ -11,13 +11,12 @@ import logging
 import random
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from types import TracebackType
 
 from quafka_loop import clock, threads
 from quafka_telemetry import semconv
-from quafka_telemetry.otlp_environment import speaks_grpc
 from quafka_telemetry.sampling import ALWAYS, Sampler
 from quafka_telemetry.tracing import (
     INTERNAL,
@@ -270,49 +269,3 @@ class OtlpTracer(Tracer):
         # An exporter retries an unavailable collector for far longer than a shutdown may take.
         if not self._out.close(_SHUTDOWN_SECONDS):
             logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
-
-
-def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> Tracer:
-    """Make a tracer that sends to the endpoint of the standard variables.
-
-    Raises:
-        ValueError: a variable has a value that is not allowed; the message names both.
-    """
-    sender = _Sender(service_name, env)
-    if speaks_grpc(env, "TRACES"):
-        sender.prepare()  # gRPC's exporter refuses wrong values
-    queue = SpanQueue(
-        sender.send,
-        _number(env, "OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
-        _number(env, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
-        _number(env, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
-    )
-    return OtlpTracer(sampler, queue)
-
-
-class _Sender:
-    """Sends spans with OpenTelemetry's SDK, which it imports when there are any: that would delay
-    the start of the program."""
-
-    def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
-        self._service_name = service_name
-        self._env = env
-        self._send: Callable[[Sequence[RecordedSpan]], bool] | None = None
-
-    def prepare(self) -> Callable[[Sequence[RecordedSpan]], bool]:
-        """Import and make what is needed. Raises ValueError: a value is not allowed."""
-        from quafka_telemetry.otlp_export import sender
-
-        self._send = sender(self._service_name, self._env)
-        return self._send
-
-    def send(self, spans: Sequence[RecordedSpan]) -> bool:
-        """Send; whether they were accepted."""
-        return (self._send or self.prepare())(spans)
-
-
-def _number(env: Mapping[str, str], name: str, default: int) -> int:
-    text = env.get(name) or str(default)
-    if not text.isdecimal() or not int(text):
-        raise ValueError(f"{name}={text!r}: allowed is a whole number above 0")
-    return int(text)

@@ -11,7 +11,12 @@ Signal = Literal["TRACES", "METRICS"]
 def has_collector(env: Mapping[str, str], signal: Signal) -> bool:
     """Whether the signal has an endpoint and the SDK is not disabled."""
     disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    return bool(_value(env, signal, "ENDPOINT")) and not disabled
+    return bool(endpoint(env, signal)) and not disabled
+
+
+def endpoint(env: Mapping[str, str], signal: Signal) -> str:
+    """The signal's collector; "": none is configured."""
+    return _value(env, signal, "ENDPOINT") or ""
 
 
 def speaks_grpc(env: Mapping[str, str], signal: Signal) -> bool:

@@ -22,14 +22,15 @@ from quafka_proto.schema.metadata import MetadataResponse
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.raw_client import RawClient
 
-_IDLE_SECONDS = 3.0
-NAMES = ("up", "broker", "gateway")
+_IDLE_SECONDS = 5.0
+NAMES = ("up", "broker", "gateway", "console")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--console", choices=("true", "false"), default="true")
     options = parser.parse_args(arguments)
     seconds: list[float] = []
     used: list[float] = []
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str]) -> None:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{scratch}/compiled"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for number in range(options.rounds + 1):
-            with started(Path(scratch) / f"up-{number}", environment) as (up, took):
+            with started(Path(scratch) / f"up-{number}", options.console, environment) as (
+                up,
+                took,
+            ):
                 pids = processes(up)
                 cpu = sum(map(cpu_seconds, pids.values()))
                 if not number:
@@ -53,18 +57,24 @@ def main(arguments: Sequence[str]) -> None:
           f"({min(seconds):.2f} to {max(seconds):.2f})")  # fmt: skip
     print(f"CPU until then          {statistics.median(used):6.2f} s")
     for name, pairs in memory.items():
+        if not pairs:
+            continue
         rss, pss = (statistics.median(column) for column in zip(*pairs, strict=True))
         print(f"idle {name:8}           {rss:6.1f} MiB RSS {pss:6.1f} MiB PSS")
 
 
 @contextmanager
 def started(
-    folder: Path, environment: Mapping[str, str] | None = None
+    folder: Path, console: str, environment: Mapping[str, str] | None = None
 ) -> Generator[tuple[int, float]]:
-    """Run `quafka up`. Yields its process id, and the seconds to the first record."""
+    """Run `quafka up`, with a console or without it.
+
+    Yields its process id, and the seconds to the first record.
+    """
     began = time.perf_counter()
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0"]
     command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
+    command += ["--console", console, "--console-listen", "127.0.0.1:0"]
     up = subprocess.Popen(
         [*command, "--data", str(folder)],
         stdout=subprocess.PIPE,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from quafka_telemetry import semconv
-from quafka_telemetry.otlp import otlp_tracer
 from quafka_telemetry.sampling import EdgeSampling, Sampler
 from quafka_telemetry.span_metrics import span_families
+from quafka_telemetry.tracer_setup import otlp_tracer
 from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values

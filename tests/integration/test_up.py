@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,14 +21,18 @@ from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.raw_client import RawClient
 
 START_SECONDS = 20.0
+PROGRAMS = ("broker", "gateway", "console")
 
 
 class Up:
-    """A `quafka up` process on a free port."""
+    """A `quafka up` process on a free port. `console`: whether it runs one, at a free port."""
 
-    def __init__(self, data: Path, listen: str = "127.0.0.1:0", *args: str) -> None:
+    def __init__(
+        self, data: Path, listen: str = "127.0.0.1:0", *args: str, console: str = "false"
+    ) -> None:
         command = [sys.executable, "-m", "quafka", "up", "--listen", listen, "--data", str(data)]
         command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
+        command += ["--console", console, "--console-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             [*command, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -51,7 +56,7 @@ class Up:
         found: dict[str, int] = {}
         for child in listed:
             command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-            found |= {name: int(child) for name in ("broker", "gateway") if name in command}
+            found |= {name: int(child) for name in PROGRAMS if name in command}
         return found
 
     def interrupt(self) -> tuple[int, str]:
@@ -133,6 +138,79 @@ def test_two_run_side_by_side(tmp_path: Path) -> None:
     with Up(tmp_path / "one") as one, Up(tmp_path / "two") as two:
         assert one.wait_ready() != two.wait_ready()
         assert one.interrupt()[0] == two.interrupt()[0] == 0
+
+
+@pytest.fixture
+def up_with_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    with Up(tmp_path / "data", console="true") as running:
+        yield running
+
+
+def page(url: str) -> str:
+    """A page of the console. The connection waits while the console starts."""
+    with urlopen(url, timeout=START_SECONDS) as found:
+        return str(found.read(), "utf-8")
+
+
+def until_it_shows(url: str, words: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while words not in page(url):
+        assert time.monotonic() < deadline, f"{url} does not show {words}"
+        time.sleep(0.2)
+
+
+def test_the_console_has_the_cluster_and_its_traces(up_with_console: Up) -> None:
+    up = up_with_console
+    address = up.wait_ready()
+    found = re.search(r"console +(http://127\.0\.0\.1:\d+/)\n", "".join(up.printed))
+    assert found, up.printed
+    console = found.group(1)
+    assert f"traces          {console}traces\n" in "".join(up.printed)
+    with RawClient(address) as client:
+        metadata(client, "shown-topic")
+        produce(client, "shown-topic", b"a")
+    until_it_shows(f"{console}topics", "shown-topic")
+    until_it_shows(f"{console}traces", "Produce")
+    code, printed = up.interrupt()
+    assert code == 0, printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.long
+def test_a_killed_console_comes_back_and_the_others_do_not_notice(up_with_console: Up) -> None:
+    up = up_with_console
+    address = up.wait_ready()
+    console = re.search(r"console +(\S+)", "".join(up.printed))
+    assert console
+    page(console.group(1))
+    before = up.children()
+    os.kill(before["console"], signal.SIGKILL)
+    assert "Overview" in page(console.group(1)), "the connection waits for the next one"
+    after = up.children()
+    assert after.pop("console") != before.pop("console")
+    assert after == before
+    with RawClient(address) as client:
+        metadata(client, "kept")
+    code, printed = up.interrupt()
+    assert code == 0, printed
+    assert "the console is ready again" in printed
+
+
+@pytest.mark.long
+def test_a_console_that_cannot_start_takes_nothing_down(tmp_path: Path) -> None:
+    with Up(tmp_path / "data", console="true") as up:
+        address = up.wait_ready()
+        while "console" not in (found := up.children()):
+            time.sleep(0.01)
+        os.kill(found["console"], signal.SIGKILL)
+        assert up.process.stdout is not None
+        assert any("the console cannot start" in line for line in up.process.stdout)
+        with RawClient(address) as client:
+            metadata(client, "served")
+        assert up.interrupt()[0] == 0
 
 
 def failure(data: Path, listen: str = "127.0.0.1:0", *args: str) -> tuple[int, str]:

@@ -82,6 +82,7 @@ def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
 def test_up_runs_as_many_gateways_as_it_is_told_and_stops_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0", "--workers", "2"]
     command += ["--gateway-ops-listen", "127.0.0.1:0", "--broker-ops-listen", "127.0.0.1:0"]
+    command += ["--console", "false"]
     up = subprocess.Popen(
         [*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
     )
@@ -105,6 +106,7 @@ def test_workers_do_not_join_somebody_elses_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [sys.executable, "-m", "quafka", "up", "--listen", address, "--workers", "2"]
+        command += ["--console", "false"]
         done = subprocess.run(
             [*command, "--data", str(tmp_path)], capture_output=True, text=True, check=False
         )

@@ -1,7 +1,8 @@
 """A small program to supervise: `small.py NAME HOW --flags-on-stdin ...`.
 
 Writes events to the journal. HOW: `good` reports that it is ready, and stops on a signal;
-`refuses` ends with exit code 3 instead; `deaf` ignores the signal; `slow` is never ready.
+`listens` expects a socket; `refuses` ends with exit code 3 instead; `deaf` ignores the signal;
+`slow` is never ready.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -21,6 +23,7 @@ def main() -> int:
     parser.add_argument("--port")
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--lifeline-fd", type=int)
+    parser.add_argument("--listening-fd", type=int)
     parser.add_argument("--flags-on-stdin", action="store_true")
     flags = sys.stdin.read()
     if not flags:
@@ -39,9 +42,14 @@ def main() -> int:
     note(f"starts {options.port} {os.getpid()} {os.getpid() == os.getsid(0)}")
     if options.how == "refuses":
         return 3
+    if options.how == "listens":
+        with socket.socket(fileno=options.listening_fd) as listening:
+            accepts = listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        note("has its socket" if accepts else "has another socket")
     if options.how != "slow":
         with os.fdopen(options.ready_fd, "w") as ready:
             ready.write(json.dumps({"port": options.port or "7"}) + "\n")
+    assert os.environ["SMALL"] == options.name
     selector = selectors.DefaultSelector()
     selector.register(woken, selectors.EVENT_READ, "is told to stop")
     selector.register(options.lifeline_fd, selectors.EVENT_READ, "is alone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,19 +27,27 @@ class Family:
         self.journal = folder / "journal"
         self.journal.touch()
         self.children: list[Child] = []
+        self.extra: Child | None = None
         self.greeted = asyncio.Event()
         self._supervisor: asyncio.Task[int] | None = None
 
     def add(self, name: str, how: str = "good") -> Child:
-        def arguments() -> dict[str, str]:
-            return {"--journal": str(self.journal), "--port": child.ready.get("port", "")}
-
-        child = Child(name, (sys.executable, "-S", str(SMALL), name, how), arguments)
+        child = self.make(name, how)
         self.children.append(child)
         return child
 
+    def make(self, name: str, how: str, listening_fd: int | None = None) -> Child:
+        def arguments() -> dict[str, str]:
+            return {"--journal": str(self.journal), "--port": child.ready.get("port", "")}
+
+        command = (sys.executable, "-S", str(SMALL), name, how)
+        child = Child(name, command, arguments, {"SMALL": name}, listening_fd)
+        return child
+
     def start(self) -> asyncio.Task[int]:
-        self._supervisor = asyncio.create_task(supervise(self.children, self.greeted.set))
+        self._supervisor = asyncio.create_task(
+            supervise(self.children, self.greeted.set, self.extra)
+        )
         return self._supervisor
 
     async def started(self) -> asyncio.Task[int]:
@@ -72,10 +81,15 @@ async def family(tmp_path: Path) -> Family:
 
 
 @pytest.fixture(autouse=True)
+def _extra_children_start_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EXTRA_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
 async def _no_child_is_left(family: Family) -> object:
     yield
     await family.clean_up()
-    for name in ("first", "second"):
+    for name in ("first", "second", "extra"):
         for pid in family.pids(name):
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
@@ -271,3 +285,46 @@ async def test_the_lifeline_tells_a_child_that_it_is_alone(family: Family) -> No
     await family.started()
     child._cut_lifeline()  # as the kernel does when this process is killed
     await family.until(lambda: "first is alone" in family.lines())
+
+
+async def test_an_extra_child_starts_after_the_greeting_and_stops_last(family: Family) -> None:
+    family.add("first")
+    family.extra = family.make("extra", "good")
+    task = await family.started()
+    await family.until(lambda: len(family.pids("extra")) == 1)
+    interrupt()
+    assert await ended(task) == 0
+    assert [line.split()[0] for line in family.lines()] == ["first", "extra", "first", "extra"]
+
+
+async def test_an_extra_child_that_dies_comes_back_with_its_socket(family: Family) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        family.extra = family.make("extra", "listens", listening.fileno())
+        family.add("first")
+        task = await family.started()
+        for killed in range(2):
+            await family.until(lambda: family.lines().count("extra has its socket") == killed + 1)  # noqa: B023
+            os.kill(family.pids("extra")[-1], signal.SIGKILL)
+        await family.until(lambda: len(family.pids("extra")) == 3)
+        assert len(family.pids("first")) == 1
+        interrupt()
+        assert await ended(task) == 0
+
+
+async def test_an_extra_child_that_cannot_start_is_a_warning(
+    family: Family, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    family.add("first")
+    family.extra = family.make("extra", "refuses", listening.detach())
+    task = await family.started()
+    said = ""
+    while "the extra cannot start (exit code 3); going on without it" not in said:
+        said += capsys.readouterr().out
+        await asyncio.sleep(0.01)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    interrupt()
+    assert await ended(task) == 0
+    assert len(family.pids("extra")) == len(family.pids("first")) == 1
