@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
 
 from quafka import workers
 from quafka.plan import PlannedChild
@@ -31,10 +34,12 @@ class UpConsole:
     Attributes:
         address: host:port where it listens.
         fd: the socket, which the processes that follow inherit.
+        traces_token_file: tokens of those who may export traces to it; None: anyone may.
     """
 
     address: str
     fd: int
+    traces_token_file: Path | None = None
 
     @property
     def url(self) -> str:
@@ -48,6 +53,7 @@ def open_console(effective: Effective[CommonSettings]) -> UpConsole | None:
 
     Raises:
         StartupError: it shall, and is not installed; or its address cannot be used.
+        OSError: the file of the token for traces cannot be written.
     """
     config = effective.config
     assert isinstance(config, UpConfig)
@@ -64,7 +70,25 @@ def open_console(effective: Effective[CommonSettings]) -> UpConsole | None:
     listening = listen(address, fallback=default)
     host, port = listening.getsockname()[:2]
     listening.set_inheritable(True)
-    return UpConsole(join_address(host, port), listening.detach())
+    fd = listening.detach()
+    return UpConsole(join_address(host, port), fd, _traces_token_file(config))
+
+
+def _traces_token_file(config: UpConfig) -> Path | None:
+    """The file of tokens for exports. Where people sign in there has to be one: write it anew."""
+    file = config.console_traces_token_file
+    if file is not None or not _listener(config).protocol.sasl:
+        return file
+    file = config.folder / "console-traces.token"
+    replacement = file.with_suffix(".new")
+    with open(replacement, "w", opener=_private) as made:
+        made.write(f"{secrets.token_urlsafe(32)}\n")
+    replacement.replace(file)
+    return file
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_TRUNC, 0o600)
 
 
 def _operations(config: UpConfig) -> Sequence[str]:
@@ -90,10 +114,21 @@ def console_child(
     scheme = "http" if config.ops_ssl_certfile is None else "https"
     operations = [f"{scheme}://{{{name}/operations}}" for name in others]
     given = config.console_command_config is not None
+    files = {
+        "--console-traces-token-file": console.traces_token_file,
+        "--console-operations-token-file": config.console_operations_token_file
+        or config.ops_token_file,
+    }
+    mine = {name: str(file) for name, file in files.items() if file is not None}
     return PlannedChild(
         NAME,
         NAME,
-        {**flags, "--console-listen": console.address},
+        {
+            **flags,
+            **mine,
+            "--console-listen": console.address,
+            "--console-trace-url": config.ops_trace_url,
+        },
         composed={
             "--console-brokers": f"{{{others[1]}/advertised_listeners/{listener.name}}}",
             "--console-operations": ",".join(operations),
@@ -151,6 +186,9 @@ def traced(
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{console.url}/v1/traces",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
     }
+    if console.traces_token_file is not None:
+        token = console.traces_token_file.read_text().split("\n", 1)[0].strip()
+        variables["OTEL_EXPORTER_OTLP_TRACES_HEADERS"] = f"Authorization=Bearer%20{quote(token)}"
     return PlannedChild(
         child.name, child.program, {**child.flags, **mine}, child.reported, environment=variables
     )

@@ -60,10 +60,6 @@ class ConsoleSettings(CommonSettings):
         "the console. Without it everyone may, or nobody, if people sign in",
         settings.optional_path, "a path",
     )  # fmt: skip
-    console_trace_url: str = setting(
-        "", "URL of a trace in a tracing UI such as Jaeger, for links", settings.trace_url,
-        "http(s)://… with {trace_id} in it", brief="URL of a trace in a tracing UI, for links",
-    )  # fmt: skip
     console_traces_bytes: int = setting(
         64 << 20, "bytes of traces that are kept in memory, the last ones",
         settings.whole(1 << 20, 1 << 32), "1048576 to 4294967296",
@@ -82,4 +78,8 @@ class ConsoleConfig(ConsoleSettings):
         ("http://localhost:9093", "http://localhost:9193"),
         "URLs of the operations ports of gateways and brokers, for health and charts", _urls,
         "URLs, separated by commas",
+    )  # fmt: skip
+    console_trace_url: str = setting(
+        "", "URL of a trace in a tracing UI such as Jaeger, for links", settings.trace_url,
+        "http(s)://… with {trace_id} in it", brief="URL of a trace in a tracing UI, for links",
     )  # fmt: skip

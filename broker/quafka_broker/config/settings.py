@@ -96,7 +96,6 @@ class LogSettings(OpsSettings):
     cache: Path = setting(
         Path("./quafka-cache"), "with data in an object store: local folder for the keys and for "
         "disposable copies", settings.path, "a path",
-        brief="with an object store: folder for keys and copies",
     )  # fmt: skip
     store_shards: int = setting(
         4, "number of shards of a cluster, the parts of its log that are spread over brokers; "

@@ -203,6 +203,28 @@ def test_what_is_configured_about_traces_stays(
         assert each.flags["--ops-trace-url"] == ""
 
 
+def test_where_people_sign_in_exports_have_a_token(tmp_path: Path) -> None:
+    secured = effective(
+        tmp_path, listen="127.0.0.1:9092", listeners="SASL_PLAINTEXT://127.0.0.1:1",
+        console="true", console_listen="127.0.0.1:0", ops_token_file=str(tmp_path / "ops"),
+    )  # fmt: skip
+    console = open_console(secured)
+    assert console is not None
+    os.close(console.fd)
+    file = console.traces_token_file
+    assert file is not None
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = file.read_text().strip()
+    found = made(secured, console)
+    for each in found.children:
+        assert each.environment["OTEL_EXPORTER_OTLP_TRACES_HEADERS"] == (
+            f"Authorization=Bearer%20{token}"
+        )
+    assert found.extra is not None
+    assert found.extra.flags["--console-traces-token-file"] == str(file)
+    assert found.extra.flags["--console-operations-token-file"] == str(tmp_path / "ops")
+
+
 def shown(settings: Effective[CommonSettings], console: UpConsole | None, **report: str) -> str:
     ready = READY | {"operations": "127.0.0.1:1"} | report
     return made(settings, console).greeting.show({"broker": ready, "gateway": ready})
