@@ -37,7 +37,7 @@ class ConsoleSettings(CommonSettings):
         None, "properties file of a Kafka client: security.protocol, TLS, credentials. With a "
         "protocol that logs in, and without credentials, each person signs in",
         settings.optional_path, "a path",
-        brief="properties file of a Kafka client: security.protocol, TLS, credentials",
+        brief="properties file of a Kafka client: protocol, TLS, credentials",
     )  # fmt: skip
     console_hosts: tuple[str, ...] = setting(
         (), "further host names under which browsers may open the console, besides localhost and "
