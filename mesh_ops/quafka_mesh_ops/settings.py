@@ -226,7 +226,7 @@ def mesh_bulk_setting() -> Any:
 def ops_listen_setting(default: str, whose: str = "") -> Any:
     """Declare the address of a program's operations port."""
     help_ = f"HTTP address of {whose}health, metrics and status pages; port 0: any free one"
-    brief = f"address of {whose}status page and metrics"
+    brief = f"address of {whose}status and metrics"
     return setting(default, help_, address, ADDRESS, brief=brief)
 
 
