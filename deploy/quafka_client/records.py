@@ -1,14 +1,16 @@
-"""Batches of a partition; and one record written and read back, for `quafka doctor --write`."""
+"""Batches of a partition; one record written, also to read it back for `quafka doctor --write`."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.connection import ClientConnection
 from quafka_client.errors import ClientError, check
+from quafka_client.partitioner import partition_of
 from quafka_loop import clock
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
@@ -39,7 +41,8 @@ async def there_and_back(cluster: ClientCluster, topic: str) -> tuple[float, flo
     ]
     value = b"quafka doctor " + os.urandom(16).hex().encode()
     began = clock.perf_counter()
-    offset = await _write(leader, cluster, topic, partition, value)
+    record = Record(0, clock.time_ns() // 1_000_000, None, value, [])
+    offset = await _write(leader, cluster, topic, partition, record)
     written = clock.perf_counter()
     values = await _read(leader, topic, partition, offset)
     if value not in values:
@@ -47,10 +50,29 @@ async def there_and_back(cluster: ClientCluster, topic: str) -> tuple[float, flo
     return written - began, clock.perf_counter() - written
 
 
+async def write(
+    cluster: ClientCluster, topic: str, record: Record, partition: int | None = None
+) -> tuple[int, int]:
+    """Write a record; return its partition and offset. Its own offset does not matter.
+
+    Without `partition` the key chooses one as in the Java producer, or chance if there is no key.
+    Raises ClientError.
+    """
+    found = await cluster.topic(topic)
+    if partition is None:
+        count = len(found.partitions)
+        key = record.key
+        partition = secrets.randbelow(count) if key is None else partition_of(key, count)
+    for leader, its in await cluster.each_leader(found):
+        if partition in its:
+            return partition, await _write(leader, cluster, topic, partition, record)
+    raise ClientError(f"topic {topic!r} has no partition {partition}")
+
+
 async def _write(
-    leader: ClientConnection, cluster: ClientCluster, topic: str, partition: int, value: bytes
+    leader: ClientConnection, cluster: ClientCluster, topic: str, partition: int, record: Record
 ) -> int:
-    batch = build_batch([Record(0, clock.time_ns() // 1_000_000, None, value, [])])
+    batch = build_batch([record])
     data = PartitionProduceData(index=partition, records=batch)
     request = ProduceRequest(
         acks=-1,

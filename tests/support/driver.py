@@ -103,7 +103,8 @@ class Driver:
 
     def type(self, label: str, text: str, *, enter: bool = False) -> None:
         """Type into the field with this label or hint."""
-        path = f'//input[@aria-label="{label}" or @placeholder="{label}"]'
+        its = f'@aria-label="{label}" or @placeholder="{label}"'
+        path = f"//*[self::input or self::textarea][{its}]"
 
         def typed() -> bool:
             shown = [each for each in self._all(path) if each.is_displayed()]

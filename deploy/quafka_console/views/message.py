@@ -21,13 +21,16 @@ _OUTCOMES = {
 }  # fmt: skip
 
 
-async def open_record(record: ReadRecord) -> None:
-    """Show one in full."""
+async def open_record(record: ReadRecord, *, may_copy: bool) -> bool:
+    """Show one in full; return whether the user wants a copy of it."""
     texts = [await asyncio.to_thread(whole_of, each) for each in (record.key, record.value)]
     with ui.dialog() as dialog, ui.card().classes("q-record"):
         with ui.row().classes("items-center w-full"):
             ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes("text-h6")
             ui.space()
+            if may_copy:
+                copy = ui.button("Copy", on_click=lambda: dialog.submit(True))
+                copy.props("flat dense no-caps").tooltip("produce a record like this one")
             ui.button(icon="close", on_click=dialog.close).props(
                 'flat dense round aria-label="close"'
             )
@@ -50,8 +53,9 @@ async def open_record(record: ReadRecord) -> None:
             table((Column("name", "Name"), Column("value", "Value", wide=True)), rows)
             if len(rows) < record.all_headers:
                 ui.label(f"{len(rows):,} of {record.all_headers:,} headers").classes("q-soft")
-    await dialog
+    wants_copy = await dialog
     discard(dialog)
+    return wants_copy is True
 
 
 def _visible(text: str) -> str:

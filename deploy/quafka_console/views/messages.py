@@ -21,9 +21,11 @@ from quafka_console.data.messages.selection import (
     Selection,
 )
 from quafka_console.data.messages.texts import text_of
+from quafka_console.data.messages.writing import TypedRecord, copied
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views import download
 from quafka_console.views.message import open_record
+from quafka_console.views.message_produce import produce_dialog
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.table import Column, Shown, moment, table
 
@@ -75,6 +77,10 @@ class _Messages:
         with ui.row().classes("items-center w-full gap-3"):
             ui.label(formats.shown(topic)).classes("text-h5 q-name")
             ui.space()
+            if self._session.may_write:
+                ui.button(
+                    "Produce", icon="add", on_click=lambda: self._produce(TypedRecord())
+                ).props("flat dense no-caps")
             self._build_download()
             ui.link("Partitions and configs", address.link("/topic", name=topic))
         with ui.row().classes("items-center w-full gap-3 q-filters"):
@@ -144,6 +150,10 @@ class _Messages:
         address.keep(address.link(PATH, **self._chosen.query()))
         await self.read()
 
+    async def _produce(self, begin: TypedRecord) -> None:
+        with self._opened:
+            await produce_dialog(self._session, self._chosen.topic, begin, self.read)
+
     def _stop(self) -> None:
         self._progress.stopped = True
 
@@ -196,8 +206,10 @@ class _Messages:
             return
 
         async def open_(at: int) -> None:
+            again = copied(records[at]) if self._session.may_write else None
             with self._opened:
-                await open_record(records[at])
+                if await open_record(records[at], may_copy=again is not None) and again:
+                    await self._produce(again)
 
         columns = list(_COLUMNS)
         marked = any(each.outcome for each in records)

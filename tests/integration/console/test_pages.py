@@ -198,3 +198,28 @@ def test_the_selection_is_downloaded(driver: Driver, console: str, shared_cluste
     driver.click("Download")
     for text in ("JSON lines", "CSV", "Parquet", "At most 10,000 records or 64.0 MiB"):
         driver.see(text)
+
+
+def test_a_record_is_produced_and_copied(driver: Driver, shared_cluster: Cluster) -> None:
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "written", 2)
+    driver.open("/messages?topic=written", "No records here")
+    driver.click("Produce")
+    driver.type("partition to write to", "7")
+    driver.type("value to write", '{"id": 1}')
+    driver.type("headers to write", "source=hand")
+    driver.click("Produce")
+    driver.see("has no partition 7")
+    driver.type("partition to write to", "1")
+    driver.click("Produce")
+    driver.see("1 records")
+    driver.pick('{"id": 1}')
+    driver.see("hand")
+    driver.click("Copy")
+    driver.type("value to write", '{"id": 2}')
+    driver.click("Produce")
+    driver.see("2 records")
+    driver.open("/messages?topic=written&partition=1&header=source%3Dhand&key=%3D", "No record")
+    driver.open("/messages?topic=written&partition=1&header=source%3Dhand", "2 records")
+    driver.open("/audit", "produce to topic")
+    driver.see("has no partition 7")
