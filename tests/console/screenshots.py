@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -43,15 +44,21 @@ class Picture:
     width: int = 1400
     height: int = 860
     dark: bool = False
-    click: str = ""
-    """A link to follow first."""
+    clicks: Sequence[str] = ()
+    """Links to follow first."""
 
 
 PICTURES = (
     Picture("console-overview", "/"),
     Picture("console-overview-dark", "/", dark=True),
     Picture("console-messages", "/messages?topic=shop.orders", height=1000),
-    Picture("console-trace", "/traces?search=shop.orders+Produce", click="Produce"),
+    Picture("console-trace", "/traces?search=shop.orders+Produce", clicks=("Produce",)),
+    Picture(
+        "console-record",
+        "/traces?topic=shop.payments&api=Fetch",
+        height=1180,
+        clicks=("Fetch", "path of the first"),
+    ),
     Picture("console-group", "/group?name=billing", height=1000),
     Picture("console-share-group", "/group?name=mail-sender", height=1000),
     Picture("console-phone", "/group?name=mail-sender", width=400, height=860, dark=True),
@@ -101,8 +108,8 @@ def take(chrome: Chrome, url: str, picture: Picture) -> None:
         lambda seen: seen.find_elements(By.CSS_SELECTOR, ".q-page-body")
     )
     time.sleep(_SETTLE_SECONDS)
-    if picture.click:
-        chrome.find_elements(By.LINK_TEXT, picture.click)[0].click()
+    for link in picture.clicks:
+        chrome.find_elements(By.LINK_TEXT, link)[0].click()
         time.sleep(_SETTLE_SECONDS)
     log: Any = chrome.get_log  # it has no types
     for line in log("browser"):

@@ -15,6 +15,7 @@ from quafka_console.views.parts import address, formats, spans, states
 from quafka_telemetry import semconv
 
 PATH = "/record"
+_SHOWN_BEFORE = 5
 _LONGEST_GAP = 4
 """Requests are drawn on one line of time if it is at most this many times as long as they are."""
 
@@ -44,16 +45,29 @@ async def show(session: ConsoleSession, query: Query) -> None:
         ui.label("The request that produced it is not here.").classes("q-soft")
     if not path.delivered:
         ui.label("No sampled fetch has returned it yet.").classes("q-soft")
-    begin, end = _line_of_time(requests)
+    if path.produced is not None and path.delivered:
+        took = (path.delivered[0].root.end - path.produced.root.start) / 1e9
+        ui.label(
+            f"{formats.duration(max(0.0, took))} from the producer's request to the first answer "
+            "that delivered it"
+        ).classes("q-fact")
+    begin, end = _line_of_time(requests, path.produced)
     for each in requests:
         _request(session, each, path.produced, begin, end)
 
 
-def _line_of_time(requests: Sequence[StoredTrace]) -> tuple[int, int]:
-    """The begin and the end of all in ns since 1970; 0, 0: they are too far apart for one line."""
+def _line_of_time(requests: Sequence[StoredTrace], produced: StoredTrace | None) -> tuple[int, int]:
+    """The begin and the end of all in ns since 1970; 0, 0: they are too far apart for one line.
+
+    What fetches waited before the record was there is cut, but for its end.
+    """
     begin, end = min(each.start for each in requests), max(each.end for each in requests)
     busy = sum(each.end - each.start for each in requests)
-    return (begin, end) if end - begin <= _LONGEST_GAP * busy else (0, 0)
+    if end - begin > _LONGEST_GAP * busy:
+        return 0, 0
+    if produced is not None:
+        begin = max(begin, produced.start - (end - produced.start) // _SHOWN_BEFORE)
+    return begin, end
 
 
 def _request(

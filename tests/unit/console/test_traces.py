@@ -111,7 +111,9 @@ def test_a_tree_has_children_in_their_order_and_every_span_once() -> None:
     assert [(each.span.span_id, each.depth) for each in rows] == [
         ("root", 0), ("early", 1), ("below", 2), ("late", 1), ("orphan", 0),
     ]  # fmt: skip
-    assert (rows[3].left, rows[3].width) == (0.25, 0.05)
+    assert (rows[3].left, round(rows[3].width, 6)) == (0.25, 0.05)
+    cut = waterfall(store.last()[0], 20, 40)
+    assert [(each.left, each.width) for each in cut[:2]] == [(0, 1), (0, 0.5)]
 
 
 @pytest.mark.parametrize("ahead", [-3_000_000, 0, 5_000_000])
@@ -137,7 +139,9 @@ def test_another_clock_is_corrected_where_calls_show_it(ahead: int) -> None:
     )
     trace = store.find("t")
     assert trace is not None
-    seen = [(each.span.span_id, each.left, each.width) for each in waterfall(trace)]
+    seen = [
+        (each.span.span_id, round(each.left, 6), round(each.width, 6)) for each in waterfall(trace)
+    ]
     assert seen == [
         ("request", 0, 1), ("sent", 0.1, 0.8), ("handle", 0.2, 0.6), ("store", 0.3, 0.4),
         ("received", 0.85, 0.05),

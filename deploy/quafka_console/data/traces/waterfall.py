@@ -28,6 +28,7 @@ def waterfall(trace: StoredTrace, begin: int = 0, end: int = 0) -> list[TraceRow
 
     Args:
         begin, end: the times, in ns since 1970, at the left and the right; 0: those of the trace.
+            Spans are cut there.
     """
     children: dict[str, list[TraceSpan]] = {}
     spans = _on_one_clock(trace.spans)
@@ -45,8 +46,9 @@ def waterfall(trace: StoredTrace, begin: int = 0, end: int = 0) -> list[TraceRow
         if span.span_id in seen:
             continue
         seen.add(span.span_id)
-        width = max(0, span.end - span.start) / whole
-        rows.append(TraceRow(span, depth, max(0.0, (span.start - begin) / whole), width))
+        left = min(1.0, max(0.0, (span.start - begin) / whole))
+        right = min(1.0, max(left, (span.end - begin) / whole))
+        rows.append(TraceRow(span, depth, left, right - left))
         below = sorted(children.get(span.span_id, []), key=_begin, reverse=True)
         stack += [(each, depth + 1) for each in below]
     return rows
