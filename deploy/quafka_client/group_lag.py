@@ -64,8 +64,8 @@ async def share_lags(connection: ClientConnection, name: str) -> list[ShownParti
 
 async def lag_of_shares(
     connection: ClientConnection, names: Sequence[str]
-) -> dict[str, int | None]:
-    """The total lag of each share group; groups that the server refuses are left out."""
+) -> dict[str, dict[str, int | None]]:
+    """The lag of each share group by topic; groups that the server refuses are left out."""
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
     )
@@ -73,9 +73,10 @@ async def lag_of_shares(
         return {}
     answer = await connection.call(request, DescribeShareGroupOffsetsResponse)
     return {
-        group.group_id: sum_of_known(
-            known_number(each.lag) for topic in group.topics for each in topic.partitions
-        )
+        group.group_id: {
+            topic.topic_name: sum_of_known(known_number(each.lag) for each in topic.partitions)
+            for topic in group.topics
+        }
         for group in answer.groups
         if not group.error_code
     }

@@ -38,7 +38,7 @@ from quafka_proto.schema.group_admin import (
 )
 from quafka_proto.schema.share_groups import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
-_GROUPS_AT_ONCE = 50
+_GROUPS_AT_ONCE = 100
 _SHARE = "share"
 _CLASSIC_MEMBER = 0
 _CLASSIC = "classic"
@@ -95,6 +95,27 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLag:
+    """A group's lag in a topic. `members`: those with partitions of it; None: unknown."""
+
+    members: int | None
+    lag: int | None
+    behind_seconds: float | None
+    catch_up_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """A group, and its lag in each topic that it reads or has offsets in.
+
+    `topics`: empty if the server does not report lag.
+    """
+
+    summary: GroupSummary
+    topics: dict[str, TopicLag]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group's name, kind and state, as ListGroups has them, and its coordinator."""
 
@@ -140,11 +161,16 @@ async def summaries(cluster: ClientCluster, states: Sequence[str]) -> list[Group
 
 async def summaries_of(listings: Sequence[GroupListing]) -> list[GroupSummary]:
     """Members and lag of some groups, by name; deleted ones are left out. Raises ClientError."""
-    found: list[GroupSummary] = []
+    return [each.summary for each in await lags_of(listings)]
+
+
+async def lags_of(listings: Sequence[GroupListing]) -> list[GroupLag]:
+    """The lag of some groups by topic, by name; deleted ones are left out. Raises ClientError."""
+    found: list[GroupLag] = []
     for connection, its in _by_coordinator(listings):
         for at in range(0, len(its), _GROUPS_AT_ONCE):
-            found += await _summaries(connection, its[at : at + _GROUPS_AT_ONCE])
-    return sorted(found, key=lambda each: each.group)
+            found += await _lags(connection, its[at : at + _GROUPS_AT_ONCE])
+    return sorted(found, key=lambda each: each.summary.group)
 
 
 def _by_coordinator(
@@ -156,31 +182,30 @@ def _by_coordinator(
     return coordinated.items()
 
 
-async def _summaries(
-    connection: ClientConnection, listings: Sequence[GroupListing]
-) -> list[GroupSummary]:
+async def _lags(connection: ClientConnection, listings: Sequence[GroupListing]) -> list[GroupLag]:
     names = [each.group for each in listings]
     if connection.has(quafka.DescribeGroupLagRequest):
         request = quafka.DescribeGroupLagRequest(groups=names)
         answer = await connection.call(request, quafka.DescribeGroupLagResponse)
         kinds = {each.group: each.kind for each in listings}
-        found = [
-            _summary(each, kinds[each.group_id]) for each in answer.groups if not each.error_code
-        ]
-        shares = [each.group for each in found if each.kind == _SHARE]
+        known = [each for each in answer.groups if not each.error_code]
+        shares = [each.group_id for each in known if kinds[each.group_id] == _SHARE]
         lags = await lag_of_shares(connection, shares) if shares else {}
         return [
-            replace(each, lag=lags.get(each.group, each.lag), behind_seconds=None)
-            if each.kind == _SHARE
-            else each
-            for each in found
+            _share_lag(each, lags.get(each.group_id))
+            if kinds[each.group_id] == _SHARE
+            else GroupLag(_summary(each, kinds[each.group_id]), _topic_lags(each))
+            for each in known
         ]
     described = (
         await connection.call(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
     ).groups
     return [
-        GroupSummary(
-            each.group_id, each.group_state, each.protocol_type, len(each.members), None, None
+        GroupLag(
+            GroupSummary(
+                each.group_id, each.group_state, each.protocol_type, len(each.members), None, None
+            ),
+            {},
         )
         for each in described
         if not each.error_code
@@ -198,6 +223,26 @@ def _summary(group: quafka.DescribedGroupLag, kind: str) -> GroupSummary:
         largest_if_known(known_seconds(each.behind_ms) for each in partitions if each.lag),
         kind,
     )
+
+
+def _share_lag(group: quafka.DescribedGroupLag, lags: dict[str, int | None] | None) -> GroupLag:
+    found = _summary(group, _SHARE)
+    total = found.lag if lags is None else sum_of_known(lags.values())
+    topics = {name: TopicLag(None, lag, None, None) for name, lag in (lags or {}).items()}
+    return GroupLag(replace(found, lag=total, behind_seconds=None), topics)
+
+
+def _topic_lags(group: quafka.DescribedGroupLag) -> dict[str, TopicLag]:
+    found: dict[str, TopicLag] = {}
+    for topic in group.topics:
+        behind = [each for each in topic.partitions if each.lag]
+        found[topic.name] = TopicLag(
+            len({each.member_id for each in topic.partitions if each.member_id}),
+            sum_of_known(known_number(each.lag) for each in topic.partitions),
+            largest_if_known(known_seconds(each.behind_ms) for each in behind),
+            largest_if_known(known_seconds(each.catch_up_ms) for each in behind),
+        )
+    return found
 
 
 # --- progress of KIP-848 groups -----------------------------------------------------------------

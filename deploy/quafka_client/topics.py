@@ -29,7 +29,7 @@ from quafka_proto.schema.topics import (
     DeleteTopicState,
 )
 
-_IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
+IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
 """The read-only configs with a topic's identity in Quafka."""
 
 
@@ -139,12 +139,13 @@ async def describe(cluster: ClientCluster, name: str) -> TopicDetails:
             )
             for each in sorted(topic.partitions, key=lambda each: each.partition_index)
         ],
-        None if known is None else [c for c in known if c.name not in _IDENTITY],
-        await _compaction(cluster, name),
+        None if known is None else [c for c in known if c.name not in IDENTITY],
+        await compaction_of(cluster, name),
     )
 
 
-async def _compaction(cluster: ClientCluster, name: str) -> list[Compaction]:
+async def compaction_of(cluster: ClientCluster, name: str) -> list[Compaction]:
+    """The compaction of a topic's partitions, where the server reports it. Raises ClientError."""
     if not cluster.any.has(DescribeCompactionRequest):
         return []
     request = DescribeCompactionRequest(topic=name)

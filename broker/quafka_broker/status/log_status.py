@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.state import BrokerState
 from quafka_broker.status.metrics import BrokerMetrics
-from quafka_broker.wal.quarantine import SegmentDamage
+from quafka_broker.topics.topic import Topic
+from quafka_broker.wal.quarantine import Lost, SegmentDamage
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
@@ -83,6 +85,34 @@ def damages(each: ShardStatus) -> PageTable:
                 count(sum(lost.end - lost.first for lost in damage.lost)),
             )
             for damage in found
+        ),
+    )
+
+
+def lost_records(each: ShardStatus) -> PageTable:
+    """The offsets that damaged ranges have lost, by topic; those of deleted topics are left out."""
+    topics = {(topic.org, topic_hash(topic.org, topic.name), topic.generation): topic
+              for topic in each.state.registry.every_topic()}  # fmt: skip
+    found: list[tuple[Topic, Lost]] = []
+    for damage in list(each.state.log.damages):
+        for lost in damage.lost:
+            id_ = lost.partition
+            topic = topics.get((id_.org_id, id_.topic_hash, id_.generation))
+            if topic is not None:
+                found.append((topic, lost))
+    return PageTable(
+        "Records lost to damage",
+        ("topic", "org", "partition", "from offset", "to offset", "topic id"),
+        (
+            (
+                text(topic.name),
+                text(topic.org),
+                count(lost.partition.partition),
+                count(lost.first),
+                count(lost.end),
+                text(topic.ulid),
+            )
+            for topic, lost in found
         ),
     )
 

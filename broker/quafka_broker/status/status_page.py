@@ -15,7 +15,7 @@ from quafka_broker.shares.metrics import full_partitions
 from quafka_broker.shares.shares import BrokerShares
 from quafka_broker.shares.states import Acknowledge
 from quafka_broker.state import BrokerState
-from quafka_broker.status.log_status import ShardStatus, damages, logs
+from quafka_broker.status.log_status import ShardStatus, damages, logs, lost_records
 from quafka_broker.status.metrics import GroupLagFigures
 from quafka_broker.status.op_stats import BrokerStats, SlowOp
 from quafka_broker.status.share_status import share_windows
@@ -78,6 +78,7 @@ def _of_shard(each: ShardStatus) -> Iterator[Section]:
         yield _snapshots(state)
     if state.log.damages:
         yield damages(each)
+        yield lost_records(each)
     if len(state.transactions.table) or state.transactions.table.branches:
         yield _transactions(state.transactions)
         yield _open_transactions(state.transactions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,20 +11,19 @@ from quafka_client.errors import ClientError
 from quafka_client.groups import GroupListing, GroupSummary
 from quafka_client.offset_resets import OF_SHARES, GroupOffsets, OffsetMove
 from quafka_client.positions import RequestedPosition
+from quafka_console.data.group_lags import MOST_GROUPS, AllLags
 from quafka_console.data.paging import PAGE_ROWS, PageOf, page_of
 
 BY_NAME, BY_LAG = "name", "lag"
-_MOST_SORTED = 5_000
 SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupQuery:
-    """A view of the list. Empty `kind`, `state`: any. `order`: BY_NAME, or BY_LAG (most first)."""
+    """A view of the list. Empty `kind`: any. `order`: BY_NAME, or BY_LAG (most first)."""
 
     search: str = ""
     kind: str = ""
-    state: str = ""
     order: str = BY_NAME
     number: int = 0
     size: int = PAGE_ROWS
@@ -33,32 +31,28 @@ class GroupQuery:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A page of groups, and how many groups there are of each kind and in each state."""
+    """A page of groups."""
 
     page: PageOf[GroupSummary]
-    kinds: dict[str, int]
-    states: dict[str, int]
     is_sorted: bool = True
     """False: there are too many groups to be sorted by lag; they are sorted by name."""
 
 
-async def group_page(cluster: ClientCluster, query: GroupQuery) -> GroupPage:
+async def group_page(
+    cluster: ClientCluster, query: GroupQuery, known: AllLags | None = None
+) -> GroupPage:
     """A page of the groups that the user may describe. Raises ClientError.
 
-    By name, only the groups of the page are described; by lag, all that match.
+    By name, only the groups of the page are described; by lag, all that match, unless `known` has
+    their lag.
     """
-    every = await groups.listed(cluster)
-    kinds, states = Counter(each.kind for each in every), Counter(each.state for each in every)
-    chosen = [
-        each
-        for each in every
-        if query.kind in ("", each.kind) and query.state.lower() in ("", each.state.lower())
-    ]
+    every = await groups.listed(cluster) if known is None else known.listed
+    chosen = [each for each in every if query.kind in ("", each.kind)]
     found = page_of(chosen, query.search, lambda each: (each.group,), size=max(1, len(chosen)))
     matching: Sequence[GroupListing] = found.rows
-    by_lag = query.order == BY_LAG and len(matching) <= _MOST_SORTED
+    by_lag = query.order == BY_LAG and len(matching) <= MOST_GROUPS
     if by_lag:
-        described = await groups.summaries_of(matching)
+        described = await _described(matching, known)
         described.sort(key=lambda each: (-(-1 if each.lag is None else each.lag), each.group))
         cut = page_of(described, number=query.number, size=query.size)
     else:
@@ -67,7 +61,14 @@ async def group_page(cluster: ClientCluster, query: GroupQuery) -> GroupPage:
         cut = PageOf(rows, names.total, names.matching, names.number, names.size)
     page = PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
     is_sorted = by_lag or query.order != BY_LAG
-    return GroupPage(page, dict(sorted(kinds.items())), dict(sorted(states.items())), is_sorted)
+    return GroupPage(page, is_sorted)
+
+
+async def _described(listings: Sequence[GroupListing], known: AllLags | None) -> list[GroupSummary]:
+    if known is None or known.lags is None:
+        return await groups.summaries_of(listings)
+    names = {each.group for each in listings}
+    return [each.summary for each in known.lags if each.summary.group in names]
 
 
 # --- moves of offsets -----------------------------------------------------------------------------

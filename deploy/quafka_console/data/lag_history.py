@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 _POINTS = 360
 _MOST_GROUPS = 2_000
+UsersGroup = tuple[str, str]
+"""A user and a group."""
 
 
 class LagPoint(NamedTuple):
@@ -21,16 +23,17 @@ class LagPoint(NamedTuple):
 class LagHistory:
     """The last points of each group, at least `interval` seconds apart.
 
-    Bounded: the points of a group, and the number of groups; a new group replaces the one that was
-    seen the longest time ago.
+    Groups are named with the user who sees them: users of several orgs may have groups of the same
+    name. Bounded: the points of a group, and the number of groups; a new group replaces the one
+    that was seen the longest time ago.
     """
 
     def __init__(self, interval: float = 10.0) -> None:
         self._interval = interval
-        self._groups: dict[str, deque[LagPoint]] = {}
+        self._groups: dict[UsersGroup, deque[LagPoint]] = {}
 
-    def add(self, at: float, lags: Iterable[tuple[str, int | None, float | None]]) -> None:
-        """Add points of groups: name, lag in records, lag in seconds."""
+    def add(self, at: float, lags: Iterable[tuple[UsersGroup, int | None, float | None]]) -> None:
+        """Add points of groups: user and name, lag in records, lag in seconds."""
         for name, records, seconds in lags:
             points = self._groups.pop(name, None)
             if points is None:
@@ -41,6 +44,6 @@ class LagHistory:
             if not points or at - points[-1].at >= self._interval:
                 points.append(LagPoint(at, records, seconds))
 
-    def of(self, group: str) -> Sequence[LagPoint]:
+    def of(self, group: UsersGroup) -> Sequence[LagPoint]:
         """The points of a group, the oldest first."""
         return list(self._groups.get(group, ()))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from quafka_console.data.status_pages import Row, StatusPage, number, words
 
 _WINDOWS = "Windows of share groups"
-_TOTALS = "Records of share groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class ShareWindow:
         archived: records that will not be delivered again, though no member has accepted them.
         most_deliveries, at_offset: the record that was delivered most often, of those not done.
         limit: deliveries after which a record is archived; None: unknown.
-        is_full: members wait because the window has as many offsets as it may have.
     """
 
     group: str
@@ -40,7 +38,6 @@ class ShareWindow:
     most_deliveries: int
     at_offset: int | None
     limit: int | None
-    is_full: bool
 
     @property
     def is_poison(self) -> bool:
@@ -67,18 +64,8 @@ def share_windows(pages: Iterable[StatusPage], group: str | None = None) -> Shar
             more |= section.more
             found += [_window(row) for row in section.rows if group in (None, words(row, "group"))]
     return ShareWindows(
-        sorted(found, key=lambda each: (each.group, each.topic, each.partition)), more
+        sorted(found, key=lambda each: (each.group, each.org, each.topic, each.partition)), more
     )
-
-
-def share_totals(pages: Iterable[StatusPage]) -> dict[str, int]:
-    """Records of all share groups since the brokers' starts, by what became of them."""
-    found: dict[str, int] = {}
-    for page in pages:
-        for section in page.named(_TOTALS):
-            for name in section.facts:
-                found[name] = found.get(name, 0) + _whole(section.facts, name)
-    return found
 
 
 def _window(row: Row) -> ShareWindow:
@@ -96,7 +83,6 @@ def _window(row: Row) -> ShareWindow:
         _whole(row, "most deliveries"),
         None if offset is None else int(offset),
         None if limit is None else int(limit),
-        bool(words(row, "full")),
     )
 
 

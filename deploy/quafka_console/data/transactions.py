@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quafka_client import transactions
 from quafka_client.cluster import ClientCluster
 from quafka_client.transactions import TransactionSummary
@@ -13,50 +11,15 @@ _OVERDUE_SECONDS = 5.0
 """A broker aborts a transaction within a second of its timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionQuery:
-    """A view of the list. `state`: empty: any. `open_only`: only open transactions."""
-
-    search: str = ""
-    state: str = ""
-    open_only: bool = False
-    number: int = 0
-    size: int = PAGE_ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionPage:
-    """A page of transactional ids, the longest open transaction first; how many are open, and how
-    many of these hang."""
-
-    page: PageOf[TransactionSummary]
-    open: int
-    hanging: int
-
-
 async def transaction_page(
-    cluster: ClientCluster, query: TransactionQuery, now_ms: int
-) -> TransactionPage:
-    """A page of the transactional ids that the user may describe. Raises ClientError."""
+    cluster: ClientCluster, search: str, number: int, now_ms: int, size: int = PAGE_ROWS
+) -> PageOf[TransactionSummary]:
+    """A page of the transactional ids that the user may describe, the longest open transaction
+    first. Raises ClientError.
+    """
     every = await transactions.summaries(cluster, (), None, now_ms)
-    chosen = [
-        each
-        for each in every
-        if query.state.lower() in ("", each.state.lower())
-        and (not query.open_only or each.open_seconds is not None)
-    ]
-    cut = page_of(
-        chosen,
-        query.search,
-        lambda each: (each.transactional_id, str(each.producer_id)),
-        query.number,
-        query.size,
-    )
-    page = PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
-    return TransactionPage(
-        page,
-        sum(each.open_seconds is not None for each in every),
-        sum(hangs(each) for each in every),
+    return page_of(
+        every, search, lambda each: (each.transactional_id, str(each.producer_id)), number, size
     )
 
 

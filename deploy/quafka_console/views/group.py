@@ -60,8 +60,7 @@ _WINDOWS = (
 async def show(session: ConsoleSession, query: Query) -> None:
     """Build the page."""
     name = query.get("name", "")
-    page = query.get("page", "0")
-    view = _GroupView(session, name, int(page) if page.isdecimal() and len(page) < 9 else 0)
+    view = _GroupView(session, name, address.page_of(query))
     await view.build()
 
 
@@ -105,8 +104,8 @@ class _GroupView:
             with self._body:
                 states.problem(str(e))
             return
-        lags.note([found])
-        points = lags.seen(self._name)
+        lags.note(self._session, [found])
+        points = lags.seen(self._session, self._name)
         self._chart_box.set_visibility(len(points) > 1)
         refill_chart(self._chart, _series(points))
         if self._last == (found, windows, self._number):
@@ -168,7 +167,14 @@ class _GroupView:
                 f"delivered {each.most_deliveries} times without being accepted; after "
                 f"{each.limit} deliveries it is given up"
             )
-        table(_WINDOWS, [_window(each) for each in windows[:500]])
+        orgs = {each.org for each in windows}
+        if len(orgs) > 1:  # groups of this name, which only operators see
+            ui.label(f"{len(orgs)} orgs have a group of this name").classes("q-soft")
+            columns = (Column("org", "Org"), *_WINDOWS)
+            rows = [[formats.shown(each.org), *_window(each)] for each in windows[:500]]
+            table(columns, rows)
+        else:
+            table(_WINDOWS, [_window(each) for each in windows[:500]])
 
     async def _go(self, number: int) -> None:
         self._number = number

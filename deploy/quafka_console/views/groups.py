@@ -48,13 +48,11 @@ async def show(session: ConsoleSession, query: Query) -> None:
 
 def _asked(query: Query) -> GroupQuery:
     order = query.get("order", BY_NAME)
-    page = query.get("page", "0")
     return GroupQuery(
         query.get("search", ""),
         query.get("kind", _ANY),
-        query.get("state", _ANY),
         order if order in _ORDERS else BY_NAME,
-        int(page) if page.isdecimal() and len(page) < 9 else 0,
+        address.page_of(query),
     )
 
 
@@ -71,8 +69,10 @@ class _GroupList:
         await self._part.start()
 
     async def _read(self) -> GroupPage:
-        found = await group_page(self._session.cluster, self.query)
-        lags.note(found.page.rows)
+        by_lag = self.query.order == BY_LAG
+        known = await lags.all_lags(self._session) if by_lag else None
+        found = await group_page(self._session.cluster, self.query, known)
+        lags.note(self._session, found.page.rows)
         return found
 
     async def change(self, **changes: str | int) -> None:
@@ -81,7 +81,7 @@ class _GroupList:
         query = self.query
         address.keep(
             address.link(
-                PATH, search=query.search, kind=query.kind, state=query.state,
+                PATH, search=query.search, kind=query.kind,
                 order="" if query.order == BY_NAME else query.order, page=query.number,
             )
         )  # fmt: skip

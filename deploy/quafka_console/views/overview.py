@@ -8,7 +8,6 @@ from typing import Any
 
 from nicegui import ui
 
-from quafka_client import groups
 from quafka_client.checks.findings import Finding
 from quafka_client.errors import ClientError
 from quafka_client.groups import GroupSummary
@@ -25,7 +24,6 @@ from quafka_console.views.parts.table import Column, Shown, table
 
 PATH = "/"
 _REFRESH_SECONDS = 5.0
-_MOST_GROUPS = 1_000
 _SHOWN = 8
 _PROCESSES = (
     Column("program", "Process"),
@@ -83,12 +81,10 @@ async def show(session: ConsoleSession, _query: Query) -> None:
 async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
     """The groups that are behind most, and why they are not known."""
     try:
-        listed = await groups.listed(session.cluster)
-        found = await groups.summaries_of(listed[:_MOST_GROUPS])
+        known = await lags.all_lags(session)
     except ClientError as e:
         return [], str(e)
-    lags.note(found)
-    found = [each for each in found if each.lag]
+    found = [each.summary for each in known.lags or () if each.summary.lag]
     return sorted(found, key=lambda each: -(each.lag or 0))[:_SHOWN], ""
 
 

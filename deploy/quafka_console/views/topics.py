@@ -19,6 +19,8 @@ _COLUMNS = (
     Column("topic", "Topic", wide=True),
     Column("partitions", "Partitions", numeric=True),
     Column("records", "Records", numeric=True),
+    Column("rate", "New per second", numeric=True),
+    Column("bytes", "Size", numeric=True),
     Column("policy", "Cleanup"),
     Column("messages", "Messages"),
 )
@@ -44,7 +46,9 @@ def _row(topic: TopicRow) -> list[str | Shown]:
     return [
         Shown(formats.shown(topic.name), href=address.link("/topic", name=topic.name)),
         formats.number(topic.partitions),
-        formats.number(topic.records),
+        formats.number(topic.totals.records),
+        formats.NOTHING if topic.totals.rate is None else f"{topic.totals.rate:,.1f}",
+        formats.size(topic.totals.bytes),
         topic.policy,
         Shown("read", href=address.link("/messages", topic=topic.name)),
     ]

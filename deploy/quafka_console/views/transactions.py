@@ -8,7 +8,7 @@ from quafka_client import transactions
 from quafka_client.errors import ClientError
 from quafka_client.transactions import OpenPartition, TransactionDetails, TransactionSummary
 from quafka_console.data.paging import PageOf
-from quafka_console.data.transactions import TransactionQuery, hangs, transaction_page
+from quafka_console.data.transactions import hangs, transaction_page
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.audit import audited
@@ -45,8 +45,7 @@ async def show(session: ConsoleSession, query: Query) -> None:
     """Build the list."""
 
     async def read(search: str, number: int) -> PageOf[TransactionSummary]:
-        asked = TransactionQuery(search, number=number)
-        return (await transaction_page(session.cluster, asked, _now_ms())).page
+        return await transaction_page(session.cluster, search, number, _now_ms())
 
     await SearchedList(
         PATH, "transactional ids", _COLUMNS, read, _row,

@@ -98,6 +98,15 @@ def sign_in(driver: Driver, user: str) -> None:
     driver.see("Nothing needs attention")
 
 
+def test_what_is_refused_of_a_topic_is_left_out(driver: Driver) -> None:
+    sign_in(driver, "alice")
+    driver.open("/topic?name=hers", "1–1 of 1 partitions")
+    driver.see("The server does not report configs to you")
+    driver.see("No group reads this topic")
+    driver.see("of 'hers': the authorizer does not allow it")
+    driver.open("/topics", "hers")
+
+
 def test_what_concerns_all_orgs_is_for_operators(driver: Driver) -> None:
     sign_in(driver, "alice")
     assert "Processes" not in driver.text()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.status.log_status import ShardStatus
 from quafka_broker.status.metrics import BrokerMetrics
 from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.status.status_page import sections
+from quafka_broker.wal.quarantine import Lost, SegmentDamage
+from quafka_console.data.damage import LostRecords, lost_records
 from quafka_console.data.shards import SeenShard, shards
-from quafka_console.data.share_groups import share_totals, share_windows
+from quafka_console.data.share_groups import share_windows
 from quafka_console.data.slow import slow_requests
 from quafka_console.data.snapshots import commands, schedules
 from quafka_console.data.status_pages import BadStatusPageError, StatusPage, parse_status_page
@@ -70,8 +74,23 @@ async def test_windows_of_share_groups_come_from_the_brokers_page() -> None:
         assert (window.most_deliveries, window.at_offset, window.limit) == (4, 5, 5)
         assert window.is_poison
         assert share_windows([page], "another").windows == []
-        assert share_totals([page, page])["accepted"] == 10
         assert len(share_windows([await broker_page(state, 2, 5)]).windows) == 2, "with a shard"
+
+
+async def test_records_that_damage_has_taken_are_named_by_topic() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 2)
+        other, _ = await state.topics.create(ORG, "u", 1)
+        assert lost_records([await broker_page(state, 0)], topic.ulid) == []
+        gone = PartitionId(ORG, b"x" * 8, 0, 7)
+        lost = [(topic.partition_id(1), 3, 9), (topic.partition_id(0), 4, 5), (gone, 0, 9)]
+        damage = SegmentDamage(1, 64, 128, "bad checksum", 10, 20, tuple(starmap(Lost, lost)))
+        state.log.damages.append(damage)  # type: ignore[attr-defined]
+        page = await broker_page(state, 0)
+        assert lost_records([page], topic.ulid) == [LostRecords(0, 4, 5), LostRecords(1, 3, 9)]
+        assert lost_records([page], other.ulid) == []
+        assert lost_records([page], "") == []
+        assert len(lost_records([await broker_page(state, 2, 5)], topic.ulid)) == 4, "with a shard"
 
 
 async def test_slow_requests_of_all_processes_are_one_list() -> None:
@@ -147,8 +166,12 @@ def test_any_document_is_a_page_or_is_refused(document: object) -> None:
         page = parse_status_page(ADDRESS, json.dumps(document).encode())
     except BadStatusPageError:
         return
+
+    def every_lost(pages: list[StatusPage]) -> object:
+        return lost_records(pages, "x")
+
     reads: list[Callable[[list[StatusPage]], object]] = [
-        share_windows, share_totals, slow_requests, shards, schedules,
+        share_windows, slow_requests, shards, schedules, every_lost,
     ]  # fmt: skip
     for read in reads:
         read([page])

@@ -1,19 +1,13 @@
-"""Topics: what a change of configs would change, skew, and records."""
+"""Topics: totals, and what a change of configs would change."""
 
 from __future__ import annotations
 
 from quafka_client.configs import Config
-from quafka_client.topics import PartitionDetails, TopicDetails
-from quafka_console.data.topics import ConfigEdit, changes_of, records_of, skew_of
+from quafka_console.data.topics import Bounds, ConfigEdit, TopicTotals, changes_of
 
 
 def config(name: str, value: str, source: str = "topic") -> Config:
     return Config(name, value, source, read_only=False, sensitive=False, documentation=None)
-
-
-def topic(*counts: int) -> TopicDetails:
-    parts = [PartitionDetails(n, 0, [0], [0], 10, 10 + c, c) for n, c in enumerate(counts)]
-    return TopicDetails("t", None, None, None, None, False, parts, [], [])
 
 
 def test_only_what_differs_is_a_change() -> None:
@@ -29,8 +23,28 @@ def test_only_what_differs_is_a_change() -> None:
     ]
 
 
-def test_skew_is_the_largest_partition_by_the_mean() -> None:
-    assert skew_of(topic(0, 0)) is None
-    assert skew_of(topic(10, 10)) == 1
-    assert skew_of(topic(30, 0, 0)) == 3
-    assert records_of(topic(3, 4)) == 7
+def bounds(at: float, ends: dict[tuple[str, int], int], id_: bytes = b"1") -> Bounds:
+    """Topics whose partitions begin at 10, with 100 bytes each."""
+    ids = dict.fromkeys({topic for topic, _ in ends}, id_)
+    return Bounds(at, ids, dict.fromkeys(ends, 10), ends, dict.fromkeys(ends, 100))
+
+
+def test_totals_and_the_skew_of_the_largest_partition() -> None:
+    ends = {("t", 0): 40, ("t", 1): 10, ("t", 2): 10, ("even", 0): 20, ("even", 1): 20,
+            ("empty", 0): 10}  # fmt: skip
+    assert bounds(0.0, ends).totals(set()) == {
+        "t": TopicTotals(30, None, 300, 3.0),
+        "even": TopicTotals(20, None, 200, 1.0),
+        "empty": TopicTotals(0, None, 100, None),
+    }
+    assert bounds(0.0, ends).totals({"t"})["t"].records is None, "offsets have gaps"
+
+
+def test_the_rate_is_the_growth_of_end_offsets_of_the_same_topic() -> None:
+    def rate(at: float, end: int, id_: bytes) -> float | None:
+        return bounds(at, {("grows", 0): end, ("grows", 1): 5}, id_).totals(set())["grows"].rate
+
+    assert rate(100.0, 50, b"a") is None
+    assert rate(110.0, 90, b"a") == 4
+    assert rate(110.0, 1_000, b"b") is None, "of another org"
+    assert rate(120.0, 90, b"a") == 2

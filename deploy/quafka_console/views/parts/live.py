@@ -45,6 +45,11 @@ class LivePart(Generic[T]):
         await self.refresh()
         keep_refreshing(self.refresh, seconds)
 
+    def start_later(self, seconds: float = REFRESH_SECONDS) -> None:
+        """As `start`, once the page has been sent: for what takes long to read."""
+        ui.timer(0.05, self.refresh, once=True)
+        keep_refreshing(self.refresh, seconds)
+
     async def refresh(self) -> None:
         """Read it again; the answer of an earlier reading that comes late is not shown."""
         self._reading += 1
