@@ -7,11 +7,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from tests.support import installed
 from tests.support.cluster import Cluster
+from tests.support.consoles import console_of
 from tests.support.installed import Installed
 from tests.support.redis_server import RedisServer
 from tests.support.s3 import s3_server
@@ -70,6 +72,16 @@ def test_a_log_in_a_store_and_a_topic_in_redis(
             cluster.restart()
             for topic in ("orders", "clicks"):
                 assert quafka.run("consume", "-t", topic, "-e", *at) == LINES
+
+
+def test_the_console_serves_its_pages(quafka: Installed, tmp_path: Path) -> None:
+    quafka.own()
+    with (
+        Cluster(tmp_path / "product") as product,
+        console_of(product, tmp_path, command=quafka.command) as (url, _),
+        urlopen(f"{url}/topics", timeout=60) as page,
+    ):
+        assert "Create a topic" in str(page.read(), "utf-8")
 
 
 @FOLDER

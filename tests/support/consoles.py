@@ -11,9 +11,12 @@ from tests.support.cluster import Cluster, Process
 
 @contextmanager
 def console_of(
-    cluster: Cluster, folder: Path, *args: str, port: int = 0
+    cluster: Cluster, folder: Path, *args: str, port: int = 0, command: tuple[str, ...] = ()
 ) -> Generator[tuple[str, Process]]:
-    """A running console, at a free port unless one is given: its URL, and the process."""
+    """A running console, at a free port unless one is given: its URL, and the process.
+
+    `command`: how `quafka` is run, if not from the repository.
+    """
     pages = ",".join(
         f"http://{each.ready['operations']}" for each in (cluster.gateway, cluster.broker)
     )
@@ -21,6 +24,7 @@ def console_of(
         ["console", "--console-listen", f"127.0.0.1:{port}", "--console-brokers", cluster.bootstrap,
          "--console-operations", pages, *args],
         folder / "console.log",
+        command=command,
     )  # fmt: skip
     try:
         yield str(console.ready["console"]).rstrip("/"), console

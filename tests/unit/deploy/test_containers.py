@@ -64,8 +64,8 @@ def test_every_variable_is_a_setting() -> None:
 @pytest.mark.needs("docker-compose")
 def test_the_compose_file_is_right_and_locked_down() -> None:
     services = compose()["services"]
-    assert {"gateway", "broker", "jaeger", "prometheus", "grafana"} < services.keys()
-    for name in ("keys", "gateway", "broker"):
+    assert {"gateway", "broker", "console", "jaeger", "prometheus", "grafana"} < services.keys()
+    for name in ("keys", "gateway", "broker", "console"):
         service = services[name]
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -80,4 +80,13 @@ def test_the_compose_file_is_right_and_locked_down() -> None:
     ports = {name: services[name]["environment"].get("QUAFKA_OPS_LISTEN", "") for name in services
              if name in ("gateway", "broker")}  # fmt: skip
     image = re.findall(r"QUAFKA_OPS_LISTEN=\S+:(\d+)", CONTAINERFILE.read_text())[0]
+    console = services["console"]["environment"]
+    assert set(console["QUAFKA_CONSOLE_OPERATIONS"].split(",")) == {
+        f"http://{name}:{port}" for name, port in targets
+    }
+    advertised = services["gateway"]["environment"]["QUAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert f"NETWORK://{console['QUAFKA_CONSOLE_BROKERS']}" in advertised
+    for service in services.values():
+        for port in service.get("ports", ()):
+            assert (port if isinstance(port, str) else port["host_ip"]).startswith("127.0.0.1")
     assert targets == {(name, at.rpartition(":")[2] or image) for name, at in ports.items()}
