@@ -11,15 +11,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import multiprocessing
 import re
 import statistics
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import AsyncGenerator, Generator, Sequence
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -149,22 +150,25 @@ def _browsers(
 
 @contextlib.contextmanager
 def _opened(url: str, paths: list[str], count: int) -> Generator[None]:
-    """Browsers with open pages, in a thread of their own."""
-    ready, stop = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_open(url, paths, count, ready, stop)))
-    thread.start()
+    """Browsers with open pages, in a process of their own: the producer must not wait for them."""
+    spawning = multiprocessing.get_context("spawn")
+    ready, stop = spawning.Event(), spawning.Event()
+    process = spawning.Process(target=_run_browsers, args=(url, paths, count, ready, stop))
+    process.start()
     while not ready.wait(0.1):
-        assert thread.is_alive(), "a browser could not open its page"
+        assert process.is_alive(), "a browser could not open its page"
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        process.join()
 
 
-async def _open(
-    url: str, paths: list[str], count: int, ready: threading.Event, stop: threading.Event
-) -> None:
+def _run_browsers(url: str, paths: list[str], count: int, ready: Event, stop: Event) -> None:
+    asyncio.run(_open(url, paths, count, ready, stop))
+
+
+async def _open(url: str, paths: list[str], count: int, ready: Event, stop: Event) -> None:
     opened = [each for each in _OPENED if each in paths]
     async with contextlib.AsyncExitStack() as stack:
         for number in range(count):

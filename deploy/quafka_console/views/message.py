@@ -9,6 +9,7 @@ from nicegui import ui
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_console.data.messages.texts import text_of, whole_of
 from quafka_console.views.parts import formats
+from quafka_console.views.parts.address import record_path
 from quafka_console.views.parts.confirm import discard
 from quafka_console.views.parts.table import Column, table
 
@@ -21,13 +22,16 @@ _OUTCOMES = {
 }  # fmt: skip
 
 
-async def open_record(record: ReadRecord, *, may_copy: bool) -> bool:
-    """Show one in full; return whether the user wants a copy of it."""
+async def open_record(topic: str, record: ReadRecord, *, may_copy: bool) -> bool:
+    """Show one of a topic in full; return whether the user wants a copy of it."""
     texts = [await asyncio.to_thread(whole_of, each) for each in (record.key, record.value)]
     with ui.dialog() as dialog, ui.card().classes("q-record"):
         with ui.row().classes("items-center w-full"):
             ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes("text-h6")
             ui.space()
+            ui.link("Path", record_path(topic, record.partition, record.offset)).tooltip(
+                "the requests that produced and delivered it"
+            )
             if may_copy:
                 copy = ui.button("Copy", on_click=lambda: dialog.submit(True))
                 copy.props("flat dense no-caps").tooltip("produce a record like this one")

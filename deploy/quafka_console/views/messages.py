@@ -208,7 +208,8 @@ class _Messages:
         async def open_(at: int) -> None:
             again = copied(records[at]) if self._session.may_write else None
             with self._opened:
-                if await open_record(records[at], may_copy=again is not None) and again:
+                topic, may_copy = self._chosen.topic, again is not None
+                if await open_record(topic, records[at], may_copy=may_copy) and again:
                     await self._produce(again)
 
         columns = list(_COLUMNS)

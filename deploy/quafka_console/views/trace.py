@@ -15,7 +15,6 @@ from quafka_console.views.parts import address, formats, spans, states
 from quafka_telemetry import semconv
 
 PATH = spans.TRACE_PATH
-_RECORD_PATH = "/record"
 _MOST_PLACES = 16
 
 
@@ -76,9 +75,8 @@ def _carried(trace: StoredTrace) -> None:
             ui.link("messages", address.link(
                 "/messages", **about, **{"from": "offset", "at": str(each.first)},
             ))  # fmt: skip
-            ui.link("path of the first", address.link(
-                _RECORD_PATH, **about, offset=str(each.first),
-            ))  # fmt: skip
+            path = address.record_path(each.topic, each.partition, each.first)
+            ui.link("path of the first", path)
 
 
 def _range(place: TracedPlace) -> str:

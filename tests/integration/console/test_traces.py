@@ -30,8 +30,11 @@ def test_a_produce_is_followed_from_the_client_to_the_disk(
 
 
 def test_a_record_is_followed_to_its_consumer_and_back(
-    driver: Driver, console: str, tmp_path: Path
+    driver: Driver, console: str, shared_cluster: Cluster, tmp_path: Path
 ) -> None:
+    with RawClient(shared_cluster.address) as client:  # the messages that the console shows
+        create_topic(client, "travels")
+        produce(client, "travels", b"first", b"second")
     exports = {"OTEL_EXPORTER_OTLP_ENDPOINT": console, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     with Cluster(tmp_path, env=exports) as cluster, RawClient(cluster.address) as client:
         create_topic(client, "travels")
@@ -45,6 +48,10 @@ def test_a_record_is_followed_to_its_consumer_and_back(
     driver.see("Linked from this trace")
     driver.click("path of the first")
     driver.see("travels, partition 0, offset 0")
+    driver.open("/messages?topic=travels&from=offset&at=1", "1 records")
+    driver.pick("second")
+    driver.click("Path")
+    driver.see("travels, partition 0, offset 1")
     driver.open("/record?topic=travels&partition=0&offset=2", "No trace of this record is here")
 
 

@@ -15,6 +15,11 @@ def link(path: str, **query: str | int) -> str:
     return path + ("?" + urlencode(chosen) if chosen else "")
 
 
+def record_path(topic: str, partition: int, offset: int) -> str:
+    """The address of the path of a record."""
+    return link("/record", topic=topic, partition=str(partition), offset=str(offset))
+
+
 def page_of(query: Query) -> int:
     """The number of the page of a list, from 0."""
     number = query.get("page", "")
