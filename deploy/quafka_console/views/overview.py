@@ -56,22 +56,28 @@ _PAGES = {
 }
 """The pages that show more about the findings of a check."""
 _FINDINGS = Findings()
-_Found = tuple[StatusPages | None, Sequence[Finding], Sequence[GroupSummary], str]
-"""The processes, if the person is an operator; findings; groups, and why these are not known."""
 
 
 async def show(session: ConsoleSession, _query: Query) -> None:
-    """Build the page."""
+    """Build the page. What asks about groups and topics is read after the rest."""
 
-    async def read() -> _Found:
-        lagging, problem = await _lagging(session)
-        findings = await _FINDINGS.read(session.user, session.cluster)
-        pages: StatusPages | None = None
-        with suppress(ForOperatorsError):
-            pages = await status_pages_of(session)
-        return pages, findings, lagging, problem
+    async def processes() -> StatusPages | None:
+        try:
+            return await status_pages_of(session)
+        except ForOperatorsError:
+            return None
 
-    await LivePart(read, _fill).start()
+    async def attention() -> tuple[StatusPages | None, Sequence[Finding], str]:
+        _, problem = await _lagging(session)
+        return await processes(), await _FINDINGS.read(session.user, session.cluster), problem
+
+    async def lagging() -> Sequence[GroupSummary]:
+        return (await _lagging(session))[0]
+
+    first = LivePart(attention, lambda found: _attention(*found))
+    await LivePart(processes, _processes).start()
+    LivePart(lagging, _lagging_groups).start_later()
+    first.start_later()
     with suppress(ForOperatorsError):
         await session.check_operator()
         ui.label("The last hour, at all gateways").classes("q-heading")
@@ -88,33 +94,31 @@ async def _lagging(session: ConsoleSession) -> tuple[list[GroupSummary], str]:
     return sorted(found, key=lambda each: -(each.lag or 0))[:_SHOWN], ""
 
 
-def _fill(found: _Found) -> None:
-    read, findings, lagging, problem = found
-    processes = StatusPages([], {}) if read is None else read
-    _attention(processes, findings, problem)
+def _processes(read: StatusPages | None) -> None:
     if read is not None:
         ui.label("Processes").classes("q-heading")
         if read.pages:
             table(_PROCESSES, [_process(each) for each in read.pages])
         elif not read.problems:
             no_operations_port()
+
+
+def _lagging_groups(lagging: Sequence[GroupSummary]) -> None:
     if lagging:
         ui.label("Groups that are behind").classes("q-heading")
         table(_GROUPS, [_group(each) for each in lagging])
 
 
-def _attention(processes: StatusPages, findings: Sequence[Finding], problem: str) -> None:
+def _attention(read: StatusPages | None, findings: Sequence[Finding], problem: str) -> None:
     """What needs attention first; one calm line if nothing does."""
+    processes = StatusPages([], {}) if read is None else read
     sentences = [*processes.problems.values(), *([problem] if problem else [])]
     sentences += [
         f"{page.program} at {page.address}: {why}"
         for page in processes.pages
         for why in page.problems.values()
     ]
-    problems = [
-        *(Finding("", "fail", sentence) for sentence in sentences),
-        *findings,
-    ]
+    problems = [*(Finding("", "fail", sentence) for sentence in sentences), *findings]
     for each in problems[:_SHOWN]:
         states.problem(each.message, each.fix or "", _PAGES.get(each.check))
     if len(problems) > _SHOWN:
