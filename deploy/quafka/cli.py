@@ -216,10 +216,10 @@ def _console(config: CommonSettings, listening_fd: int | None) -> Program:
             f"the console needs {e.name}, which is not installed; pip install 'quafka[console]'"
         ) from e
     try:
-        security = load_security(config.console_command_config, others_sign_in=True).security
+        loaded = load_security(config.console_command_config, others_sign_in=True)
     except (UsageError, ClientError) as e:
         raise SettingError(str(e)) from e
-    return ConsoleServer(config, security, listening_fd)
+    return ConsoleServer(config, loaded.security, listening_fd, loaded.token_claim)
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:

@@ -6,8 +6,10 @@ returns when the exchange is complete. It raises SaslError.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +30,25 @@ class Token(NamedTuple):
 
     value: str
     expires_at: float
+
+
+def unverified_claims(token: str) -> Mapping[str, Any]:
+    """What a JWT claims (RFC 7519): its signature is not checked here.
+
+    Raises:
+        ValueError: it is not a JWT.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise ValueError("a JWT has three parts")
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        claims: Any = json.loads(base64.urlsafe_b64decode(padded))
+    except (binascii.Error, RecursionError) as e:
+        raise ValueError("the claims are malformed") from e
+    if not isinstance(claims, dict):
+        raise ValueError("the claims are no object")  # noqa: TRY004 - it is the token's
+    return cast("dict[str, Any]", claims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,14 @@ class ConsoleServer:
     """Serves the console until `close`."""
 
     def __init__(
-        self, config: ConsoleConfig, security: ClientSecurity, listening_fd: int | None = None
+        self,
+        config: ConsoleConfig,
+        security: ClientSecurity,
+        listening_fd: int | None = None,
+        token_claim: str = "",
     ) -> None:
         """`security`: how it connects; without credentials each person signs in. `listening_fd`:
-        the listening socket, if a parent process has made it.
+        the listening socket, if a parent process has made it. `token_claim`: see People.
 
         Raises StartupError: a file of the settings cannot be used.
         """
@@ -65,7 +69,8 @@ class ConsoleServer:
         self._config = config
         self._listening_fd = listening_fd
         self._address = ""
-        self._people = People([split_address(each) for each in config.console_brokers], security)
+        brokers = [split_address(each) for each in config.console_brokers]
+        self._people = People(brokers, security, token_claim)
         ports = _operations(config)
         self._rates = Rates(ports)
         traces = TraceStore(config.console_traces_bytes)

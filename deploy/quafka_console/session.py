@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from quafka_client.cluster import ClientCluster
-from quafka_client.errors import ClientError
-from quafka_client.sasl import Credentials
+from quafka_client.errors import ClientError, LoginError
+from quafka_client.sasl import OAUTHBEARER, Credentials, Token, unverified_claims
 from quafka_client.security import ClientSecurity
 from quafka_console.data.operators import is_operator
 from quafka_console.data.rates import Rates
@@ -46,9 +46,13 @@ class Person:
     user: str
     cluster: ClientCluster
     dark: bool | None = None
+    ends: asyncio.TimerHandle | None = None
+    """The end of the bearer token with which they have signed in."""
 
     async def leave(self) -> None:
         """Disconnect."""
+        if self.ends is not None:
+            self.ends.cancel()
         with suppress(OSError):
             await self.cluster.__aexit__()
 
@@ -59,15 +63,21 @@ class People:
 
     Attributes:
         security: with credentials if everybody shares them.
+        token_claim: the claim that names the user, if people sign in with bearer tokens; "": they
+            have passwords.
         shared: everybody, once connected, if nobody has to sign in.
     """
 
     bootstrap: Sequence[tuple[str, int]]
     security: ClientSecurity
+    token_claim: str = ""
     shared: Person | None = None
     signed_in: dict[str, Person] = field(default_factory=dict[str, Person])
     _failures: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ended: dict[str, None] = field(default_factory=dict[str, None])
+    """Browsers whose token has expired, the latest last."""
+    _ending: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     @property
     def must_sign_in(self) -> bool:
@@ -115,8 +125,47 @@ class People:
         await self.sign_out(browser)
         while len(self.signed_in) >= MOST_SIGNED_IN:
             await self.sign_out(next(iter(self.signed_in)))
+        self._ended.pop(browser, None)
         person = self.signed_in[browser] = Person(user, cluster)
         return person
+
+    async def sign_in_with_token(self, browser: str, value: str) -> Person:
+        """Sign in with a bearer token, until it expires.
+
+        Raises:
+            TooManyFailuresError, ClientError: as `sign_in`.
+        """
+        try:
+            claims = unverified_claims(value)
+            user, expires_at = str(claims[self.token_claim]), float(claims["exp"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise LoginError(
+                f"this is not a JWT with the claims {self.token_claim} and exp; get a token from "
+                "your identity provider"
+            ) from e
+        if expires_at <= clock.time():
+            raise LoginError("the token has expired; get a new one from your identity provider")
+        token = Token(value, expires_at)
+        person = await self.sign_in(browser, Credentials(OAUTHBEARER, user, token=lambda: token))
+        loop = asyncio.get_running_loop()
+        seconds = max(0.0, expires_at - clock.time())
+        person.ends = loop.call_later(seconds, self._expire, browser, person)
+        return person
+
+    def _expire(self, browser: str, person: Person) -> None:
+        if self.signed_in.get(browser) is not person:
+            return
+        audit.info("%r: the token has expired", person.user)
+        self._ended[browser] = None
+        if len(self._ended) > MOST_SIGNED_IN:
+            del self._ended[next(iter(self._ended))]
+        task = asyncio.get_running_loop().create_task(self.sign_out(browser))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def has_expired(self, browser: str) -> bool:
+        """Whether the last token of this browser has expired since it signed in."""
+        return browser in self._ended
 
     async def _connected(self, security: ClientSecurity) -> ClientCluster:
         return await ClientCluster(self.bootstrap, _TIMEOUT, security, reopens=True).__aenter__()

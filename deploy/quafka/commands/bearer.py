@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import ssl
 import urllib.parse
@@ -15,7 +14,7 @@ from typing import Any, cast
 from urllib.error import HTTPError
 
 from quafka_client.errors import ClientError
-from quafka_client.sasl import Token
+from quafka_client.sasl import Token, unverified_claims
 from quafka_loop import clock
 
 _MOST_BYTES = 1 << 20
@@ -99,8 +98,6 @@ def _reason(error: Exception) -> str:
 def _expiry(token: str) -> float:
     """When a JWT expires; an hour from now if the token has no expiry time."""
     try:
-        part = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        return float(claims["exp"])
-    except (IndexError, KeyError, TypeError, ValueError, binascii.Error):
+        return float(unverified_claims(token)["exp"])
+    except (KeyError, TypeError, ValueError):
         return clock.time() + _DEFAULT_LIFETIME

@@ -51,13 +51,14 @@ _SECRET = frozenset(
         "ssl.keystore.password", "ssl.truststore.password",
     }
 )  # fmt: skip
+_NAME_CLAIM = "sasl.oauthbearer.sub.claim.name"
 _KNOWN = frozenset(
     {
         "security.protocol", "sasl.mechanism", "sasl.username", "ssl.ca.location", "ssl.ca.pem",
         "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
         "ssl.endpoint.identification.algorithm", "ssl.enabled.protocols",
         "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.config",
+        "sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.config", _NAME_CLAIM,
         *_SECRET, *_SAME, *_PEM_ONLY,
     }
 )  # fmt: skip
@@ -82,10 +83,15 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The security of a command, and warnings for its user. `file`: where it is from."""
+    """The security of a command, and warnings for its user.
+
+    `token_claim`: the claim that names a person who signs in with a bearer token; "": people do
+    not, or with a password.
+    """
 
     security: ClientSecurity
     warnings: Sequence[str]
+    token_claim: str = ""
 
 
 def load(
@@ -114,10 +120,18 @@ def load(
     tls = _tls(values) if protocol.encrypted else None
     security = ClientSecurity.of(protocol, tls, None)
     named = jaas | values
-    if protocol.logs_in and not (others_sign_in and _has_no_credentials(named)):
-        credentials = _credentials(named, security.context)
-        security = ClientSecurity(protocol, security.tls, credentials, security.context)
-    return Loaded(security, warnings)
+    claim = named.pop(_NAME_CLAIM, "sub")
+    if not protocol.logs_in:
+        return Loaded(security, warnings)
+    if others_sign_in and _has_no_credentials(named):
+        mechanism = named.get("sasl.mechanism")
+        if mechanism is not None and mechanism not in MECHANISMS:
+            raise UsageError(
+                f"sasl.mechanism {mechanism} is unknown; it is one of {', '.join(MECHANISMS)}"
+            )
+        return Loaded(security, warnings, claim if mechanism == OAUTHBEARER else "")
+    credentials = _credentials(named, security.context)
+    return Loaded(ClientSecurity(protocol, security.tls, credentials, security.context), warnings)
 
 
 def _has_no_credentials(values: Mapping[str, str]) -> bool:

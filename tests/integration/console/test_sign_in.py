@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
 from quafka_proto.schema.acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from tests.support.cluster import Cluster, Process
+from tests.support.cluster import Cluster
+from tests.support.consoles import console_of
 from tests.support.driver import Driver, driven
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.sasl_users import alter_users, upsertion
+from tests.unit.gateway.sasl.tokens import Issuer
+
+ISSUER = Issuer()
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a console whose people sign in; it is for reading only.
-
-    alice may describe the topic "hers" and no other.
-    """
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster in which alice may describe the topic "hers" and no other."""
     folder = tmp_path_factory.mktemp("secured")
+    keys = folder / "keys.json"
+    keys.write_bytes(ISSUER.jwks)
     args = (
         "--super-users", "User:ANONYMOUS;User:root",
-        "--sasl-enabled-mechanisms", "SCRAM-SHA-256",
+        "--sasl-enabled-mechanisms", "SCRAM-SHA-256,OAUTHBEARER",
+        "--sasl-oauthbearer-jwks-endpoint-url", keys.as_uri(),
+        "--sasl-oauthbearer-expected-audience", "kafka",
     )  # fmt: skip
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
     with Cluster(folder, gateway_args=args, listeners=listeners) as cluster:
@@ -43,23 +49,32 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             )  # fmt: skip
             answer = client.call(CreateAclsRequest(creations=[rule]), CreateAclsResponse, 3)
             assert answer.results[0].error_code == 0
-        properties = folder / "client.properties"
-        properties.write_text("security.protocol=SASL_PLAINTEXT\n")
-        host, port = cluster.address_of("SASL_PLAINTEXT")
-        process = Process(
-            [
-                "console", "--console-listen", "127.0.0.1:0", "--console-brokers", f"{host}:{port}",
-                "--console-command-config", str(properties), "--console-read-only", "true",
-                "--console-operations", "",
-            ],
-            folder / "console.log",
-        )  # fmt: skip
-        yield process.ready["console"]
-        assert process.stop() == 0
-        log = (folder / "console.log").read_text()
-        assert "'alice': sign-in refused" in log
-        assert "'alice': signed in" in log
-        assert "secret" not in log
+        yield cluster
+
+
+@contextmanager
+def console(cluster: Cluster, folder: Path, *properties: str) -> Generator[str]:
+    """The URL of a console whose people sign in; it is for reading only."""
+    file = folder / "client.properties"
+    file.write_text("\n".join(("security.protocol=SASL_PLAINTEXT", *properties)))
+    host, port = cluster.address_of("SASL_PLAINTEXT")
+    args = (
+        "--console-brokers", f"{host}:{port}", "--console-command-config", str(file),
+        "--console-read-only", "true", "--console-operations", "",
+    )  # fmt: skip
+    with console_of(cluster, folder, *args) as (url, _):
+        yield f"{url}/"
+    log = (folder / "console.log").read_text()
+    assert "'alice': sign-in refused" in log
+    assert "'alice': signed in" in log
+    assert "secret" not in log
+
+
+@pytest.fixture(scope="module")
+def secured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a console whose people sign in with passwords."""
+    with console(cluster, tmp_path_factory.mktemp("passwords")) as url:
+        yield url
 
 
 @pytest.fixture
@@ -125,3 +140,23 @@ def test_nothing_is_downloaded_without_a_sign_in(secured: str) -> None:
         urllib.request.urlopen(url, timeout=60)
     with refused.value as answer:
         assert (answer.code, answer.read()) == (401, b"sign in first\n")
+
+
+@pytest.mark.needs("chromium", "chromedriver")
+def test_a_person_signs_in_with_a_token(cluster: Cluster, tmp_path: Path) -> None:
+    bearer = "sasl.mechanism=OAUTHBEARER"
+    with console(cluster, tmp_path, bearer) as url, driven(url, tmp_path / "profile") as driver:
+        driver.open("/topics", "As a Kafka user")
+        assert "Password" not in driver.text()
+        driver.type("Token", "secret", enter=True)
+        driver.see("this is not a JWT")
+        driver.type("Token", Issuer().token(), enter=True)
+        driver.see("check the token")
+        driver.type("Token", ISSUER.token(), enter=True)
+        driver.see("hers")
+        text = driver.text()
+        assert "others" not in text
+        assert "alice" in text
+        driver.click("sign out")
+        driver.see("As a Kafka user")
+        assert driver.errors() == []

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from joserfc.errors import JoseError
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, LoginError
@@ -14,20 +15,30 @@ from quafka_client.sasl import Credentials
 from quafka_client.security import NONE, ClientProtocol, ClientSecurity
 from quafka_console import session
 from quafka_console.session import People, TooManyFailuresError
+from quafka_loop import clock
+from tests.unit.gateway.sasl.tokens import Issuer
 
 LOGIN = ClientSecurity(ClientProtocol.SASL_PLAINTEXT)
 ALICE = Credentials("PLAIN", "alice", "right")
 
 
+ISSUER = Issuer()
+
+
 class Server:
-    """Accepts one password. `left`: how many connections were closed."""
+    """Accepts one password, and tokens of one issuer. `left`: how many connections were closed."""
 
     def __init__(self) -> None:
         self.left = 0
 
     async def enter(self, cluster: Any) -> Any:
         credentials = cluster._security.credentials
-        if credentials is not None and credentials.password != "right":
+        if credentials is not None and credentials.token is not None:
+            try:
+                ISSUER.check(credentials.token().value)
+            except JoseError as e:
+                raise LoginError("the server refuses the token") from e
+        elif credentials is not None and credentials.password != "right":
             raise LoginError("the server refuses the login")
         return cluster
 
@@ -164,3 +175,61 @@ async def test_browsers_that_come_at_once_share_one_connection(
     people = People([("here", 9092)], NONE)
     found = await asyncio.gather(*(people.find(str(number)) for number in range(20)))
     assert len(entered) == len(set(map(id, found))) == 1
+
+
+async def test_a_session_ends_with_its_token(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "quafka.console.audit")
+    people = People([("here", 9092)], LOGIN, "sub")
+    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
+    found = await people.find("a")
+    assert found is not None
+    assert found.user == "alice"
+    await asyncio.sleep(59)
+    assert await people.find("a") is found
+    await asyncio.sleep(2)
+    assert await people.find("a") is None
+    assert server.left == 1
+    assert people.has_expired("a")
+    assert not people.has_expired("b")
+    await people.sign_in_with_token("a", ISSUER.token())
+    assert not people.has_expired("a")
+    assert [record.message for record in caplog.records] == [
+        "'alice': signed in", "'alice': the token has expired", "'alice': signed out",
+        "'alice': signed in",
+    ]  # fmt: skip
+
+
+async def test_a_newer_token_lasts_beyond_the_end_of_the_last_one(server: Server) -> None:
+    people = People([("here", 9092)], LOGIN, "sub")
+    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
+    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 600))
+    assert server.left == 1
+    await asyncio.sleep(300)
+    assert await people.find("a") is not None
+    await people.sign_out("a")
+    await asyncio.sleep(600)
+    assert not people.has_expired("a"), "they have signed out themselves"
+
+
+@pytest.mark.parametrize(
+    ("token", "says"),
+    [
+        ("", "not a JWT"), ("a.b.c", "not a JWT"), ("\N{SNOWMAN}.e30.", "not a JWT"),
+        ("a.W10.c", "not a JWT"), (ISSUER.token(exp=None), "not a JWT"),
+        (ISSUER.token(exp="soon"), "not a JWT"), (ISSUER.token(sub=None), "not a JWT"),
+        (ISSUER.token(exp=1), "has expired"), (Issuer().token(), "refuses the token"),
+    ],
+)  # fmt: skip
+async def test_tokens_that_are_refused(server: Server, token: str, says: str) -> None:
+    people = People([("here", 9092)], LOGIN, "sub")
+    with pytest.raises(LoginError, match=says):
+        await people.sign_in_with_token("a", token)
+    assert await people.find("a") is None
+
+
+async def test_the_claim_of_the_gateway_names_the_user(server: Server) -> None:
+    people = People([("here", 9092)], LOGIN, "email")
+    person = await people.sign_in_with_token("a", ISSUER.token(email="a@b.example"))
+    assert person.user == "a@b.example"

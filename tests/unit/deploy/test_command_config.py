@@ -240,3 +240,25 @@ def test_certificates_in_files_and_in_the_configuration(tmp_path: Path) -> None:
             security(tmp_path, base + more)
     with pytest.raises(ClientError, match="certificate authorities"):
         security(tmp_path, f"security.protocol=SSL\nssl.ca.location={tmp_path / 'none'}")
+
+
+def test_people_sign_in_with_what_the_file_names(tmp_path: Path) -> None:
+    file = tmp_path / "console.properties"
+
+    def claim(*lines: str) -> str:
+        file.write_text("\n".join(("security.protocol=SASL_PLAINTEXT", *lines)))
+        loaded = load(file, {}, others_sign_in=True)
+        assert loaded.security.credentials is None
+        return loaded.token_claim
+
+    assert claim() == claim("sasl.mechanism=SCRAM-SHA-512") == ""
+    assert claim("sasl.mechanism=OAUTHBEARER") == "sub"
+    named = "sasl.oauthbearer.sub.claim.name=email"
+    assert claim("sasl.mechanism=OAUTHBEARER", named) == "email"
+    with pytest.raises(UsageError, match="OAUTHBEARRER"):
+        claim("sasl.mechanism=OAUTHBEARRER")
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.oauthbearer.token=a.b.c\n"
+    )
+    assert load(file, {}, others_sign_in=True).security.credentials is not None

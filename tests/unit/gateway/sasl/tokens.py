@@ -38,6 +38,10 @@ class Issuer:
     def jwks(self) -> bytes:
         return json.dumps({"keys": [self.public]}).encode()
 
+    def check(self, token: str) -> None:
+        """Check a token's signature. Raises JoseError."""
+        jwt.decode(token, self.key, algorithms=[self.algorithm])
+
     def token(self, header: dict[str, Any] | None = None, **claims: Any) -> str:
         """A token of alice for "kafka" that is valid for a minute, but for these claims."""
         all_claims = {
