@@ -160,7 +160,8 @@ class EdgeSettings(ListenerSettings):
     )  # fmt: skip
     queued_max_response_bytes: int = setting(
         256 << 20,
-        "response bytes buffered for all clients together; near it fetches return fewer bytes",
+        "response bytes buffered for all clients together; near it, fetches of orgs above an equal "
+        "share return fewer bytes",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )

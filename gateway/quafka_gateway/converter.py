@@ -26,7 +26,7 @@ class Converter:
 
     def __init__(self) -> None:
         self._thread = threads.ThreadPoolExecutor(1, "message-sets")
-        self._turns = OpTurns(1, lambda: False)
+        self._turns = OpTurns(1, lambda _org: False)
         self._numbers = count()
 
     async def run(self, work: Callable[[], _R]) -> _R:

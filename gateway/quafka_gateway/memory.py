@@ -10,17 +10,26 @@ time is closed, of an org with more than its share, and not the connection whose
 
 Responses. No fetch waits for room: as room becomes scarce, responses become smaller, down to a
 floor that keeps every consumer served. A client that reads slowly holds one response and is not
-read from. Above the limit, clients that have read nothing for some seconds lose their connections.
+read from. Above the limit, clients that have read nothing for some seconds lose their connections,
+and no long response is made. None of this concerns an org within an equal share of the limit: its
+fetches return as much as its share has room for, and its clients are neither kept waiting nor
+disconnected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
+from quafka_gateway.fair_budget import FairBudget
 from quafka_loop.garbage import ignore
 
-_NO_ORG = 0
+T = TypeVar("T")
+
+NO_ORG = 0
+"""The party of clients that have not logged in yet."""
 _PATIENCE = 10.0
 """Seconds for which reading may be stopped for all before a stuck connection is closed."""
 _CONNECTION_SHARE = 8
@@ -75,7 +84,7 @@ class HeldRequests:
         self.address = address
         self.sums = sums
         self.org = org
-        self.party = _NO_ORG
+        self.party = NO_ORG
         self._close = close
         self._resume = resume
         self.whole = 0
@@ -153,7 +162,7 @@ class RequestMemory:
         self._per_connection = limit // _CONNECTION_SHARE
         self._all = _Sums()
         self._addresses: dict[str, _Sums] = {}
-        self._orgs: dict[int, _Sums] = {_NO_ORG: _Sums()}
+        self._orgs: dict[int, _Sums] = {NO_ORG: _Sums()}
         self._unfinished: dict[HeldRequests, None] = {}
         self._full_since: float | None = None
         self.unanswered: dict[HeldRequests, None] = {}
@@ -185,8 +194,8 @@ class RequestMemory:
         """
         sums = self._addresses.setdefault(address, _Sums())
         sums.connections += 1
-        self._orgs[_NO_ORG].connections += 1
-        return HeldRequests(self, address, sums, self._orgs[_NO_ORG], close, resume)
+        self._orgs[NO_ORG].connections += 1
+        return HeldRequests(self, address, sums, self._orgs[NO_ORG], close, resume)
 
     def relieve(self, now: float) -> None:
         """Close a connection if unanswered requests have stopped all reading for too long.
@@ -292,7 +301,7 @@ class RequestMemory:
         """Forget the address and the org of a lost connection that hold nothing."""
         if not held.sums.connections and not held.sums.whole:
             self._addresses.pop(held.address, None)
-        if not held.org.connections and not held.org.whole and held.party != _NO_ORG:
+        if not held.org.connections and not held.org.whole and held.party != NO_ORG:
             self._orgs.pop(held.party, None)
 
     def _shrink(self, sums: _Sums, limit: int, held: list[HeldRequests], now: float) -> None:
@@ -310,36 +319,124 @@ class RequestMemory:
             victim.evict("unanswered requests hold too much memory")
 
 
+@dataclass(frozen=True, slots=True)
+class StuckClient(Generic[T]):
+    """A client that has not read a response for some time.
+
+    Attributes:
+        client: its connection.
+        org: its org's responses.
+        unread: bytes in memory that it has not read.
+        seconds: since it has read anything.
+    """
+
+    client: T
+    org: OrgResponses
+    unread: int
+    seconds: float
+
+
 class ResponseMemory:
-    """Counts the bytes of responses that are requested from brokers or not yet sent."""
+    """Counts the bytes of responses that are requested from brokers or not yet sent.
+
+    Each org has an equal share. `n` orgs hold at most 1 + 1/2 + ... + 1/n of the limit, and each
+    connection RESPONSE_FLOOR on top: an org that comes later has its share at once.
+    """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.held = 0
-        """Bytes requested and not yet received, or received and not yet taken by the system."""
+        self.budget = FairBudget(limit)
+        self._orgs: WeakValueDictionary[int, OrgResponses] = WeakValueDictionary()
         self._when_room: list[Callable[[], None]] = []
+
+    @property
+    def held(self) -> int:
+        """Bytes requested and not yet received, or received and not yet taken by the system."""
+        return self.budget.held
 
     @property
     def excess(self) -> int:
         """Bytes held above the limit; negative below it."""
-        return self.held - self._limit
+        return self.budget.held - self.budget.limit
+
+    def of(self, party: int) -> OrgResponses:
+        """The responses of one org; of NO_ORG: of clients that have not logged in yet."""
+        found = self._orgs.get(party)
+        if found is None:
+            found = self._orgs[party] = OrgResponses(self)
+        return found
+
+    def is_full(self, party: int) -> bool:
+        """Whether no long response may be made for an org: the limit is exceeded, and by it."""
+        if self.excess <= 0:
+            return False
+        found = self._orgs.get(party)
+        return found is not None and found.excess > 0
+
+    def when_room(self, call: Callable[[], None]) -> None:
+        """Call this whenever bytes are released."""
+        self._when_room.append(call)
+
+    def to_close(self, stuck: Iterable[StuckClient[T]]) -> Iterator[T]:
+        """The clients to disconnect until the limit is kept: most bytes times seconds first.
+
+        Only those of orgs above their shares, as far as these are above them.
+        """
+        excess = self.excess
+        if excess <= 0:
+            return
+        surplus: dict[OrgResponses, int] = {}
+        for each in sorted(stuck, key=lambda each: each.unread * each.seconds, reverse=True):
+            left = surplus.setdefault(each.org, each.org.excess)
+            if left <= 0 or each.unread <= 0:
+                continue
+            yield each.client
+            surplus[each.org] = left - each.unread
+            excess -= each.unread
+            if excess <= 0:
+                return
+
+    # --- for OrgResponses -------------------------------------------------------------------
+
+    def released(self) -> None:
+        """Tell those that wait for room."""
+        for call in self._when_room:
+            call()
+
+
+class OrgResponses:
+    """The response bytes of one org's clients.
+
+    A fetch never waits. It may return a share of what is left of the limit, or of the org's own
+    share if that is more, and always RESPONSE_FLOOR.
+    """
+
+    def __init__(self, memory: ResponseMemory) -> None:
+        self._memory = memory
+        self._share = memory.budget.open()
+
+    @property
+    def held(self) -> int:
+        """As `ResponseMemory.held`, of this org."""
+        return self._share.held
+
+    @property
+    def excess(self) -> int:
+        """Bytes held above the org's share; negative below it."""
+        return self._share.held - self._share.size
 
     def allowance(self, wanted: int) -> int:
         """Return how large a response may be: a power of two within a share of what is left, or
         `wanted` if that is less."""
-        share = max(RESPONSE_FLOOR, (self._limit - self.held) // _RESPONSE_SHARE)
+        left = -min(self._memory.excess, self.excess)
+        share = max(RESPONSE_FLOOR, left // _RESPONSE_SHARE)
         return min(wanted, 1 << (share.bit_length() - 1))
-
-    def when_room(self, call: Callable[[], None]) -> None:
-        """Call this whenever bytes are released and the limit is kept."""
-        self._when_room.append(call)
 
     def hold(self, size: int) -> None:
         """Add bytes; a negative size releases them."""
-        self.held += size
-        if size < 0 and self.held <= self._limit:
-            for call in self._when_room:
-                call()
+        if size:
+            self._memory.budget.hold(self._share, size)
+            if size < 0:
+                self._memory.released()
 
     def release(self, size: int) -> None:
         """Remove bytes."""

@@ -30,7 +30,7 @@ from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.fetch.session_table import SessionBudget, SessionShares
 from quafka_gateway.fetch.share_sessions import ShareSession, ShareSessions
 from quafka_gateway.fetch.store_objects import StoreObjects
-from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.memory import OrgResponses, ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_loop.fair_turns import FairTurns
@@ -89,11 +89,11 @@ class OrgsMemory:
         self._by_place = limits.records_by_place
         self._files: dict[str, _SharedFiles] = {}
 
-    def open(self) -> OrgMemory:
+    def open(self, org_id: int) -> OrgMemory:
         """Return the shares of one more org."""
         return OrgMemory(
-            self.responses, self._records.open(), self._responses.open(), self._sessions.open(),
-            self._objects,
+            self.responses.of(org_id), self._records.open(), self._responses.open(),
+            self._sessions.open(), self._objects,
         )  # fmt: skip
 
     def files_of(self, broker: str, link: BrokerLink) -> BrokerFiles | None:
@@ -137,7 +137,7 @@ class OrgMemory(NamedTuple):
     """One org's shares of the gateway's memory.
 
     Attributes:
-        all_responses: counts the response bytes of all clients of all orgs.
+        in_flight: counts the response bytes of the org's clients.
         records: of the fetch cache.
         responses: of the cache of responses.
         sessions: of the fetch sessions.
@@ -145,7 +145,7 @@ class OrgMemory(NamedTuple):
             none.
     """
 
-    all_responses: ResponseMemory
+    in_flight: OrgResponses
     records: OrgShare
     responses: OrgShare
     sessions: SessionShares
@@ -231,13 +231,14 @@ class Tenant:
         fetch_sessions: the fetch sessions of the org's clients; sessions outlive connections.
         shares: ops on the records of share groups.
         share_sessions: the share sessions of the org's clients; they end with their connections.
+        response_memory: counts the response bytes of the org's clients.
         response_cache: keeps long responses that many clients of the org ask for.
     """
 
     __slots__ = (
         "admin", "clients", "cluster", "fetch_sessions", "groups", "name", "names", "org_id",
-        "reader", "response_cache", "share_sessions", "shares", "topics", "traffic",
-        "transaction_traces", "transactions",
+        "reader", "response_cache", "response_memory", "share_sessions", "shares", "topics",
+        "traffic", "transaction_traces", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -266,7 +267,7 @@ class Tenant:
             [
                 FetchReader(
                     link,
-                    memory.all_responses,
+                    memory.in_flight,
                     limits.fetch_cache_bytes,
                     limits.fetch_backfill_bytes,
                     tracer,
@@ -287,8 +288,9 @@ class Tenant:
         self.share_sessions = ShareSessions(
             os.urandom(8), limits.share_sessions, limits.all_sessions_partitions
         )
+        self.response_memory = memory.in_flight
         self.response_cache = ResponseCache(
-            _CACHED_RESPONSE_BYTES, memory.all_responses, memory.responses
+            _CACHED_RESPONSE_BYTES, memory.in_flight, memory.responses
         )
 
     def figures(self) -> FetchFigures:
@@ -358,4 +360,6 @@ def make_tenant(
         for broker in routes.brokers
     ]
     files = [memory.files_of(*each) for each in zip(routes.brokers, links, strict=True)]
-    return Tenant(org_id, Cluster(links, routes, cluster_id), limits, memory.open(), tracer, files)
+    return Tenant(
+        org_id, Cluster(links, routes, cluster_id), limits, memory.open(org_id), tracer, files
+    )

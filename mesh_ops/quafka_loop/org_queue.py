@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, KeysView
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -27,9 +27,9 @@ class OrgQueue(Generic[T]):
         its[item] = None
 
     @property
-    def orgs(self) -> Iterable[int]:
+    def orgs(self) -> KeysView[int]:
         """The orgs of which anything waits, in the order of their turns."""
-        return self._orgs
+        return self._orgs.keys()
 
     def pop(self, org: int | None = None) -> T:
         """Remove and return the first item of this org; None: of the one whose turn it is.

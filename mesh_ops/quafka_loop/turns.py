@@ -13,11 +13,11 @@ class OpTurns:
     """The turns of ops, by request id.
 
     At most `most` have one, or one of each org if those are more: an org without a turn waits for
-    no other org's. No op is admitted while `is_full` returns True. Call `admit` when that may have
-    changed.
+    no other org's. No op of an org is admitted while `is_full` returns True for it. Call `admit`
+    when that may have changed.
     """
 
-    def __init__(self, most: int, is_full: Callable[[], bool]) -> None:
+    def __init__(self, most: int, is_full: Callable[[int], bool]) -> None:
         self._most = most
         self._is_full = is_full
         self._taken: dict[int, int] = {}
@@ -34,8 +34,7 @@ class OpTurns:
 
     async def acquire(self, request_id: int, org: int) -> None:
         """Wait for a turn. It lasts until `release`, which must follow even if this fails."""
-        may = org not in self._orgs or (not self._waiting and len(self._taken) < self._most)
-        if may and not self._is_full():
+        if org not in self._queue.orgs and self._may_take(org):
             self._take(request_id, org)  # the usual case, without a future
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -57,18 +56,19 @@ class OpTurns:
 
     def admit(self) -> None:
         """Admit as many waiting ops as the bound allows."""
-        while self._waiting and not self._is_full():
-            if len(self._taken) < self._most:
-                request_id = self._queue.pop()
-            else:
-                org = next((org for org in self._queue.orgs if org not in self._orgs), None)
-                if org is None:
-                    return
-                request_id = self._queue.pop(org)
+        while self._waiting:
+            org = next((org for org in self._queue.orgs if self._may_take(org)), None)
+            if org is None:
+                return
+            request_id = self._queue.pop(org)
             org, turn = self._waiting.pop(request_id)
             if not turn.done():
                 self._take(request_id, org)
                 turn.set_result(None)
+
+    def _may_take(self, org: int) -> bool:
+        """Whether there is a turn for an op of this org."""
+        return (len(self._taken) < self._most or org not in self._orgs) and not self._is_full(org)
 
     def _take(self, request_id: int, org: int) -> None:
         self._taken[request_id] = org

@@ -80,7 +80,7 @@ class OpRunner:
         self._tracer = tracer
         self._limited = limited
         self._replies = Replies(connection)
-        self._turns = OpTurns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
+        self._turns = OpTurns(_READING, lambda _org: self._replies.backlog > _REPLY_BACKLOG)
         self.waiting: dict[int, tuple[RunningOp, AnyOp]] = {}
         self._queue: OrgQueue[int] = OrgQueue()
         self._cancelled: deque[RunningOp] = deque()  # large ones, one in each turn of the loop

@@ -33,7 +33,9 @@ def tenant_over(
         all_sessions_partitions=1_000,
     )
     cluster = Cluster([link], OrgRoutes(to_one("broker:1"), org_id))
-    return Tenant(org_id, cluster, limits, OrgsMemory(limits, memory).open(), Tracer(), [None])
+    return Tenant(
+        org_id, cluster, limits, OrgsMemory(limits, memory).open(org_id), Tracer(), [None]
+    )
 
 
 def only(tenant: Tenant) -> Tenants:

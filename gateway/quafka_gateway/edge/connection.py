@@ -28,6 +28,7 @@ from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.edge.throttling import Muting, peer_has_gone
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import KafkaListener
+from quafka_gateway.memory import NO_ORG, OrgResponses
 from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.security.org_of import org_of
 from quafka_gateway.security.principal import ANONYMOUS, Principal
@@ -119,8 +120,10 @@ class KafkaConnection(asyncio.Protocol):
             mechanism=SSL if name else "",
         )
         self._turn = OrgTurn(services.turns, self._session)
+        party = NO_ORG if listener.protocol.sasl else tenant.party
+        responses = services.response_memory.of(party)
         self._writer = ResponseWriter(
-            transport, services.response_memory, services.stats, reads, self._went_on, self._turn
+            transport, responses, services.stats, reads, self._went_on, self._turn
         )
         self._tracing = ConnectionTracing(services, self._session, self._client)
         if self._listener.protocol.sasl:
@@ -279,7 +282,9 @@ class KafkaConnection(asyncio.Protocol):
             self._session.tenant = tenants.enter(account.org_id, self, account.org_name)
         except OrgRefusedError as e:
             return str(e)
-        self._held.enter(self._session.tenant.party)
+        party = self._session.tenant.party
+        self._held.enter(party)
+        self._writer.enter(self._services.response_memory.of(party))
         self._session.principal = Principal("User", account.name)
         self._count_opening(self._session.tenant)
         assert self._gate is not None, "it was made with the authentication"
@@ -328,6 +333,11 @@ class KafkaConnection(asyncio.Protocol):
         """Seconds since the last byte from or to the client; 0 while either waits for the other."""
         waits = not self._pipeline.idle or self._writer.unread or self._muting.active
         return 0.0 if waits else now - self._last_active
+
+    @property
+    def responses(self) -> OrgResponses:
+        """The response memory of the client's org."""
+        return self._writer.memory
 
     def unread(self, now: float) -> tuple[int, float]:
         """Bytes in memory that the client has not read, and `ResponseWriter.seconds_stuck`."""

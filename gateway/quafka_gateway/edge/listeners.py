@@ -20,6 +20,7 @@ from quafka_gateway.edge.tls.contexts import TlsContext
 from quafka_gateway.edge.tls.handshake import Handshakes, TlsHandshake
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import KafkaListener
+from quafka_gateway.memory import ResponseMemory, StuckClient
 from quafka_gateway.security.session import SSL
 from quafka_loop import sockets
 from quafka_loop.heap import Heap
@@ -194,7 +195,7 @@ class Listeners:
                     connection.close("idle")
             self._services.tenants.sweep(now)
             self._services.request_memory.relieve(now)
-            self._relieve(self._services.response_memory.excess, now)
+            self._relieve(self._services.response_memory, now)
             await self._give_back()
 
     async def _give_back(self) -> None:
@@ -205,14 +206,15 @@ class Listeners:
         requests.peak = requests.held
         await self._heap.trim(requests.held + responses.held)
 
-    def _relieve(self, excess: int, now: float) -> None:
-        """Close connections until no excess is left: first most unread bytes times seconds."""
-        if excess <= 0:
+    def _relieve(self, memory: ResponseMemory, now: float) -> None:
+        """Close connections of clients that do not read, until the limit is kept."""
+        if memory.excess <= 0:
             return
         unread = [(connection, *connection.unread(now)) for connection in self._connections]
-        stuck = [each for each in unread if each[2] >= _PATIENCE_SECONDS]
-        for connection, size, _ in sorted(stuck, key=lambda each: each[1] * each[2], reverse=True):
-            if excess <= 0:
-                break
-            excess -= size
+        stuck = [
+            StuckClient(connection, connection.responses, size, seconds)
+            for connection, size, seconds in unread
+            if seconds >= _PATIENCE_SECONDS
+        ]
+        for connection in list(memory.to_close(stuck)):
             connection.close("unread responses hold too much memory")

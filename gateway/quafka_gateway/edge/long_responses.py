@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.in_flight import InFlightRequest
+from quafka_gateway.edge.response_writer import ResponseWriter
 
 
 class LongResponses:
@@ -22,11 +23,13 @@ class LongResponses:
     def __init__(
         self,
         services: Services,
+        writer: ResponseWriter,
         in_flight: deque[InFlightRequest],
         client_reads: Callable[[], bool],
     ) -> None:
+        """`writer`: has the memory where responses are counted."""
         self._limiter = services.long_responses
-        self._memory = services.response_memory
+        self._writer = writer
         self._in_flight = in_flight
         self._client_reads = client_reads
         self._waiting = 0
@@ -55,12 +58,12 @@ class LongResponses:
         """Count an encoded response until `release`, unless its request was dropped."""
         if request.response is not None and request.ordered:
             request.held = sum(map(len, request.response)) - request.shared
-            self._memory.hold(request.held)
+            self._writer.memory.hold(request.held)
 
     def release(self, request: InFlightRequest) -> None:
         """Uncount the response: it is handed to the writer, or dropped."""
         if request.held:
-            self._memory.release(request.held)
+            self._writer.memory.release(request.held)
             request.held = 0
 
     def close(self) -> None:

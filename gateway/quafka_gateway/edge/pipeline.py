@@ -113,7 +113,7 @@ class RequestPipeline:
         self._gate = gate
         self._in_flight: deque[InFlightRequest] = deque()  # decoded, not yet answered
         self._order = RequestOrder(self._in_flight)
-        self._long_responses = LongResponses(services, self._in_flight, self._client_reads)
+        self._long_responses = LongResponses(services, writer, self._in_flight, self._client_reads)
         self._serving = RequestServing(
             services,
             session,

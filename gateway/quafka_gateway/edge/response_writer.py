@@ -17,7 +17,7 @@ from collections.abc import Callable
 from quafka_gateway.edge.file_sender import TURN_BYTES, FileSender, Turn, file_sender
 from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
-from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.memory import OrgResponses
 from quafka_gateway.stats import GatewayStats
 from quafka_loop.garbage import ignore
 from quafka_proto.message import Buffer
@@ -28,12 +28,16 @@ _GROUP = 256 << 10
 
 
 class ResponseWriter:
-    """Writes responses in their order; counts the bytes that are not written yet."""
+    """Writes responses in their order; counts the bytes that are not written yet.
+
+    Attributes:
+        memory: where it counts them: its org's.
+    """
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        memory: ResponseMemory,
+        memory: OrgResponses,
         stats: GatewayStats,
         progress: RequiredProgress,
         went_on: Callable[[], None],
@@ -43,7 +47,7 @@ class ResponseWriter:
         be sent."""
         transport.set_write_buffer_limits(high=0)  # calls pause_writing at the first byte buffered
         self._transport = transport
-        self._memory = memory
+        self.memory = memory
         self._stats = stats
         self._unsent: deque[Buffer] = deque()
         self._size = 0
@@ -61,6 +65,13 @@ class ResponseWriter:
         self._taken = 0  # of these, bytes that the system has taken
         self._taken_at = 0.0
         self._is_new = True  # the unread bytes were written since the last call of `seconds_stuck`
+
+    def enter(self, memory: OrgResponses) -> None:
+        """Count what is not written, and will not be, for an org."""
+        counted = self._counted
+        self._count(0)
+        self.memory = memory
+        self._count(counted)
 
     @property
     def unread(self) -> int:
@@ -214,7 +225,7 @@ class ResponseWriter:
         self._went_on()
 
     def _count(self, held: int) -> None:
-        self._memory.hold(held - self._counted)
+        self.memory.hold(held - self._counted)
         self._counted = held
 
     def _next_group(self) -> tuple[list[Buffer], int]:

@@ -14,7 +14,7 @@ from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.file_slice import base_offset
 from quafka_gateway.fetch.lease import LeaseGrantor, ReadLease
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
-from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.memory import OrgResponses
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_telemetry.tracing import ProducedBy, TraceContext, parse_traceparent
 
@@ -33,7 +33,7 @@ class BrokerFetch:
     def __init__(
         self,
         broker: ReadableBroker,
-        memory: ResponseMemory,
+        memory: OrgResponses,
         cache: FetchCache,
         lease: ReadLease,
         acks: ProduceAcks,

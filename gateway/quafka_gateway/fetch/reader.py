@@ -40,7 +40,7 @@ from quafka_gateway.fetch.shared_polls import SharedPolls
 from quafka_gateway.fetch.standing_polls import StandingPolls
 from quafka_gateway.fetch.store_objects import StoreObjects
 from quafka_gateway.fetch.watermark_refresh import WatermarkRefresh
-from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
+from quafka_gateway.memory import RESPONSE_FLOOR, OrgResponses
 from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,
@@ -67,7 +67,7 @@ class FetchReader:
     def __init__(
         self,
         broker: ReadableBroker,
-        memory: ResponseMemory,
+        memory: OrgResponses,
         cache_bytes: int,
         backfill_bytes: int,
         tracer: Tracer | None = None,

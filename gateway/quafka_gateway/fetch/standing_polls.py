@@ -25,7 +25,7 @@ from functools import partial
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import PartitionKey
 from quafka_gateway.fetch.produce_acks import Moment
-from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
+from quafka_gateway.memory import RESPONSE_FLOOR, OrgResponses
 from quafka_loop.deadlines import Bucket, Deadline, Deadlines
 from quafka_loop.eager_task import EagerTask
 from quafka_loop.wakeups import Wakeups
@@ -104,7 +104,7 @@ class StandingPoll:
 class StandingPolls:
     """The standing ops of one broker, by partitions and offsets."""
 
-    def __init__(self, broker: BrokerFetch, memory: ResponseMemory) -> None:
+    def __init__(self, broker: BrokerFetch, memory: OrgResponses) -> None:
         self._broker = broker
         self._memory = memory
         self._polls: dict[tuple[FetchOp, ...], StandingPoll] = {}

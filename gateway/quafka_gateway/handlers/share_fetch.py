@@ -249,7 +249,7 @@ async def _op(
         ),
         max_wait_ms=wait_ms,
         min_bytes=max(0, request.min_bytes),
-        max_bytes=context.services.response_memory.allowance(most),
+        max_bytes=context.session.tenant.response_memory.allowance(most),
         max_records=request.max_records,
         exact=request.share_acquire_mode == _RECORD_LIMIT,
         configs=configs,

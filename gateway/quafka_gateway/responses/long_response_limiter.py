@@ -1,4 +1,4 @@
-"""Bounds how many long responses are made at a time, and stops them while memory is short."""
+"""Bounds how many long responses are made at a time; stops those of orgs that hold too much."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LongResponseLimiter:
     """Admits the long responses of all connections; orgs take turns."""
 
     def __init__(self, memory: ResponseMemory) -> None:
-        self._turns = OpTurns(_AT_A_TIME, lambda: memory.excess > 0)
+        self._turns = OpTurns(_AT_A_TIME, memory.is_full)
         self._numbers = count()
         memory.when_room(self._turns.admit)
 

@@ -7,17 +7,17 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 
 from quafka_gateway.fair_budget import FairBudget, OrgShare
-from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.memory import OrgResponses
 from quafka_gateway.responses.encoded_response import EncodedResponse
 
 
 class ResponseCache:
     """Keeps the responses used last, and makes no response twice at a time.
 
-    The bytes kept are counted in the response memory.
+    The bytes kept are counted in the org's response memory.
     """
 
-    def __init__(self, limit: int, memory: ResponseMemory, share: OrgShare | None = None) -> None:
+    def __init__(self, limit: int, memory: OrgResponses, share: OrgShare | None = None) -> None:
         """At most `limit` bytes are kept.
 
         `share`: the org's share of a bound that all orgs have together, instead of `limit`.

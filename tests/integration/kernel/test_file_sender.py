@@ -27,7 +27,7 @@ class Served(asyncio.Protocol):
     """A connection that writes one response when it is made."""
 
     def __init__(self, turn: Turn | None = None) -> None:
-        self.memory = ResponseMemory(64 * MIB)
+        self.memory = ResponseMemory(64 * MIB).of(1)
         self.went_on = 0
         self.turn: Turn = turn or Alone()
         self.lost = asyncio.get_running_loop().create_future()

@@ -46,7 +46,7 @@ class Edge:
     def __init__(self, state: BrokerState) -> None:
         self.state = state
         self.broker = Near(state)
-        memory = ResponseMemory(256 << 20)
+        memory = ResponseMemory(256 << 20).of(1)
         self.files = BrokerFiles(self.broker.open_places)
         self.reader = FetchReader(self.broker, memory, 64 << 20, 4 << 20, files=self.files)
         self.plain = PlacedBroker(self.broker, None)

@@ -59,7 +59,7 @@ class Edge:
     def __init__(self, state: BrokerState, cache_bytes: int = 64 << 20) -> None:
         self.state = state
         self.broker = NearBroker(state)
-        self.memory = ResponseMemory(256 << 20)
+        self.memory = ResponseMemory(256 << 20).of(1)
         self.reader = FetchReader(self.broker, self.memory, cache_bytes, backfill_bytes=4 << 20)
 
     async def produce_here(self, *values: bytes, topic: str = "t") -> int:

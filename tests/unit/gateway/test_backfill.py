@@ -32,7 +32,7 @@ class Slow:
     def __init__(self) -> None:
         self.asked: list[tuple[int, float, float]] = []
         cache = FetchCache(1 << 20)
-        lease, memory = ReadLease(self, cache), ResponseMemory(256 << 20)
+        lease, memory = ReadLease(self, cache), ResponseMemory(256 << 20).of(1)
         reads = BrokerFetch(self, memory, cache, lease, ProduceAcks())
         self.backfill = Backfill(reads, 64 << 20, Tracer())
         op = FetchOp("t", 0, 0, 0, b"i" * 16)

@@ -280,12 +280,12 @@ async def test_a_long_response_is_made_once_and_after_the_client_has_read_the_on
     assert client.services.response_memory.held == answers.held
 
 
-async def test_long_responses_wait_while_responses_hold_too_much_memory(
+async def test_long_responses_wait_while_their_org_holds_too_much_memory(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = ManyTopics()
     monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
-    responses = client.services.response_memory
+    responses = client.connection.responses
     responses.hold(2 << 20)
     client.send(1, MetadataRequest(topics=None), 12)
     client.versions(2)
@@ -293,6 +293,20 @@ async def test_long_responses_wait_while_responses_hold_too_much_memory(
     assert topics.asked == 0
     responses.release(2 << 20)
     while len(client.transport.answered()) < 2:
+        await asyncio.sleep(0)
+    assert topics.asked == 1
+
+
+async def test_no_long_response_waits_while_another_org_holds_too_much_memory(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ManyTopics()
+    monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
+    theirs = client.services.response_memory.of(99)
+    theirs.hold(2 << 20)
+    assert client.services.response_memory.excess > 0
+    client.send(1, MetadataRequest(topics=None), 12)
+    while len(client.transport.answered()) < 1:
         await asyncio.sleep(0)
     assert topics.asked == 1
 

@@ -51,7 +51,7 @@ def test_all_topics_and_alike_versions_share_one_block() -> None:
 
 
 async def test_responses_are_cached_within_bounds_and_counted() -> None:
-    memory = ResponseMemory(1_000)
+    memory = ResponseMemory(1_000).of(1)
     answers = ResponseCache(100, memory)
     made: list[str] = []
     block = memoryview(bytes(10_000))

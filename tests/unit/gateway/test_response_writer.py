@@ -9,7 +9,7 @@ from typing import Any
 from quafka_gateway.edge.file_sender import TURN_BYTES, Turn
 from quafka_gateway.edge.progress import RequiredProgress
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.memory import OrgResponses, ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from tests.support.memory_transport import MemoryTransport
 from tests.support.org_turns import Alone, Waiting
@@ -29,8 +29,8 @@ class Breaking(MemoryTransport):
 
 def writer(
     transport: asyncio.Transport, turn: Turn | None = None
-) -> tuple[ResponseWriter, ResponseMemory]:
-    memory = ResponseMemory(64 * MIB)
+) -> tuple[ResponseWriter, OrgResponses]:
+    memory = ResponseMemory(64 * MIB).of(1)
     writer = ResponseWriter(
         transport,
         memory,

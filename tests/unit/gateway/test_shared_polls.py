@@ -51,7 +51,7 @@ class Shared:
         self.at_once: FetchOpsResp | None = None
         """The broker's answer, if it needs no wait."""
         self.lease = ReadLease(self, self.cache, lambda: self.now)
-        memory = ResponseMemory(1 << 30)
+        memory = ResponseMemory(1 << 30).of(1)
         broker = BrokerFetch(self, memory, self.cache, self.lease, self.acks)
         self.polls = SharedPolls(broker, Tracer())
 
