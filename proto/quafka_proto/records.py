@@ -131,10 +131,14 @@ def claims(batch: Buffer) -> tuple[int, int]:
 
 def packed_records(batch: Buffer) -> int:
     """The number of records that a compressed batch claims; 0 for any other bytes."""
-    if len(batch) < BATCH_HEADER_SIZE or batch[_MAGIC_AT] != MAGIC:
+    if (
+        len(batch) < BATCH_HEADER_SIZE
+        or batch[_MAGIC_AT] != MAGIC
+        or not batch[_ATTRIBUTES_AT + 1] & COMPRESSION_MASK
+    ):
         return 0
-    codec, count = claims(batch)
-    return max(0, count) if codec else 0
+    _, count = claims(batch)
+    return max(0, count)
 
 
 def is_transactional(batch: Buffer) -> bool:

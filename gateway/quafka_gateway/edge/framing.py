@@ -19,17 +19,14 @@ class RequestFramer:
     as it arrives.
     """
 
-    __slots__ = ("_arriving", "_limit", "_want")
+    __slots__ = ("_arriving", "_limit", "_want", "partial")
 
     def __init__(self, limit: int) -> None:
+        self.partial = 0
+        """Bytes of the unfinished frame. Only to be read."""
         self._limit = limit
         self._arriving: ArrivingBytes | None = None  # the unfinished frame, or its length
         self._want = 0  # length of the frame being read; 0: not known yet
-
-    @property
-    def partial(self) -> int:
-        """Bytes of the unfinished frame."""
-        return 0 if self._arriving is None else self._arriving.size
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add the bytes that arrived; return the frames that are now whole, without length prefix.
@@ -43,8 +40,10 @@ class RequestFramer:
         missing = (self._want or _LENGTH_SIZE) - arriving.size
         if len(data) < missing:
             arriving.add(data)
+            self.partial = arriving.size
             return []
         self._arriving = None
+        self.partial = 0
         if not self._want:  # some bytes of a length have arrived before
             arriving.add(data)
             return self._cut(arriving.take(), 0)
@@ -74,6 +73,7 @@ class RequestFramer:
         if rest or want:
             self._arriving = ArrivingBytes()
             self._arriving.add(rest)
+            self.partial = len(rest)
         return frames
 
 

@@ -305,7 +305,7 @@ class RequestPipeline:
     def _add(self, decoded: Decoded, frame: bytes, decoding: float = 0.0) -> None:
         """Put a request in flight; begin it unless it must wait."""
         header, api, message, _ = decoded
-        trace = self._tracing.sample(api, header, message, frame)
+        trace = self._tracing.sample(api, header, message, frame) if self._tracing.on else None
         self._add_sampled(decoded, frame, trace, decoding)
 
     def _add_sampled(
@@ -343,10 +343,11 @@ class RequestPipeline:
         api = self._apis[header.api_key]
         if api.long_poll and self._in_flight:
             return False
-        trace = self._tracing.sample(api, header, None, frame, prediction.records(news))
-        if trace is not None:
-            self._add_sampled(decode_at_once(self._apis, frame), frame, trace)
-            return True
+        if self._tracing.on:
+            trace = self._tracing.sample(api, header, None, frame, prediction.records(news))
+            if trace is not None:
+                self._add_sampled(decode_at_once(self._apis, frame), frame, trace)
+                return True
         request = InFlightRequest(
             header, api, api.order, None, len(frame), None, False, prediction=prediction
         )
@@ -370,7 +371,8 @@ class RequestPipeline:
         assert task is not None and prediction is not None, "it was begun"  # noqa: PT018
         if task.cancelled() and not request.ordered:
             return  # dropped
-        seconds, parked = self._loop.time() - arrived, 0.0
+        now = self._loop.time()
+        seconds, parked = now - arrived, 0.0
         if request.order.long_poll:
             seconds, parked = 0.0, seconds
         answer = None
@@ -389,7 +391,7 @@ class RequestPipeline:
             return
         if answer is not None:
             request.response, code = answer
-        self._release(request)
+        self._release(request, now)
         self._serving.count(request, (code,) if code else (), seconds, parked)
         if not request.ordered:
             return  # dropped
@@ -469,11 +471,11 @@ class RequestPipeline:
             self._leaving.add(task)
             task.add_direct_callback(partial(self._leaving.discard, task))
 
-    def _release(self, request: InFlightRequest) -> None:
-        """Release the request's bytes."""
+    def _release(self, request: InFlightRequest, now: float | None = None) -> None:
+        """Release the request's bytes. `now`: the loop's time, if the caller has it."""
         if request.size:
             size, request.size, request.message = request.size, 0, None
-            self._held.release(size, self._loop.time())
+            self._held.release(size, self._loop.time() if now is None else now)
 
     # --- responses --------------------------------------------------------------------------
 

@@ -128,10 +128,12 @@ def _optional(name: str, value: str | None) -> dict[str, AttributeValue]:
 class ConnectionTracing:
     """Makes the traces of one connection's requests."""
 
-    __slots__ = ("_about", "_session", "_tracer")
+    __slots__ = ("_about", "_session", "_tracer", "on")
 
     def __init__(self, services: Services, session: ClientSession, client: ConnectedClient) -> None:
         self._tracer = services.tracer
+        self.on = services.tracer.on
+        """Whether any request may be sampled."""
         self._session = session
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: client.host,
@@ -153,11 +155,10 @@ class ConnectionTracing:
     ) -> RequestTrace | None:
         """Decide whether to sample a request. Returns None if it is not sampled.
 
-        `request` is None for one that is not decoded; `batch`: its batch, if it is a produce.
+        Called if tracing is on. `request` is None for one that is not decoded; `batch`: its batch,
+        if it is a produce.
         """
         tracer = self._tracer
-        if not tracer.on:
-            return None
         client = None
         if tracer.follows_clients:
             if isinstance(request, ProduceRequest):

@@ -100,7 +100,10 @@ class ProduceOps(Op[ProduceOpsResp]):
     @property
     def packed_records(self) -> int:
         """See Op."""
-        return sum(packed_records(each.records) for each in self.partitions)
+        found = 0
+        for each in self.partitions:  # a generator would cost a call more for each
+            found += packed_records(each.records)
+        return found
 
 
 # --- Fetch 0x03 -------------------------------------------------------------------------------

@@ -303,6 +303,7 @@ async def test_a_sampled_one_is_decoded_and_sampled_once(producer: Producer) -> 
     trace = mock.MagicMock(spec=RequestTrace, request=NO_SPAN, trace_id="")
     trace.start_encoding.return_value = NO_SPAN
     with (
+        mock.patch.object(ConnectionTracing, "on", new=True),
         mock.patch.object(ConnectionTracing, "sample", return_value=trace) as sample,
         mock.patch.object(
             pipeline, "decode_at_once", wraps=request_decoding.decode_at_once
