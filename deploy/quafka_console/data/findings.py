@@ -14,7 +14,7 @@ from quafka_client.checks.groups import check_groups
 from quafka_client.checks.security import check_certificate
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
-from quafka_console.data.recent import Recent
+from quafka_console.data.recent import Recent, whose
 from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGatewayRequest
 
@@ -25,20 +25,20 @@ _MOST_GROUPS = 1_000
 
 
 class Findings:
-    """Warnings and failures, failures first. All open pages of a user share a reading."""
+    """Warnings and failures, failures first. All open pages of a sign-in share a reading."""
 
     def __init__(self) -> None:
         self._recent = Recent[Sequence[Finding]](_SECONDS)
         self._compaction = Recent[Sequence[Finding]](_COMPACTION_SECONDS)
 
-    async def read(self, user: str, cluster: ClientCluster) -> Sequence[Finding]:
+    async def read(self, cluster: ClientCluster) -> Sequence[Finding]:
         """The findings that this user may see, at most 30 s old; late compaction: 10 minutes.
 
         A check that the cluster refuses, or does not answer, has no findings.
         """
         found = [
-            *await self._recent.read(user, lambda: _found(cluster)),
-            *await self._compaction.read(user, lambda: _late(cluster)),
+            *await self._recent.read(whose(cluster), lambda: _found(cluster)),
+            *await self._compaction.read(whose(cluster), lambda: _late(cluster)),
         ]
         return sorted(found, key=lambda each: each.status != "fail")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quafka_client import groups
 from quafka_client.cluster import ClientCluster
 from quafka_client.groups import GroupLag, GroupListing
-from quafka_console.data.recent import Recent
+from quafka_console.data.recent import Recent, whose
 
 MOST_GROUPS = 5_000
 _SECONDS = 5.0
@@ -33,14 +33,14 @@ class AllLags:
 
 
 class GroupLags:
-    """The lag of all groups, by user, at most five seconds old."""
+    """The lag of all groups, by sign-in, at most five seconds old."""
 
     def __init__(self) -> None:
         self._recent = Recent[AllLags](_SECONDS)
 
-    async def read(self, user: str, cluster: ClientCluster) -> AllLags:
+    async def read(self, cluster: ClientCluster) -> AllLags:
         """The groups that this user may describe. Raises ClientError."""
-        return await self._recent.read(user, lambda: _read(cluster))
+        return await self._recent.read(whose(cluster), lambda: _read(cluster))
 
 
 async def _read(cluster: ClientCluster) -> AllLags:

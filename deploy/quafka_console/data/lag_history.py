@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 _POINTS = 360
 _MOST_GROUPS = 2_000
-UsersGroup = tuple[str, str]
-"""A user and a group."""
+SeenGroup = tuple[Hashable, str]
+"""Who sees a group, and its name."""
 
 
 class LagPoint(NamedTuple):
@@ -23,17 +23,17 @@ class LagPoint(NamedTuple):
 class LagHistory:
     """The last points of each group, at least `interval` seconds apart.
 
-    Groups are named with the user who sees them: users of several orgs may have groups of the same
-    name. Bounded: the points of a group, and the number of groups; a new group replaces the one
-    that was seen the longest time ago.
+    Groups are kept by who sees them: two orgs may have groups of the same name. Bounded: the points
+    of a group, and the number of groups; a new group replaces the one that was seen the longest
+    time ago.
     """
 
     def __init__(self, interval: float = 10.0) -> None:
         self._interval = interval
-        self._groups: dict[UsersGroup, deque[LagPoint]] = {}
+        self._groups: dict[SeenGroup, deque[LagPoint]] = {}
 
-    def add(self, at: float, lags: Iterable[tuple[UsersGroup, int | None, float | None]]) -> None:
-        """Add points of groups: user and name, lag in records, lag in seconds."""
+    def add(self, at: float, lags: Iterable[tuple[SeenGroup, int | None, float | None]]) -> None:
+        """Add points of groups: who sees it and its name, lag in records, lag in seconds."""
         for name, records, seconds in lags:
             points = self._groups.pop(name, None)
             if points is None:
@@ -44,6 +44,6 @@ class LagHistory:
             if not points or at - points[-1].at >= self._interval:
                 points.append(LagPoint(at, records, seconds))
 
-    def of(self, group: UsersGroup) -> Sequence[LagPoint]:
+    def of(self, group: SeenGroup) -> Sequence[LagPoint]:
         """The points of a group, the oldest first."""
         return list(self._groups.get(group, ()))

@@ -69,7 +69,7 @@ async def show(session: ConsoleSession, _query: Query) -> None:
 
     async def attention() -> tuple[StatusPages | None, Sequence[Finding], str]:
         _, problem = await _lagging(session)
-        return await processes(), await _FINDINGS.read(session.user, session.cluster), problem
+        return await processes(), await _FINDINGS.read(session.cluster), problem
 
     async def lagging() -> Sequence[GroupSummary]:
         return (await _lagging(session))[0]

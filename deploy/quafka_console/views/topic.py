@@ -15,7 +15,7 @@ from quafka_client.topics import Compaction
 from quafka_console.data.damage import LostRecords, lost_records
 from quafka_console.data.group_lags import MOST_GROUPS
 from quafka_console.data.paging import PageOf
-from quafka_console.data.recent import Recent
+from quafka_console.data.recent import Recent, whose
 from quafka_console.data.topics import (
     PartitionRow,
     ProducerRow,
@@ -146,7 +146,7 @@ class _TopicPage:
     async def _read_totals(self) -> tuple[TopicTotals, TopicView]:
         cluster, view = self._session.cluster, self._view
         assert view is not None
-        key = self._session.user, self._name, view.uuid
+        key = whose(cluster), self._name, view.uuid
         return await _TOTALS.read(key, lambda: topic_totals(cluster, self._name)), view
 
     def _fill(self, found: tuple[TopicView, bool]) -> None:

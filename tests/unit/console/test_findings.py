@@ -61,7 +61,7 @@ async def test_failures_come_first_and_one_reading_serves_all() -> None:
         broker = MetadataResponseBroker(node_id=0, host=HOST, port=fake.port)
         fake.answers[MetadataRequest.api_key] = MetadataResponse(brokers=[broker])
         async with ClientCluster([(HOST, fake.port)]) as cluster:
-            found, again = await asyncio.gather(*(findings.read("", cluster) for _ in range(2)))
+            found, again = await asyncio.gather(*(findings.read(cluster) for _ in range(2)))
     assert [(each.status, each.check) for each in found] == [("fail", "mesh"), ("warn", "groups")]
     assert "for 7 s" in found[0].message
     assert "idle (7)" in found[1].message
@@ -79,4 +79,4 @@ async def test_what_is_refused_is_no_failure() -> None:
         broker = MetadataResponseBroker(node_id=0, host=HOST, port=fake.port)
         fake.answers[MetadataRequest.api_key] = MetadataResponse(brokers=[broker])
         async with ClientCluster([(HOST, fake.port)]) as cluster:
-            assert await findings.read("", cluster) == []
+            assert await findings.read(cluster) == []

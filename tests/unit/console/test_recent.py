@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
-from quafka_console.data.recent import Recent
+from quafka_console.data.recent import Recent, whose
 
 
 class Readings:
@@ -52,6 +53,26 @@ async def test_an_error_is_shared_and_does_not_last() -> None:
             await recent.read("a", read)
     await asyncio.sleep(2.5)
     assert await recent.read("a", readings.read) == 1
+
+
+async def test_sign_ins_do_not_share_what_the_cluster_decides() -> None:
+    recent, readings = Recent[int](60.0), Readings()
+    first, second = ClientCluster([("a", 1)]), ClientCluster([("a", 1)])
+    for cluster, number in ((first, 1), (second, 2), (first, 1)):
+        assert await recent.read(whose(cluster), readings.read) == number
+    left = whose(first)
+    del first, cluster
+    later = ClientCluster([("a", 1)])
+    assert left != whose(later)
+    assert await recent.read(whose(later), readings.read) == 3, "it may be at the same address"
+
+
+async def test_what_is_old_is_forgotten() -> None:
+    recent, readings = Recent[int](2.0), Readings()
+    await asyncio.gather(*(recent.read(key, readings.read) for key in "abc"))
+    await asyncio.sleep(2.5)
+    await recent.read("d", readings.read)
+    assert list(recent._readings) == ["d"]
 
 
 async def test_the_oldest_reading_is_replaced() -> None:
