@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quafka_client.errors import ClientError
 from quafka_console.data.rates import Rates
+from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
@@ -104,6 +105,7 @@ class Console:
     traces: TraceStore
     receiver: TraceReceiver
     trace_url: str
+    registry: SchemaRegistry | None
     read_only: bool
     hosts: frozenset[str]
 
@@ -167,7 +169,7 @@ class Console:
         return ConsoleSession(
             person.cluster, person.user, self.operations, self.rates, self.traces,
             str(request.base_url).rstrip("/"), not self.read_only,
-            not self.people.must_sign_in, self.trace_url,
+            not self.people.must_sign_in, self.trace_url, self.registry,
         )  # fmt: skip
 
     async def _download(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ import uvicorn
 from quafka_client.security import ClientSecurity
 from quafka_console.app import Console
 from quafka_console.data.rates import Rates
+from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
@@ -40,6 +41,20 @@ def _operations(config: ConsoleConfig) -> list[OperationsPort]:
     except (OSError, ValueError) as e:
         raise StartupError(f"the console's files for operations ports: {e}") from e
     return [OperationsPort(each, token, context) for each in config.console_operations]
+
+
+def _registry(config: ConsoleConfig) -> SchemaRegistry | None:
+    """Raises StartupError: the password's file cannot be used."""
+    if not config.console_registry_url:
+        return None
+    password = ""
+    try:
+        if config.console_registry_password_file is not None:
+            lines = config.console_registry_password_file.read_text().split("\n", 1)
+            password = lines[0].strip()
+    except (OSError, ValueError) as e:
+        raise StartupError(f"console.registry.password.file: {e}") from e
+    return SchemaRegistry(config.console_registry_url, config.console_registry_user, password)
 
 
 class _Server(uvicorn.Server):
@@ -84,6 +99,7 @@ class ConsoleServer:
             traces,
             TraceReceiver(traces, access),
             config.console_trace_url,
+            _registry(config),
             config.console_read_only,
             frozenset(config.console_hosts),
         )

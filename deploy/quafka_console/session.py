@@ -14,6 +14,7 @@ from quafka_client.sasl import OAUTHBEARER, Credentials, Token, unverified_claim
 from quafka_client.security import ClientSecurity
 from quafka_console.data.operators import is_operator
 from quafka_console.data.rates import Rates
+from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.store import TraceStore
 from quafka_loop import clock
@@ -196,6 +197,7 @@ class ConsoleSession:
         may_write: whether changes are offered at all; the cluster decides on each of them.
         is_shared: nobody signs in: whoever reaches the console sees what its own user may see.
         trace_url: the URL of a trace in a tracing UI, with {trace_id} in it; "": none.
+        registry: the schema registry that decodes values; None: none is configured.
     """
 
     cluster: ClientCluster
@@ -207,6 +209,7 @@ class ConsoleSession:
     may_write: bool
     is_shared: bool
     trace_url: str
+    registry: SchemaRegistry | None
 
     async def check_operator(self) -> None:
         """Return if what concerns all orgs may be shown: status pages, rates, traces.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.settings import CommonSettings, setting, settings_class
@@ -17,6 +18,17 @@ def _urls(text: str) -> tuple[str, ...]:
         if not url.startswith(("http://", "https://")):
             raise ValueError(url)
     return found
+
+
+def _url(text: str) -> str:
+    """Parse a URL without user, query and fragment, or nothing."""
+    parts = urlsplit(text)
+    known = parts.scheme in ("http", "https") and parts.hostname
+    if text and (
+        not known or "@" in parts.netloc or parts.query or parts.fragment or parts.port == 0
+    ):
+        raise ValueError(text)
+    return text.rstrip("/")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -82,4 +94,15 @@ class ConsoleConfig(ConsoleSettings):
     console_trace_url: str = setting(
         "", "URL of a trace in a tracing UI such as Jaeger, for links", settings.trace_url,
         "http(s)://… with {trace_id} in it", brief="URL of a trace in a tracing UI, for links",
+    )  # fmt: skip
+    console_registry_url: str = setting(
+        "", "URL of a schema registry (Confluent's HTTP API), by which the console decodes values",
+        _url, "http(s)://…", brief="URL of a schema registry, to decode values",
+    )  # fmt: skip
+    console_registry_user: str = setting(
+        "", "user of the schema registry; default: none", str, "a name",
+        brief="user of the schema registry",
+    )  # fmt: skip
+    console_registry_password_file: Path | None = setting(
+        None, "file of that user's password, in its first line", settings.optional_path, "a path",
     )  # fmt: skip

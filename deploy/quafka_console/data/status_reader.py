@@ -6,12 +6,9 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
-import h11
-
+from quafka_console.data.bounded_http import FAILURES, get
 from quafka_console.data.status_pages import BadStatusPageError, StatusPage, parse_status_page
-from quafka_mesh_ops.settings import join_address
 
 _SECONDS = 3.0
 _MOST_BYTES = 16 << 20
@@ -55,7 +52,7 @@ async def read_metrics(
         try:
             async with asyncio.timeout(seconds):
                 status, body = await _get(port, "/metrics")
-        except (OSError, EOFError, ValueError, h11.RemoteProtocolError):  # TimeoutError as well
+        except FAILURES:  # TimeoutError as well
             return None
         return body if status == 200 else None
 
@@ -71,7 +68,7 @@ async def _read(port: OperationsPort, seconds: float) -> StatusPage | str:
             status, body = await _get(port, "/statusz")
     except TimeoutError:
         return f"{port.url} does not answer within {seconds:g} s"
-    except (OSError, EOFError, ValueError, h11.RemoteProtocolError) as e:
+    except FAILURES as e:
         return f"{port.url} cannot be read: {e or type(e).__name__}"
     if status == 401:
         return f"{port.url} needs a token or a client certificate"
@@ -84,40 +81,6 @@ async def _read(port: OperationsPort, seconds: float) -> StatusPage | str:
 
 
 async def _get(port: OperationsPort, path: str) -> tuple[int, bytes]:
-    """Status and body. Raises OSError, EOFError, ValueError, h11.RemoteProtocolError."""
-    parts = urlsplit(port.url)
-    host, number = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    context = (port.context or ssl.create_default_context()) if parts.scheme == "https" else None
-    reader, writer = await asyncio.open_connection(host, number, ssl=context)
-    try:
-        connection = h11.Connection(h11.CLIENT)
-        headers = [("host", join_address(host, number)), ("accept", "application/json")]
-        if port.token:
-            headers.append(("authorization", f"Bearer {port.token}"))
-        request = h11.Request(method="GET", target=path, headers=headers)
-        writer.write(
-            (connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b"")
-        )
-        return await _answer(connection, reader)
-    finally:
-        writer.close()
-
-
-async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    status, size = 0, 0
-    pieces: list[bytes] = []
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(1 << 16))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-        elif isinstance(event, h11.Data):
-            size += len(event.data)
-            if size > _MOST_BYTES:
-                raise ValueError("the page is too large")
-            pieces.append(bytes(event.data))
-        elif isinstance(event, h11.EndOfMessage):
-            return status, b"".join(pieces)
-        else:
-            raise EOFError("the connection was closed")
+    """Status and body. Raises FAILURES."""
+    headers = {"authorization": f"Bearer {port.token}"} if port.token else {}
+    return await get(port.url, path, headers, _MOST_BYTES, port.context)

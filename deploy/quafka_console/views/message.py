@@ -8,7 +8,8 @@ from nicegui import ui
 
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_console.data.messages.texts import text_of, whole_of
-from quafka_console.views.parts import formats
+from quafka_console.data.registry.values import DecodedValue, ValueDecoder
+from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.address import record_path
 from quafka_console.views.parts.confirm import discard
 from quafka_console.views.parts.table import Column, table
@@ -22,9 +23,13 @@ _OUTCOMES = {
 }  # fmt: skip
 
 
-async def open_record(topic: str, record: ReadRecord, *, may_copy: bool) -> bool:
+async def open_record(
+    topic: str, record: ReadRecord, decoder: ValueDecoder, *, may_copy: bool
+) -> bool:
     """Show one of a topic in full; return whether the user wants a copy of it."""
-    texts = [await asyncio.to_thread(whole_of, each) for each in (record.key, record.value)]
+    parts = (record.key, record.value)
+    values = [await asyncio.to_thread(decoder.decoded, each) for each in parts]
+    texts = [await asyncio.to_thread(whole_of, each) for each in parts]
     with ui.dialog() as dialog, ui.card().classes("q-record"):
         with ui.row().classes("items-center w-full"):
             ui.label(f"Partition {record.partition}, offset {record.offset:,}").classes("text-h6")
@@ -41,13 +46,17 @@ async def open_record(topic: str, record: ReadRecord, *, may_copy: bool) -> bool
         ui.label(formats.utc(record.timestamp / 1_000)).classes("q-soft")
         if record.outcome:
             ui.label(_OUTCOMES[record.outcome]).classes("q-soft")
-        for name, data, text in zip(
-            ("Key", "Value"), (record.key, record.value), texts, strict=True
-        ):
+        for name, data, text, decoded in zip(("Key", "Value"), parts, texts, values, strict=True):
             size = "" if data is None else f", {formats.size(data.size)}"
             ui.label(f"{name}{size}").classes("q-heading")
-            with ui.element("pre").classes("q-mono q-value"):
-                ui.label(_visible(text))
+            if decoded is not None:
+                ui.label(_schema(decoded)).classes("q-soft")
+                if decoded.problem:
+                    states.problem(decoded.problem)
+                else:
+                    _shown(decoded.text)
+                    ui.label("as it is stored").classes("q-soft")
+            _shown(text)
         if record.headers:
             ui.label("Headers").classes("q-heading")
             rows = [
@@ -60,6 +69,17 @@ async def open_record(topic: str, record: ReadRecord, *, may_copy: bool) -> bool
     wants_copy = await dialog
     discard(dialog)
     return wants_copy is True
+
+
+def _shown(text: str) -> None:
+    with ui.element("pre").classes("q-mono q-value"):
+        ui.label(_visible(text))
+
+
+def _schema(decoded: DecodedValue) -> str:
+    """Which schema a value has."""
+    subjects = f" of {', '.join(decoded.subjects)}" if decoded.subjects else ""
+    return formats.shown(f"{decoded.kind.title()} schema {decoded.number}{subjects}".lstrip())
 
 
 def _visible(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from nicegui import ui
@@ -10,7 +11,7 @@ from quafka_client.errors import ClientError
 from quafka_console.data.messages.decoding import Progress
 from quafka_console.data.messages.files import CSV, JSONL, PARQUET, writable
 from quafka_console.data.messages.reading import Limits
-from quafka_console.data.messages.records import Outcome, ReadRecord
+from quafka_console.data.messages.records import KeptBytes, Outcome, ReadRecord
 from quafka_console.data.messages.selection import (
     COMMITTED,
     COUNTS,
@@ -22,12 +23,14 @@ from quafka_console.data.messages.selection import (
 )
 from quafka_console.data.messages.texts import text_of
 from quafka_console.data.messages.writing import TypedRecord, copied
+from quafka_console.data.registry.values import ValueDecoder
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views import download
 from quafka_console.views.message import open_record
 from quafka_console.views.message_produce import produce_dialog
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.table import Column, Shown, moment, table
+from quafka_loop import clock
 
 PATH = "/messages"
 _FROM = {
@@ -40,7 +43,7 @@ _FILTERS = {
     "value": "order.id=7 and amount>100",
 }  # fmt: skip
 _FILES = {JSONL: "JSON lines", CSV: "CSV", PARQUET: "Parquet"}
-_TAIL_SECONDS, _PROGRESS_SECONDS = 2.0, 0.5
+_TAIL_SECONDS, _PROGRESS_SECONDS, _DECODING_SECONDS = 2.0, 0.5, 2.0
 _COLUMNS = (
     Column("partition", "Partition", numeric=True),
     Column("offset", "Offset", numeric=True),
@@ -186,15 +189,27 @@ class _Messages:
                 self._stop_button.set_visibility(False)
         if progress is not self._progress or self._body.is_deleted:
             return  # another reading has begun, or the page is gone
-        self._status.set_text(_result(records, progress))
         if records == self._records:
+            self._status.set_text(_result(records, progress))
+            return
+        values = [each for record in records for each in (record.key, record.value)]
+        only = "" if self._session.is_shared else self._chosen.topic
+        decoder = await ValueDecoder.of(self._session.registry, values, only)
+        rows = await asyncio.to_thread(_rows, records, decoder)
+        if progress is not self._progress or self._body.is_deleted:
             return
         self._records = records
+        self._status.set_text(_result(records, progress))
         self._body.clear()
         with self._body:
-            self._fill(records)
+            self._fill(records, decoder, rows)
 
-    def _fill(self, records: Sequence[ReadRecord]) -> None:
+    def _fill(
+        self,
+        records: Sequence[ReadRecord],
+        decoder: ValueDecoder,
+        rows: Sequence[Sequence[str | Shown]],
+    ) -> None:
         if not records and self._chosen.filtered:
             states.empty("No record matches", "Begin elsewhere, or search for something else.")
             return
@@ -209,14 +224,13 @@ class _Messages:
             again = copied(records[at]) if self._session.may_write else None
             with self._opened:
                 topic, may_copy = self._chosen.topic, again is not None
-                if await open_record(topic, records[at], may_copy=may_copy) and again:
+                if await open_record(topic, records[at], decoder, may_copy=may_copy) and again:
                     await self._produce(again)
 
         columns = list(_COLUMNS)
-        marked = any(each.outcome for each in records)
-        if marked:
+        if _marked(records):
             columns.insert(3, _OUTCOME)
-        table(columns, [_row(each, marked) for each in records], on_pick=open_)
+        table(columns, rows, on_pick=open_)
 
 
 def _result(records: Sequence[ReadRecord], progress: Progress) -> str:
@@ -235,8 +249,24 @@ def _looked_at(progress: Progress) -> str:
     return f"{progress.scanned:,} were looked at ({formats.size(progress.size)})"
 
 
-def _row(record: ReadRecord, marked: bool) -> list[str | Shown]:
-    value = formats.shown(text_of(record.value))
+def _marked(records: Sequence[ReadRecord]) -> bool:
+    """Whether a column shows what became of transactions."""
+    return any(each.outcome for each in records)
+
+
+def _rows(records: Sequence[ReadRecord], decoder: ValueDecoder) -> list[list[str | Shown]]:
+    """The table's rows; in a thread, since values are decoded, for some seconds at most."""
+    marked, until = _marked(records), clock.monotonic() + _DECODING_SECONDS
+    rows: list[list[str | Shown]] = []
+    for record in records:
+        if clock.monotonic() > until:
+            decoder = ValueDecoder()
+        rows.append(_row(record, decoder, marked))
+    return rows
+
+
+def _row(record: ReadRecord, decoder: ValueDecoder, marked: bool) -> list[str | Shown]:
+    value = _cell(record.value, decoder)
     if record.mark:
         value = f"({record.mark.lower()} of a transaction)"
     outcome = Shown(record.outcome, bad=record.outcome is Outcome.ABORTED)
@@ -245,6 +275,10 @@ def _row(record: ReadRecord, marked: bool) -> list[str | Shown]:
         formats.number(record.offset),
         moment(record.timestamp / 1_000),
         *([outcome] if marked else []),
-        formats.shown(text_of(record.key)),
+        _cell(record.key, decoder),
         value,
     ]
+
+
+def _cell(kept: KeptBytes | None, decoder: ValueDecoder) -> str:
+    return formats.shown(decoder.line(kept) or text_of(kept))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from quafka_proto.record_codec import Record, build_batch
-from tests.support.cluster import Cluster
-from tests.support.driver import Driver
+from tests.support.cluster import Cluster, Process
+from tests.support.driver import Driver, driven
 from tests.support.kafka_calls import create_topic, produce, produce_batch
 from tests.support.raw_client import RawClient
 
@@ -223,3 +228,65 @@ def test_a_record_is_produced_and_copied(driver: Driver, shared_cluster: Cluster
     driver.open("/messages?topic=written&partition=1&header=source%3Dhand", "2 records")
     driver.open("/audit", "produce to topic")
     driver.see("has no partition 7")
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """A schema registry with one schema."""
+
+    def do_GET(self) -> None:
+        fields = [{"name": "id", "type": "long"}, {"name": "note", "type": "string"}]
+        schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+        answers: dict[str, Any] = {
+            "/schemas/ids/7": {"schema": schema}, "/schemas/ids/7/subjects": ["typed-value"],
+        }  # fmt: skip
+        body = json.dumps(answers.get(self.path, {})).encode()
+        self.send_response(200 if self.path in answers else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nowhere."""
+
+
+@pytest.mark.needs("chromium", "chromedriver")
+def test_values_of_a_registry_are_decoded(shared_cluster: Cluster, tmp_path: Path) -> None:
+    registry = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    threading.Thread(target=registry.serve_forever, daemon=True).start()
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "typed")
+        head = b"\0\0\0\0"
+        note = b"<script>document.title='taken'</script>"
+        produce(
+            client, "typed", head + b"\x07\x0e" + bytes([2 * len(note)]) + note,
+            head + b"\x08\x00", head + b"\x07\xff",
+        )  # fmt: skip
+    host, port = shared_cluster.address
+    process = Process(
+        [
+            "console", "--console-listen", "127.0.0.1:0", "--console-brokers", f"{host}:{port}",
+            "--console-operations", "",
+            "--console-registry-url", f"http://127.0.0.1:{registry.server_port}",
+        ],
+        tmp_path / "console.log",
+    )  # fmt: skip
+    try:
+        with driven(process.ready["console"], tmp_path / "profile") as driver:
+            driver.open("/messages?topic=typed", '{"id": 7, "note": "<script>')
+            driver.pick('"id": 7')
+            driver.see("Avro schema 7 of typed-value")
+            driver.see('"id": 7,')
+            driver.see("as it is stored")
+            driver.see(r"\x00\x00\x00\x00\x07\x0e")
+            driver.click("close")
+            driver.pick(r"\x00\x08\x00")
+            driver.see("the registry does not have schema 8")
+            driver.click("close")
+            driver.pick("0x0000000007ff")
+            driver.see("the value does not fit its Avro schema")
+            assert driver.chrome.title == "Messages · Quafka"
+            assert driver.errors() == []
+    finally:
+        registry.shutdown()
+        registry.server_close()
+        assert process.stop() == 0

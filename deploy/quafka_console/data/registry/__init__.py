@@ -1,0 +1,1 @@
+"""Values in Confluent's wire format, decoded by the schemas of a registry."""
