@@ -41,6 +41,7 @@ _SKEWED = 2.0
 """Times the mean of the shown partitions, from which on one is marked."""
 _TOTALS_SECONDS = 10.0
 _MOST_READERS = 100
+_MOST_LOST = 5
 _PARTITIONS = (
     Column("partition", "Partition", numeric=True),
     Column("start", "Start", numeric=True),
@@ -84,11 +85,10 @@ _TOTALS = Recent[TopicTotals](_TOTALS_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Who reads and who writes; `producers`: or why they are not known. `lost`: to damage."""
+    """Who reads and who writes; `producers`: or why they are not known."""
 
     readers: Sequence[GroupLag] | None
     producers: ProducerRows | str | None
-    lost: Sequence[LostRecords]
 
 
 async def show(session: ConsoleSession, query: Query) -> None:
@@ -109,17 +109,20 @@ class _TopicPage:
     async def build(self) -> None:
         """Build the page and show the topic."""
         self._header()
+        lost = LivePart(self._read_lost, _lost)
         totals = LivePart(self._read_totals, _facts)
-        ui.input(
+        self._searching = ui.input(
             placeholder="search partitions", value=self._search,
             on_change=lambda event: self._find(event.value or ""),
         ).props(
             'dense outlined clearable debounce=250 type=search aria-label="search partitions"'
         ).classes("q-search")  # fmt: skip
+        self._searching.set_visibility(False)
         self._part = LivePart(self._read, self._fill)
         self._traffic = LivePart(self._read_traffic, self._fill_traffic)
         await self._part.start()
         if self._view is not None:  # there is such a topic
+            lost.start_later()
             totals.start_later()
             self._traffic.start_later()
 
@@ -153,6 +156,7 @@ class _TopicPage:
         view, _ = found
         ui.label("Partitions").classes("q-heading")
         page = view.page
+        self._searching.set_visibility(page.total > page.size)
         if page.rows:
             mean = _mean(page)
             table(_PARTITIONS, [_partition(self._name, each, mean) for each in page.rows])
@@ -200,24 +204,17 @@ class _TopicPage:
             producers = await producer_rows(self._session.cluster, self._name, numbers)
         except RequestRefusedError as e:
             producers = str(e)
-        return _Traffic(known.readers(self._name), producers, await self._lost(view))
+        return _Traffic(known.readers(self._name), producers)
 
-    async def _lost(self, view: TopicView) -> Sequence[LostRecords]:
+    async def _read_lost(self) -> Sequence[LostRecords]:
+        assert self._view is not None
         try:
             read = await status_pages_of(self._session)
         except ForOperatorsError:
             return []
-        return lost_records(read.pages, view.id or "")
+        return lost_records(read.pages, self._view.id or "")
 
     def _fill_traffic(self, found: _Traffic) -> None:
-        for each in found.lost[:5]:
-            states.problem(
-                f"the records {each.first:,} to {each.end - 1:,} of partition {each.partition} are "
-                "lost to damage; fetches of them get CORRUPT_MESSAGE",
-                "put the damaged file back, or run `quafka wal repair` (docs/wal.md)",
-            )
-        if len(found.lost) > 5:
-            ui.label(f"and {len(found.lost) - 5:,} more lost ranges").classes("q-soft")
         ui.label("Consumers").classes("q-heading")
         _readers(self._name, found.readers)
         ui.label("Producers").classes("q-heading")
@@ -246,6 +243,17 @@ class _TopicPage:
             ui.notify(formats.shown(str(e), 300), type="negative")
             return
         ui.navigate.to("/topics")
+
+
+def _lost(found: Sequence[LostRecords]) -> None:
+    for each in found[:_MOST_LOST]:
+        states.problem(
+            f"the records {each.first:,} to {each.end - 1:,} of partition {each.partition} are "
+            "lost to damage; fetches of them get CORRUPT_MESSAGE",
+            "put the damaged file back, or run `quafka wal repair` (docs/wal.md)",
+        )
+    if len(found) > _MOST_LOST:
+        ui.label(f"and {len(found) - _MOST_LOST:,} more lost ranges").classes("q-soft")
 
 
 def _facts(found: tuple[TopicTotals, TopicView]) -> None:
