@@ -61,7 +61,10 @@ class _Download(Response):
         progress = Progress()
         watching = asyncio.create_task(_stop_if_gone(self._request, progress))
         try:
-            records = await selection.read(self._session.cluster, progress, limits, _WHOLE)
+            session = self._session
+            records = await selection.read(
+                session.cluster, progress, limits, session.registry, _WHOLE
+            )
         except ClientError as e:
             return PlainTextResponse(f"{e}\n", 400)
         finally:

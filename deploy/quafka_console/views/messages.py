@@ -173,7 +173,8 @@ class _Messages:
         self._stop_button.set_visibility(True)
         try:
             limits = Limits(self._chosen.count)
-            records = await self._chosen.read(self._session.cluster, progress, limits)
+            session = self._session
+            records = await self._chosen.read(session.cluster, progress, limits, session.registry)
         except ClientError as e:
             if progress is not self._progress or self._body.is_deleted:
                 return

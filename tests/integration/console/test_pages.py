@@ -284,6 +284,9 @@ def test_values_of_a_registry_are_decoded(shared_cluster: Cluster, tmp_path: Pat
             driver.click("close")
             driver.pick("0x0000000007ff")
             driver.see("the value does not fit its Avro schema")
+            driver.open("/messages?topic=typed&value=id%3D7+and+note~script", "1 records")
+            driver.see("3 were looked at")
+            driver.open("/messages?topic=typed&value=id%3D8", "No record matches")
             assert driver.chrome.title == "Messages · Quafka"
             assert driver.errors() == []
     finally:

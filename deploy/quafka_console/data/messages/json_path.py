@@ -209,15 +209,20 @@ class _Parser:
         raise PathError(f"the value filter, character {self._place + 1}: {what}")
 
 
-def fulfilling(conditions: Sequence[Condition]) -> Wanted:
-    """Whether a record's value is JSON that fulfils all conditions."""
+def fulfilling(
+    conditions: Sequence[Condition], json_of: Callable[[bytes], Any] = json.loads
+) -> Wanted:
+    """Whether a record's value fulfils all conditions.
+
+    `json_of`: the JSON of a value; raises ValueError or RecursionError if it has none.
+    """
 
     def wanted(record: Record) -> bool:
         data = record.value
         if data is None or len(data) > MOST_JSON:
             return False
         try:
-            value = json.loads(data)
+            value = json_of(data)
         except (ValueError, RecursionError):
             return False
         return all(each.holds(value) for each in conditions)

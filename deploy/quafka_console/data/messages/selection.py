@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,8 @@ from quafka_console.data.messages.filters import containing, every, with_header,
 from quafka_console.data.messages.json_path import fulfilling, parse
 from quafka_console.data.messages.reading import Limits, ReadRange, newest, onwards
 from quafka_console.data.messages.records import SHOWN_BYTES, ReadRecord
+from quafka_console.data.registry.client import SchemaRegistry
+from quafka_console.data.registry.values import JsonOfValues
 
 NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
 COMMITTED = "committed"
@@ -103,23 +106,38 @@ class Selection:
             _time(self.until) if self.until else None,
         )
 
-    def choice(self, most: int = SHOWN_BYTES) -> Choice:
-        """`most`: see Choice. Raises ClientError: what was typed is wrong."""
+    def choice(
+        self, most: int = SHOWN_BYTES, json_of: Callable[[bytes], Any] = json.loads
+    ) -> Choice:
+        """`most`: see Choice; `json_of`: see `fulfilling`.
+
+        Raises ClientError: what was typed is wrong.
+        """
         filters = [containing(self.contains)] if self.contains.split() else []
         if self.key:
             filters.append(with_key(self.key))
         if self.header:
             filters.append(with_header(self.header))
         if self.value:
-            filters.append(fulfilling(parse(self.value)))
+            filters.append(fulfilling(parse(self.value), json_of))
         return Choice(every(filters), self.isolation == COMMITTED, most)
 
     async def read(
-        self, cluster: ClientCluster, progress: Progress, limits: Limits, most: int = SHOWN_BYTES
+        self,
+        cluster: ClientCluster,
+        progress: Progress,
+        limits: Limits,
+        registry: SchemaRegistry | None = None,
+        most: int = SHOWN_BYTES,
     ) -> list[ReadRecord]:
-        """Read it. Raises ClientError: also if what was typed is wrong."""
+        """Read it. `registry`: decodes values for conditions.
+
+        Raises ClientError: also if what was typed is wrong.
+        """
         read = newest if self.place == NEWEST else onwards
-        return await read(cluster, self.topic, self.span(), self.choice(most), limits, progress)
+        json_of = json.loads if registry is None else JsonOfValues(registry)
+        choice = self.choice(most, json_of)
+        return await read(cluster, self.topic, self.span(), choice, limits, progress)
 
 
 class _Ranges(Container[int]):

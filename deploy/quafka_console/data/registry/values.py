@@ -25,7 +25,9 @@ _MOST_TEXT = 512 << 10
 """Characters of a decoded value."""
 _MOST_LINE = 1_000
 MOST_IDS = 20
-"""Different schemas of one page."""
+"""Different schemas of one page, or of one search."""
+_SECONDS = 10.0
+"""More than the registry's client takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,37 @@ class ValueDecoder:
         except ClientError as e:
             return DecodedValue(number, schema.kind, "", str(e), own)
         return DecodedValue(number, schema.kind, text, "", own)
+
+
+class JsonOfValues:
+    """The JSON of whole values, for a search in a thread: it waits for the registry's answers."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        """Must be made in the event loop, which asks the registry."""
+        self._registry, self._loop = registry, asyncio.get_running_loop()
+        self._known: dict[int, RegisteredSchema | None] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        """Raises ValueError: a value is neither JSON nor of a schema that can be read."""
+        number = schema_id(KeptBytes(data, len(data)))
+        if number is None:
+            return json.loads(data)
+        if number not in self._known and len(self._known) < MOST_IDS:
+            self._known[number] = self._ask(number)
+        schema = self._known.get(number)
+        if schema is None:
+            raise ValueError(number)
+        try:
+            return json_value(schema, data)
+        except ClientError as e:
+            raise ValueError(number) from e
+
+    def _ask(self, number: int) -> RegisteredSchema | None:
+        asking = asyncio.run_coroutine_threadsafe(self._registry.schema(number), self._loop)
+        try:
+            return asking.result(_SECONDS)
+        except (RegistryError, TimeoutError):
+            return None
 
 
 def json_value(schema: RegisteredSchema, whole: bytes) -> Any:
