@@ -105,7 +105,7 @@ class TopicLag:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag:
+class LagByTopic:
     """A group, and its lag in each topic that it reads or has offsets in.
 
     `topics`: empty if the server does not report lag.
@@ -164,9 +164,9 @@ async def summaries_of(listings: Sequence[GroupListing]) -> list[GroupSummary]:
     return [each.summary for each in await lags_of(listings)]
 
 
-async def lags_of(listings: Sequence[GroupListing]) -> list[GroupLag]:
+async def lags_of(listings: Sequence[GroupListing]) -> list[LagByTopic]:
     """The lag of some groups by topic, by name; deleted ones are left out. Raises ClientError."""
-    found: list[GroupLag] = []
+    found: list[LagByTopic] = []
     for connection, its in _by_coordinator(listings):
         for at in range(0, len(its), _GROUPS_AT_ONCE):
             found += await _lags(connection, its[at : at + _GROUPS_AT_ONCE])
@@ -182,7 +182,7 @@ def _by_coordinator(
     return coordinated.items()
 
 
-async def _lags(connection: ClientConnection, listings: Sequence[GroupListing]) -> list[GroupLag]:
+async def _lags(connection: ClientConnection, listings: Sequence[GroupListing]) -> list[LagByTopic]:
     names = [each.group for each in listings]
     if connection.has(quafka.DescribeGroupLagRequest):
         request = quafka.DescribeGroupLagRequest(groups=names)
@@ -194,14 +194,14 @@ async def _lags(connection: ClientConnection, listings: Sequence[GroupListing]) 
         return [
             _share_lag(each, lags.get(each.group_id))
             if kinds[each.group_id] == _SHARE
-            else GroupLag(_summary(each, kinds[each.group_id]), _topic_lags(each))
+            else LagByTopic(_summary(each, kinds[each.group_id]), _topic_lags(each))
             for each in known
         ]
     described = (
         await connection.call(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
     ).groups
     return [
-        GroupLag(
+        LagByTopic(
             GroupSummary(
                 each.group_id, each.group_state, each.protocol_type, len(each.members), None, None
             ),
@@ -225,11 +225,11 @@ def _summary(group: quafka.DescribedGroupLag, kind: str) -> GroupSummary:
     )
 
 
-def _share_lag(group: quafka.DescribedGroupLag, lags: dict[str, int | None] | None) -> GroupLag:
+def _share_lag(group: quafka.DescribedGroupLag, lags: dict[str, int | None] | None) -> LagByTopic:
     found = _summary(group, _SHARE)
     total = found.lag if lags is None else sum_of_known(lags.values())
     topics = {name: TopicLag(None, lag, None, None) for name, lag in (lags or {}).items()}
-    return GroupLag(replace(found, lag=total, behind_seconds=None), topics)
+    return LagByTopic(replace(found, lag=total, behind_seconds=None), topics)
 
 
 def _topic_lags(group: quafka.DescribedGroupLag) -> dict[str, TopicLag]:

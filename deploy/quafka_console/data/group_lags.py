@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quafka_client import groups
 from quafka_client.cluster import ClientCluster
-from quafka_client.groups import GroupLag, GroupListing
+from quafka_client.groups import GroupListing, LagByTopic
 from quafka_console.data.recent import Recent, whose
 
 MOST_GROUPS = 5_000
@@ -22,9 +22,9 @@ class AllLags:
     """
 
     listed: Sequence[GroupListing]
-    lags: Sequence[GroupLag] | None
+    lags: Sequence[LagByTopic] | None
 
-    def readers(self, topic: str) -> list[GroupLag] | None:
+    def readers(self, topic: str) -> list[LagByTopic] | None:
         """The groups that read a topic or have offsets in it, largest lag first; None: unknown."""
         if self.lags is None:
             return None

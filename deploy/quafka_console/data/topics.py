@@ -90,7 +90,7 @@ async def topic_page(
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class TopicBounds:
     """Start and end of partitions of topics, and their bytes; None: not known.
 
     `ids`: of the topics by name, to tell apart those of several orgs and times.
@@ -122,11 +122,11 @@ class Bounds:
         }
 
 
-async def _bounds(cluster: ClientCluster, found: Sequence[MetadataResponseTopic]) -> Bounds:
+async def _bounds(cluster: ClientCluster, found: Sequence[MetadataResponseTopic]) -> TopicBounds:
     starts = await offsets.list_offsets_of(cluster, found, offsets.START)
     ends = await offsets.list_offsets_of(cluster, found, offsets.END)
     ids = {each.name or "": each.topic_id for each in found}
-    return Bounds(clock.monotonic(), ids, starts, ends, await _sizes(cluster, found))
+    return TopicBounds(clock.monotonic(), ids, starts, ends, await _sizes(cluster, found))
 
 
 async def _sizes(

@@ -10,7 +10,7 @@ from nicegui import ui
 from quafka_client import topics
 from quafka_client.configs import Config
 from quafka_client.errors import ClientError, RequestRefusedError, check
-from quafka_client.groups import GroupLag
+from quafka_client.groups import LagByTopic
 from quafka_client.topics import Compaction
 from quafka_console.data.damage import LostRecords, lost_records
 from quafka_console.data.group_lags import MOST_GROUPS
@@ -87,7 +87,7 @@ _TOTALS = Recent[TopicTotals](_TOTALS_SECONDS)
 class _Traffic:
     """Who reads and who writes; `producers`: or why they are not known."""
 
-    readers: Sequence[GroupLag] | None
+    readers: Sequence[LagByTopic] | None
     producers: ProducerRows | str | None
 
 
@@ -314,7 +314,7 @@ def _config(config: Config) -> list[str | Shown]:
     ]
 
 
-def _readers(topic: str, readers: Sequence[GroupLag] | None) -> None:
+def _readers(topic: str, readers: Sequence[LagByTopic] | None) -> None:
     if readers is None:
         with ui.row().classes("items-center gap-2"):
             ui.label(f"There are more than {MOST_GROUPS:,} groups, too many to look at each.")
@@ -328,7 +328,7 @@ def _readers(topic: str, readers: Sequence[GroupLag] | None) -> None:
         ui.label(f"and {len(readers) - _MOST_READERS:,} more, with less lag").classes("q-soft")
 
 
-def _reader(topic: str, each: GroupLag) -> list[str | Shown]:
+def _reader(topic: str, each: LagByTopic) -> list[str | Shown]:
     group, lag = each.summary, each.topics[topic]
     left = not group.members and bool(lag.lag)
     done = lag.lag == 0

@@ -13,7 +13,7 @@ from quafka_client.cluster import ClientCluster
 from quafka_client.connection import ClientConnection
 from quafka_client.errors import ClientError
 from quafka_client.group_offsets import Place
-from quafka_client.groups import GroupLag, GroupListing, GroupSummary, TopicLag
+from quafka_client.groups import GroupListing, GroupSummary, LagByTopic, TopicLag
 from quafka_client.offset_resets import GroupOffsets, OffsetMove
 from quafka_client.positions import RequestedPosition
 from quafka_console.data.group_lags import AllLags
@@ -79,7 +79,7 @@ async def test_the_largest_lag_comes_first(groups: Groups) -> None:
 
 
 async def test_lags_that_are_known_are_not_read_again(groups: Groups) -> None:
-    lags = [GroupLag(each, {}) for each in await groups.summaries_of(groups.listings)]
+    lags = [LagByTopic(each, {}) for each in await groups.summaries_of(groups.listings)]
     groups.described = 0
     known = AllLags(groups.listings, lags)
     page = await group_page(CLUSTER, GroupQuery("g00", order=BY_LAG, size=2), known)
@@ -88,9 +88,9 @@ async def test_lags_that_are_known_are_not_read_again(groups: Groups) -> None:
 
 
 def test_the_readers_of_a_topic() -> None:
-    def group(name: str, **lags: int) -> GroupLag:
+    def group(name: str, **lags: int) -> LagByTopic:
         topics = {topic: TopicLag(1, lag, None, None) for topic, lag in lags.items()}
-        return GroupLag(GroupSummary(name, "Stable", "", 1, 0, None), topics)
+        return LagByTopic(GroupSummary(name, "Stable", "", 1, 0, None), topics)
 
     lags = [group("a", t=1), group("b", u=9), group("c", t=5, u=0), group("d")]
     found = AllLags([], lags).readers("t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_client.configs import Config
-from quafka_console.data.topics import Bounds, ConfigEdit, TopicTotals, changes_of
+from quafka_console.data.topics import ConfigEdit, TopicBounds, TopicTotals, changes_of
 
 
 def config(name: str, value: str, source: str = "topic") -> Config:
@@ -23,10 +23,10 @@ def test_only_what_differs_is_a_change() -> None:
     ]
 
 
-def bounds(at: float, ends: dict[tuple[str, int], int], id_: bytes = b"1") -> Bounds:
+def bounds(at: float, ends: dict[tuple[str, int], int], id_: bytes = b"1") -> TopicBounds:
     """Topics whose partitions begin at 10, with 100 bytes each."""
     ids = dict.fromkeys({topic for topic, _ in ends}, id_)
-    return Bounds(at, ids, dict.fromkeys(ends, 10), ends, dict.fromkeys(ends, 100))
+    return TopicBounds(at, ids, dict.fromkeys(ends, 10), ends, dict.fromkeys(ends, 100))
 
 
 def test_totals_and_the_skew_of_the_largest_partition() -> None:
