@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
 
 from quafka_console.data.messages.records import KeptBytes, kept
 from quafka_console.data.registry.client import RegisteredSchema, RegistryError, SchemaRegistry
@@ -130,6 +131,35 @@ async def test_schemas_that_refer_to_others() -> None:
         assert decoder.line(wire(1, b"\0")) == '{"p": {"s": "NEW"}}'
 
 
+async def test_protobuf_is_decoded_by_descriptors() -> None:
+    other: Any = descriptor_pb2.FileDescriptorProto(name="x")
+    other.message_type.add(name="Line").field.add(name="sku", number=1, type=9, label=1)
+    order: Any = descriptor_pb2.FileDescriptorProto(name="y", dependency=["line.proto"])
+    its = order.message_type.add(name="Order").field
+    its.add(name="id", number=1, type=3, label=1)
+    its.add(name="line", number=2, type=11, type_name=".Line", label=1)
+    whole, line = (base64.b64encode(each.SerializeToString()).decode() for each in (order, other))
+    refers = [{"name": "line.proto", "subject": "line", "version": 3}]
+    fake = FakeRegistry(
+        {
+            "/schemas/ids/1": answer('syntax = "proto3"; …', schemaType="PROTOBUF"),
+            "/schemas/ids/1?format=serialized": answer(
+                whole, schemaType="PROTOBUF", references=refers
+            ),
+            "/subjects/line/versions/3?format=serialized": answer(line),
+            "/schemas/ids/2": answer('syntax = "proto3";', schemaType="PROTOBUF"),
+            "/schemas/ids/2?format=serialized": answer('syntax = "proto3";'),
+        }
+    )
+    async with serving(fake) as registry:
+        values = [wire(1, b"\0\x08\x07\x12\x03\n\x01x"), wire(2, b"\0")]
+        decoder = await ValueDecoder.of(registry, values)
+        assert decoder.line(values[0]) == '{"id": 7, "line": {"sku": "x"}}'
+        found = decoder.decoded(values[1])
+        assert found is not None
+        assert "does not give the descriptor of the Protobuf schema" in found.problem
+
+
 ENDLESS = {
     f"/subjects/s/versions/{number}": answer(
         "{}", references=[{"subject": "s", "version": number + 1}]
@@ -214,7 +244,7 @@ async def test_schemas_that_refer_to_themselves() -> None:
         }
     )  # fmt: skip
     async with serving(fake) as registry:
-        assert (await registry.schema(1)).references == ('"int"',)
+        assert (await registry.schema(1)).references == (("None", '"int"'),)
         assert fake.asked.count("/subjects/s/versions/1") == 1
 
 

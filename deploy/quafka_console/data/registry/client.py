@@ -38,21 +38,23 @@ class RegisteredSchema:
 
     Attributes:
         kind: AVRO, JSON or PROTOBUF, or another name that the registry gives.
-        text: the schema itself.
+        text: the schema itself; of PROTOBUF a descriptor in base64.
         subjects: under which it is registered.
-        references: texts of the schemas that it refers to, each after those that it needs.
+        references: names and texts of the schemas that it refers to, each after those that it
+            needs.
     """
 
     number: int
     kind: str
     text: str
     subjects: tuple[str, ...] = ()
-    references: tuple[str, ...] = ()
+    references: tuple[tuple[str, str], ...] = ()
 
     @property
     def size(self) -> int:
         """About its bytes in memory."""
-        return 1_000 + len(self.text) + sum(map(len, (*self.references, *self.subjects)))
+        others = sum(len(name) + len(text) for name, text in self.references)
+        return 1_000 + len(self.text) + others + sum(map(len, self.subjects))
 
 
 @dataclass(slots=True)
@@ -123,16 +125,21 @@ class SchemaRegistry:
     async def _resolved(self, number: int) -> RegisteredSchema:
         fields = await self._object(f"/schemas/ids/{number}", f"schema {number}")
         kind = str(fields.get("schemaType") or AVRO)
-        references: dict[tuple[str, str], str] = {}
-        await self._refer(fields, references, 0)
+        form = ""
+        if kind == PROTOBUF:
+            form = "?format=serialized"
+            fields = await self._object(f"/schemas/ids/{number}{form}", f"schema {number}")
+        references: dict[tuple[str, str], tuple[str, str]] = {}
+        await self._refer(fields, references, form, 0)
         subjects = await self._subjects(number)
         return RegisteredSchema(
             number, kind[:100], _text(fields), subjects, tuple(references.values())
         )
 
     async def _refer(
-        self, fields: Mapping[str, Any], found: dict[tuple[str, str], str], depth: int
-    ) -> None:
+        self, fields: Mapping[str, Any], found: dict[tuple[str, str], tuple[str, str]],
+        form: str, depth: int,
+    ) -> None:  # fmt: skip
         """Add the schemas that one refers to, those that they need first."""
         its: Any = fields.get("references") or []
         if not isinstance(its, list):
@@ -147,12 +154,12 @@ class SchemaRegistry:
             if len(found) >= _MOST_REFERENCES or depth >= _MOST_REFERENCES:
                 raise RegistryError(f"a schema refers to more than {_MOST_REFERENCES} others")
             subject, version = (quote(part, safe="") for part in place)
-            path = f"/subjects/{subject}/versions/{version}"
-            found[place] = ""  # a schema that refers to itself is not asked for again
+            path = f"/subjects/{subject}/versions/{version}{form}"
+            found[place] = "", ""  # a schema that refers to itself is not asked for again
             other = await self._object(path, f"schema {place[0][:200]!r}")
-            await self._refer(other, found, depth + 1)
+            await self._refer(other, found, form, depth + 1)
             del found[place]
-            found[place] = _text(other)
+            found[place] = str(one.get("name")), _text(other)
 
     async def _subjects(self, number: int) -> tuple[str, ...]:
         """For display only: older registries do not tell."""

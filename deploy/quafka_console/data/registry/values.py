@@ -11,10 +11,11 @@ from typing import Any
 
 from quafka_client.errors import ClientError
 from quafka_console.data.messages.records import KeptBytes
-from quafka_console.data.registry import avro
+from quafka_console.data.registry import avro, protobuf
 from quafka_console.data.registry.client import (
     AVRO,
     JSON,
+    PROTOBUF,
     RegisteredSchema,
     RegistryError,
     SchemaRegistry,
@@ -162,15 +163,22 @@ def json_value(schema: RegisteredSchema, whole: bytes) -> Any:
             return json.loads(data)
         except (ValueError, RecursionError) as e:
             raise RegistryError("the value is not JSON, as its schema says") from e
+    if schema.kind == PROTOBUF:
+        return protobuf.decode(data, _parsed_protobuf(schema))
     raise RegistryError(f"values of {schema.kind.title()} schemas are not decoded")
 
 
 @lru_cache(maxsize=100)
 def _parsed(schema: RegisteredSchema) -> avro.AvroType:
     known: dict[str, avro.AvroType] = {}
-    for text in schema.references:
+    for _, text in schema.references:
         avro.parse(_json(text), known)
     return avro.parse(_json(schema.text), known)
+
+
+@lru_cache(maxsize=100)
+def _parsed_protobuf(schema: RegisteredSchema) -> protobuf.ProtobufFile:
+    return protobuf.parse(schema.text, dict(schema.references))
 
 
 def _json(text: str) -> Any:
