@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
 from nicegui import ui
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quafka_client.errors import ClientError
@@ -113,6 +113,8 @@ class Console:
         """The console as a web application. Once in a process: NiceGUI's pages are global."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         app.add_api_route("/v1/traces", self._receive, methods=["POST"])
+        # NiceGUI's own application knows the browser's session.
+        nicegui_app.add_api_route(sign_in.CLAIM_PATH, self._claim, methods=["GET"])
         app.add_api_route("/v1/metrics", _ignore, methods=["POST"])
         for page in PAGES:
             self._add(page)
@@ -141,6 +143,14 @@ class Console:
         if answer.status != 200:
             return PlainTextResponse(f"{answer.text}\n", answer.status)
         return Response(media_type="application/x-protobuf")
+
+    async def _claim(self, request: Request) -> Response:
+        """Give the browser the session of who has just signed in with it."""
+        session = request.query_params.get("session", "")
+        if self.people.claim(session, request.session["id"]):
+            request.session["id"] = session
+        target = urlsplit(request.query_params.get("to", ""))
+        return RedirectResponse(urlunsplit(("", "", target.path or "/", target.query, "")), 303)
 
     def _add(self, page: Page) -> None:
         async def shown(request: Request) -> None:

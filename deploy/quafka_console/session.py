@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,11 +42,14 @@ class ForOperatorsError(ClientError):
 class Person:
     """A Kafka user, connected. `user`: "" if the cluster asks for no login.
 
-    `dark`: whether they want dark pages; None: as their system.
+    Attributes:
+        session: the id of their browser's session; "": everybody's.
+        dark: whether they want dark pages; None: as their system.
     """
 
     user: str
     cluster: ClientCluster
+    session: str = ""
     dark: bool | None = None
     ends: asyncio.TimerHandle | None = None
     """The end of the bearer token with which they have signed in."""
@@ -75,6 +79,8 @@ class People:
     shared: Person | None = None
     signed_in: dict[str, Person] = field(default_factory=dict[str, Person])
     _failures: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    _unclaimed: dict[str, str] = field(default_factory=dict[str, str])
+    """By the new session: the browser's session before it signed in."""
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _ended: dict[str, None] = field(default_factory=dict[str, None])
     """Browsers whose token has expired, the latest last."""
@@ -100,7 +106,7 @@ class People:
         return self.shared
 
     async def sign_in(self, browser: str, credentials: Credentials) -> Person:
-        """Sign in as a Kafka user.
+        """Sign in as a Kafka user. The browser then has to `claim` the person's session.
 
         Raises:
             TooManyFailuresError: there were many failures within a minute.
@@ -123,12 +129,23 @@ class People:
         with suppress(ValueError):  # a slow one may be forgotten already
             self._failures.remove((now, user))
         audit.info("%r: signed in", user)
-        await self.sign_out(browser)
+        earlier = [each for each, its in self._unclaimed.items() if its == browser]
+        for each in (browser, *earlier):
+            await self.sign_out(each)
         while len(self.signed_in) >= MOST_SIGNED_IN:
             await self.sign_out(next(iter(self.signed_in)))
         self._ended.pop(browser, None)
-        person = self.signed_in[browser] = Person(user, cluster)
+        session = secrets.token_urlsafe(32)
+        self._unclaimed[session] = browser
+        person = self.signed_in[session] = Person(user, cluster, session)
         return person
+
+    def claim(self, session: str, browser: str) -> bool:
+        """Whether this browser has just signed in, and has that session from now on. Once.
+
+        A session that somebody else knew before, or gave to the browser, never becomes signed in.
+        """
+        return self._unclaimed.pop(session, None) == browser and session in self.signed_in
 
     async def sign_in_with_token(self, browser: str, value: str) -> Person:
         """Sign in with a bearer token, until it expires.
@@ -150,17 +167,17 @@ class People:
         person = await self.sign_in(browser, Credentials(OAUTHBEARER, user, token=lambda: token))
         loop = asyncio.get_running_loop()
         seconds = max(0.0, expires_at - clock.time())
-        person.ends = loop.call_later(seconds, self._expire, browser, person)
+        person.ends = loop.call_later(seconds, self._expire, person)
         return person
 
-    def _expire(self, browser: str, person: Person) -> None:
-        if self.signed_in.get(browser) is not person:
+    def _expire(self, person: Person) -> None:
+        if self.signed_in.get(person.session) is not person:
             return
         audit.info("%r: the token has expired", person.user)
-        self._ended[browser] = None
+        self._ended[person.session] = None
         if len(self._ended) > MOST_SIGNED_IN:
             del self._ended[next(iter(self._ended))]
-        task = asyncio.get_running_loop().create_task(self.sign_out(browser))
+        task = asyncio.get_running_loop().create_task(self.sign_out(person.session))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -173,6 +190,7 @@ class People:
 
     async def sign_out(self, browser: str) -> None:
         """Forget who uses this browser."""
+        self._unclaimed.pop(browser, None)
         person = self.signed_in.pop(browser, None)
         if person is not None:
             audit.info("%r: signed out", person.user)

@@ -10,8 +10,10 @@ from quafka_client.errors import ClientError
 from quafka_client.sasl import PLAIN, Credentials
 from quafka_client.scram import HASHES
 from quafka_console.session import People, Person
-from quafka_console.views.parts import formats
+from quafka_console.views.parts import address, formats
 
+CLAIM_PATH = "/signed-in"
+"""Where a browser gets the session of who has signed in, before it goes on."""
 _MECHANISMS = [*HASHES, PLAIN]
 
 
@@ -64,11 +66,11 @@ def _button(secret: ui.input, sign_in: Callable[[], Awaitable[Person]], target: 
     async def clicked() -> None:
         button.disable()
         try:
-            await sign_in()
+            person = await sign_in()
         except ClientError as e:
             problem.set_text(formats.shown(str(e), 400))
         else:
-            ui.navigate.to(target)
+            ui.navigate.to(address.link(CLAIM_PATH, session=person.session, to=target))
         finally:
             secret.set_value("")
             button.enable()

@@ -68,19 +68,36 @@ async def test_a_person_signs_in_and_out(server: Server, caplog: pytest.LogCaptu
     people = People([("here", 9092)], LOGIN)
     assert people.must_sign_in
     assert await people.find("a") is None
-    await people.sign_in("a", ALICE)
-    found = await people.find("a")
-    assert found is not None
-    assert found.user == "alice"
+    first = await people.sign_in("a", ALICE)
+    assert people.claim(first.session, "a")
+    assert await people.find(first.session) is first
+    assert first.user == "alice"
     assert await people.find("b") is None, "another browser"
-    await people.sign_in("a", ALICE)
+    again = await people.sign_in(first.session, ALICE)
+    assert people.claim(again.session, first.session)
     assert server.left == 1, "the first sign-in of this browser"
-    await people.sign_out("a")
-    assert await people.find("a") is None
+    await people.sign_out(again.session)
+    assert await people.find(again.session) is None
     assert server.left == 2
     assert [record.message.partition(": ")[2] for record in caplog.records] == [
         "signed in", "signed in", "signed out", "signed out",
     ]  # fmt: skip
+
+
+async def test_a_session_that_others_know_never_becomes_signed_in(server: Server) -> None:
+    people = People([("here", 9092)], LOGIN)
+    person = await people.sign_in("given by another site", ALICE)
+    assert await people.find("given by another site") is None
+    assert not people.claim("guessed", "given by another site")
+    assert not people.claim(person.session, "another browser")
+    assert not people.claim(person.session, "given by another site"), "claims are for one try"
+    person = await people.sign_in("a", ALICE)
+    assert people.claim(person.session, "a")
+    assert not people.claim(person.session, "a")
+    await people.sign_in("b", ALICE)
+    left = server.left
+    await people.sign_in("b", ALICE)
+    assert server.left == left + 1, "the session that was not claimed"
 
 
 async def test_guesses_of_passwords_are_limited(server: Server) -> None:
@@ -126,10 +143,9 @@ async def test_those_who_signed_in_first_leave_first(
 ) -> None:
     monkeypatch.setattr(session, "MOST_SIGNED_IN", 3)
     people = People([("here", 9092)], LOGIN)
-    for browser in "abcd":
-        await people.sign_in(browser, ALICE)
-    assert await people.find("a") is None
-    assert [await people.find(each) is not None for each in "bcd"] == [True] * 3
+    first, *others = [await people.sign_in(browser, ALICE) for browser in "abcd"]
+    assert await people.find(first.session) is None
+    assert [await people.find(each.session) for each in others] == others
     assert server.left == 1
 
 
@@ -182,19 +198,17 @@ async def test_a_session_ends_with_its_token(
 ) -> None:
     caplog.set_level(logging.INFO, "quafka.console.audit")
     people = People([("here", 9092)], LOGIN, "sub")
-    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
-    found = await people.find("a")
-    assert found is not None
+    found = await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
     assert found.user == "alice"
     await asyncio.sleep(59)
-    assert await people.find("a") is found
+    assert await people.find(found.session) is found
     await asyncio.sleep(2)
-    assert await people.find("a") is None
+    assert await people.find(found.session) is None
     assert server.left == 1
-    assert people.has_expired("a")
+    assert people.has_expired(found.session)
     assert not people.has_expired("b")
-    await people.sign_in_with_token("a", ISSUER.token())
-    assert not people.has_expired("a")
+    await people.sign_in_with_token(found.session, ISSUER.token())
+    assert not people.has_expired(found.session)
     assert [record.message for record in caplog.records] == [
         "'alice': signed in", "'alice': the token has expired", "'alice': signed out",
         "'alice': signed in",
@@ -203,14 +217,14 @@ async def test_a_session_ends_with_its_token(
 
 async def test_a_newer_token_lasts_beyond_the_end_of_the_last_one(server: Server) -> None:
     people = People([("here", 9092)], LOGIN, "sub")
-    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
-    await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 600))
+    first = await people.sign_in_with_token("a", ISSUER.token(exp=clock.time() + 60))
+    last = await people.sign_in_with_token(first.session, ISSUER.token(exp=clock.time() + 600))
     assert server.left == 1
     await asyncio.sleep(300)
-    assert await people.find("a") is not None
-    await people.sign_out("a")
+    assert await people.find(last.session) is last
+    await people.sign_out(last.session)
     await asyncio.sleep(600)
-    assert not people.has_expired("a"), "they have signed out themselves"
+    assert not people.has_expired(last.session), "they have signed out themselves"
 
 
 @pytest.mark.parametrize(
