@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quafka_broker.groups.table import Commit
@@ -73,15 +73,13 @@ class Branch:
             for at in range(0, max(1, len(rows)), _ROWS_PER_EVENT)
         ]  # fmt: skip
 
-    def with_offsets(self, group: str, commit: Commit) -> Sequence[BranchOffsets]:
+    def with_offsets(self, group: str, commit: Commit) -> Iterator[BranchOffsets]:
         """Events of bounded size that store offsets of a group."""
-        return [
-            BranchOffsets(
+        for rows in offset_rows(commit):
+            yield BranchOffsets(
                 self.org, self.name, self.home, self.producer_id, self.epoch, self.number,
                 group, rows, self.start_ms,
-            )
-            for rows in offset_rows(commit)
-        ]  # fmt: skip
+            )  # fmt: skip
 
     def restated(self) -> Sequence[Event]:
         """Events that together rebuild this state; none if nothing has joined yet."""

@@ -267,12 +267,22 @@ class Branches:
         too_many = found.offsets + new > self._limits.partitions
         if too_many or used + pending > self._limits.org_offset_bytes:
             return ErrorCode.POLICY_VIOLATION
-        found.in_flight += 1
-        branch = found
-        await self._journal.append(
-            branch.with_offsets(group, commit), lambda _offsets: self._landed(branch)
-        )
+        await self._store(found, group, commit)
         return ErrorCode.NONE
+
+    async def _store(self, branch: Branch, group: str, commit: Commit) -> None:
+        """Store offsets in pieces, as `TransactionCoordinator.store_offsets` does."""
+        branch.in_flight += 1  # until the last piece: the end waits for all of them
+        kept = branch.groups.get(group)
+        try:
+            for stored in branch.with_offsets(group, commit):
+                branch.in_flight += 1
+                await self._journal.append([stored], lambda _offsets: self._landed(branch))
+                kept = kept or branch.groups.get(group)
+                if branch.groups.get(group) is not kept:
+                    return  # it was deleted meanwhile
+        finally:
+            self._landed(branch)
 
     # --- batches ----------------------------------------------------------------------------
 

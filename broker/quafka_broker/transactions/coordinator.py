@@ -324,6 +324,9 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Store offsets that the transaction's commit makes visible.
 
+        Many are stored in pieces, each in a write of its own, so that others have their turns. The
+        transaction does not end before all are stored; a client that gets an error tries again.
+
         `used`: the bytes of the org's committed offsets.
         """
 
@@ -343,9 +346,12 @@ class TransactionCoordinator:
             if found.size + joins > most or found.offsets + new > most:
                 return ErrorCode.POLICY_VIOLATION
             joined = added(found.key, (), (group,), self.now_ms()) if joins else []
-            stored = offsets_stored(found.key, group, commit)
-            await self.journal.append([*joined, *stored, *found.moves()])
-            self.began(found)
+            for stored in offsets_stored(found.key, group, commit):
+                await self.journal.append([*joined, stored, *found.moves()])
+                joined = []
+                self.began(found)
+                if group not in found.groups:
+                    break  # it was deleted meanwhile, and with it what was stored for it
             return ErrorCode.NONE
 
         return await self.begin_in_turn((org, producer.transactional_id), store)

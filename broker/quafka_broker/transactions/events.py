@@ -184,6 +184,8 @@ _VALUES: EventValues[Event] = EventValues(
 
 
 _ROWS_PER_EVENT = 1_000
+_OFFSETS_PER_EVENT = 2_500
+"""They are applied in one turn of the loop, in 5 to 10 ms."""
 _ROW_BYTES = 40
 _BYTES_PER_EVENT = 256 << 10
 
@@ -213,9 +215,10 @@ def spread(
     ]
 
 
-def offsets_stored(key: tuple[int, str], group: str, commit: Commit) -> list[OffsetsStored]:
+def offsets_stored(key: tuple[int, str], group: str, commit: Commit) -> Iterator[OffsetsStored]:
     """Events of bounded size that store a group's offsets."""
-    return [OffsetsStored(*key, group, rows) for rows in offset_rows(commit)]
+    for rows in offset_rows(commit):
+        yield OffsetsStored(*key, group, rows)
 
 
 def offset_rows(commit: Commit) -> Iterator[Sequence[Sequence[Any]]]:
@@ -225,7 +228,7 @@ def offset_rows(commit: Commit) -> Iterator[Sequence[Sequence[Any]]]:
     for row in commit.rows():
         rows.append(row)
         size += _ROW_BYTES + len(row[0]) + len(row[5])
-        if size >= _BYTES_PER_EVENT:
+        if size >= _BYTES_PER_EVENT or len(rows) == _OFFSETS_PER_EVENT:
             yield rows
             rows, size = [], 0
     if rows:

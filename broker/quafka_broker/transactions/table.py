@@ -121,6 +121,8 @@ class TransactionTable:
                 found.move(event)
 
     def _store_offsets(self, found: WithOffsets, event: OffsetsStored | BranchOffsets) -> None:
+        if isinstance(event, OffsetsStored) and event.group not in found.groups:
+            return  # the group was deleted after it had joined
         group = (found.org, event.group)
         commit = found.groups.setdefault(event.group, Commit())
         before = commit.cost

@@ -11,19 +11,26 @@ from quafka_broker.status.log_status import ShardStatus
 from quafka_broker.status.metrics import BrokerMetrics
 from quafka_broker.status.op_stats import BrokerStats
 from quafka_broker.status.status_page import sections
+from quafka_broker.transactions import events
 from quafka_broker.transactions.figures import figures_of
 from quafka_broker.transactions.peers import PeerError
 from quafka_mesh_ops.ops.admin import PartitionsByTopic
 from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.branches import BranchEnd, FinishTransactions, JoinTransaction
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommittedOffsets
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import DeleteTopic
-from quafka_mesh_ops.ops.transactions import DescribeTransactions, ListTransactions, WriteMarkers
+from quafka_mesh_ops.ops.transactions import (
+    CommitTxnOffsets,
+    DescribeTransactions,
+    ListTransactions,
+    WriteMarkers,
+)
 from quafka_proto.errors import ErrorCode as E
 from quafka_telemetry.status_page import PageTable
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of
-from tests.unit.broker.transactional import call, committed_offset, fetch, read
+from tests.unit.broker.transactional import GROUP, call, committed_offset, fetch, read
 from tests.unit.broker.two_brokers import (
     HERE_TOPIC,
     HOME,
@@ -470,3 +477,28 @@ async def test_another_broker_may_not_end_a_branch() -> None:
         assert found == E.CLUSTER_AUTHORIZATION_FAILED
         assert await other.transactions.branches.finish(ORG + 1, HOME, end) == E.NONE
         assert (await stable(network))[1] == (0, 1)
+
+
+async def test_the_end_waits_for_many_offsets_at_another_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are stored in pieces, and the branch ends with all of them."""
+    monkeypatch.setattr(events, "_OFFSETS_PER_EVENT", 10)
+    network = Network()
+    async with two_brokers(network) as (_, other):
+        sender = WideSender(network, implicit=True)
+        assert not await sender.init()
+        rows = [CommitOffset(THERE_TOPIC, number, 7, topic_id=bytes(15) + b"1", elsewhere=True)
+                for number in range(100)]  # fmt: skip
+        op = CommitTxnOffsets(sender.producer, GROUP, -1, "", "", rows, True, HOME)
+        storing = asyncio.create_task(call(other, op))
+        branches = other.transactions.table.branches
+        while not any(branch.offsets for branch in branches.values()):
+            await asyncio.sleep(0)
+        (branch,) = branches.values()
+        assert 0 < branch.offsets < 100
+        assert not await sender.end()
+        assert set((await storing).partitions) == {0}
+        await until(lambda: is_finished(network))
+        found = (await call(other, CommittedOffsets(GROUP))).offsets
+        assert [each.offset for each in found] == [7] * 100
