@@ -90,7 +90,8 @@ class _Messages:
             self._build_place()
         with ui.row().classes("items-center w-full gap-3 q-filters"):
             for name, hint in _FILTERS.items():
-                self._text(name, hint, "value path" if name == "value" else name)
+                found = self._text(name, hint, "value path" if name == "value" else name)
+                found.classes("q-path" if name == "value" else "")
             ui.button("Read", on_click=self._choose).props("dense no-caps")
             self._stop_button = ui.button("Stop", on_click=self._stop)
             self._stop_button.props("dense no-caps outline").set_visibility(False)
@@ -191,7 +192,7 @@ class _Messages:
         if progress is not self._progress or self._body.is_deleted:
             return  # another reading has begun, or the page is gone
         if records == self._records:
-            self._status.set_text(_result(records, progress))
+            self._status.set_text(self._result(records, progress))
             return
         values = [each for record in records for each in (record.key, record.value)]
         only = "" if self._session.is_shared else self._chosen.topic
@@ -200,10 +201,21 @@ class _Messages:
         if progress is not self._progress or self._body.is_deleted:
             return
         self._records = records
-        self._status.set_text(_result(records, progress))
+        self._status.set_text(self._result(records, progress))
         self._body.clear()
         with self._body:
             self._fill(records, decoder, rows)
+
+    def _result(self, records: Sequence[ReadRecord], progress: Progress) -> str:
+        """What a reading has found, and what it has not looked at."""
+        parts = [f"{len(records):,} records"]
+        if self._chosen.filtered:
+            parts.append(_looked_at(progress))
+        if progress.unreadable:
+            parts.append(f"{progress.unreadable:,} batches are damaged or too large to be read")
+        if progress.limited:
+            parts.append("the limit of one search is reached: begin at a later place to go on")
+        return "; ".join(parts)
 
     def _fill(
         self,
@@ -232,18 +244,6 @@ class _Messages:
         if _marked(records):
             columns.insert(3, _OUTCOME)
         table(columns, rows, on_pick=open_)
-
-
-def _result(records: Sequence[ReadRecord], progress: Progress) -> str:
-    """What a reading has found, and what it has not looked at."""
-    parts = [f"{len(records):,} records"]
-    if progress.scanned > len(records):
-        parts.append(f"{_looked_at(progress)}")
-    if progress.unreadable:
-        parts.append(f"{progress.unreadable:,} batches are damaged or too large to be read")
-    if progress.limited:
-        parts.append("the limit of one search is reached: begin at a later place to go on")
-    return "; ".join(parts)
 
 
 def _looked_at(progress: Progress) -> str:

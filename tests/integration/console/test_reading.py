@@ -87,7 +87,8 @@ async def test_a_reading_is_bounded_and_can_be_stopped(timed: Cluster) -> None:
         await newest(cluster, "timed", ReadRange(), ALL, Limits(50), whole)
         assert (whole.scanned, whole.found, whole.limited) == (10, 10, False)
         few = Progress()
-        await newest(cluster, "timed", ReadRange([0]), ALL, Limits(1, scan=2), few)
+        nothing = Choice(containing("nothing"))
+        await newest(cluster, "timed", ReadRange([0]), nothing, Limits(1, scan=2), few)
         assert few.scanned == 2
 
 

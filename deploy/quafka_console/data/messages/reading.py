@@ -152,7 +152,9 @@ class _Reading:
 
     async def backwards(self, number: int, start: int, end: int) -> None:
         """The newest records of a partition: windows of offsets from its end on, ever larger."""
-        size, left = max(_FIRST_WINDOW, self.limits.count), self.limits.count
+        size = left = self.limits.count
+        if self.choice.wanted is not None:
+            size = max(size, _FIRST_WINDOW)
         while end > start and left > 0 and not self.over:
             part = Part(number, max(start, end - size), end)
             end, size = part.at, size * _MORE
