@@ -111,6 +111,23 @@ def test_records_are_found_and_shown_in_full(driver: Driver, shared_cluster: Clu
     driver.open("/messages?topic=found&from=time&at=yesterday", "is not a time")
 
 
+def test_json_is_folded_and_searched(driver: Driver, shared_cluster: Cluster) -> None:
+    script = "<img src=x onerror=\"document.title='taken'\">"
+    value = {"order": {f"field-{n}": {"amount": n, script: script} for n in range(20)}}
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, "folded")
+        produce(client, "folded", json.dumps(value).encode())
+    driver.open("/messages?topic=folded", "1 records")
+    driver.pick("field-0")
+    driver.press("Fold and search")
+    driver.see("order (20)")
+    driver.type("search the value", "amount: 17")
+    driver.see("field-17 (2)")
+    driver.type("search the value", "onerror")
+    driver.see(f'{script}: "<img')
+    assert driver.chrome.title == "Messages · Quafka"
+
+
 def test_filters_are_combined_and_in_the_address(driver: Driver, shared_cluster: Cluster) -> None:
     with RawClient(shared_cluster.address) as client:
         create_topic(client, "filtered")

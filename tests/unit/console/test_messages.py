@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quafka_client.records import FetchedBatches
 from quafka_console.data.messages.decoding import Best, Choice, Part, Progress, decode
 from quafka_console.data.messages.filters import containing
+from quafka_console.data.messages.folding import folded
 from quafka_console.data.messages.records import (
     SHOWN_BYTES,
     KeptBytes,
@@ -243,3 +244,29 @@ def test_deeply_nested_json_is_shown_as_it_was_written() -> None:
     # Indented, these 60 KB would be 18 MB.
     value = b"[" * 300 + b",".join([b"1"] * 30_000) + b"]" * 300
     assert full(value) == value.decode()
+
+
+def as_kept(value: object) -> KeptBytes:
+    data = json.dumps(value).encode()
+    return KeptBytes(data, len(data))
+
+
+def test_json_is_a_tree_that_can_be_folded() -> None:
+    tree = folded(as_kept({"order": {"id": 2**63, "items": ["a", {}]}, "x": None}))
+    assert tree == [
+        {
+            "id": 1, "label": "order (2)", "children": [
+                {"id": 2, "label": f"id: {2**63}"},
+                {"id": 3, "label": "items (2)", "children": [
+                    {"id": 4, "label": '0: "a"'}, {"id": 5, "label": "1: {}"},
+                ]},
+            ],
+        },
+        {"id": 6, "label": "x: null"},
+    ]  # fmt: skip
+    deep: object = 1
+    for _ in range(100):
+        deep = [deep]
+    cut = KeptBytes(b'{"a": 1}', 1_000)
+    for other in (None, cut, as_kept(deep), as_kept(list(range(3_000))), as_kept(7)):
+        assert folded(other) is None
