@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -183,6 +184,7 @@ class ClientConnection:
         Raises:
             UnsupportedError: the server does not have the API.
             UnreachableError, NotKafkaError: no answer, or a malformed one.
+            ClientError: the protocol cannot carry a value of the request, such as a long name.
         """
         if self.reopens and self._writer is None and not self.left:
             async with self._opening:
@@ -227,7 +229,12 @@ class ClientConnection:
         if reader is None or writer is None:
             raise EOFError
         self._correlation_id += 1
-        writer.writelines(encode_request(self._correlation_id, CLIENT_ID, request, version))
+        try:
+            frame = encode_request(self._correlation_id, CLIENT_ID, request, version)
+        except (ValueError, struct.error) as e:
+            name = type(request).__name__.removesuffix("Request")
+            raise ClientError(f"a value of {name} cannot be sent: {e}") from e
+        writer.writelines(frame)
         await writer.drain()
         head = await reader.readexactly(4)
         size = int.from_bytes(head, "big")

@@ -23,7 +23,11 @@ from quafka_proto.schema.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from quafka_proto.schema.partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from quafka_proto.schema.partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, connected, serving
 
 
@@ -51,6 +55,18 @@ async def test_an_api_that_the_server_lacks_is_named() -> None:
     async with connected(Fake({3: (0, 9)})) as connection:
         with pytest.raises(UnsupportedError, match=r"does not support CreatePartitions \(API 37\)"):
             await connection.call(CreatePartitionsRequest(), CreatePartitionsResponse)
+
+
+@pytest.mark.parametrize("name", ["x" * 40_000, "\ud800"])
+async def test_a_value_that_cannot_be_sent_is_a_sentence(name: str) -> None:
+    fake = Fake({3: (0, 9), 37: (0, 3)})
+    fake.answers[3] = MetadataResponse(cluster_id="c")
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=2)])
+    async with connected(fake) as connection:
+        with pytest.raises(ClientError, match="a value of CreatePartitions cannot be sent") as e:
+            await connection.call(request, CreatePartitionsResponse)
+        assert "\n" not in str(e.value)
+        assert (await connection.call(MetadataRequest(), MetadataResponse)).cluster_id == "c"
 
 
 @pytest.mark.parametrize(
