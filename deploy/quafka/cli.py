@@ -198,8 +198,9 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     except ValueError as e:
         raise SettingError(str(e)) from e
     return process.run(
-        program, tracer, options.ready_fd, options.lifeline_fd, push, keeps_state=name == "broker"
-    )
+        program, tracer, options.ready_fd, options.lifeline_fd, push,
+        keeps_state=name == "broker", leaves_cycles=name == "console",
+    )  # fmt: skip
 
 
 def _console(config: CommonSettings, listening_fd: int | None) -> Program:

@@ -68,6 +68,7 @@ def run(
     push: MetricsPush | None = None,
     *,
     keeps_state: bool = False,
+    leaves_cycles: bool = False,
 ) -> int:
     """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
@@ -76,7 +77,8 @@ def run(
     or a disk keeps it waiting: the process ends without such threads. `keeps_state`: most of the
     program's objects live as long as the process (see quafka_loop.garbage), and threads may be
     recovering them during the start, which therefore has a few seconds to end; any other start is
-    cut short.
+    cut short. `leaves_cycles`: objects that were used for long leave cycles behind, so Python
+    searches old objects, too, on its own schedule.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     keep_freed_memory()
@@ -86,7 +88,8 @@ def run(
     loop_closed, spans_sent = threads.Event(), threads.Event()
     try:
         with asyncio.Runner(loop_factory=turns.new_loop) as runner:
-            code = runner.run(_run(program, tracer, ready_fd, lifeline_fd, push, keeps_state))
+            running = _run(program, tracer, ready_fd, lifeline_fd, push, keeps_state, leaves_cycles)
+            code = runner.run(running)
             leaving = (code, tracer, loop_closed, spans_sent)
             threads.Thread(target=_leave, args=leaving, name="leave", daemon=True).start()
         return code
@@ -117,6 +120,7 @@ async def _run(
     lifeline_fd: int | None,
     push: MetricsPush | None,
     keeps_state: bool,
+    leaves_cycles: bool,
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -141,13 +145,14 @@ async def _run(
     # The state at the start lives as long as the process. Without this, every full collection
     # would scan it and block the loop: 60 ms for 10,000 partitions.
     gc.freeze()
-    garbage = loop.create_task(search_survivors())
+    garbage = None if leaves_cycles else loop.create_task(search_survivors())
     _report_ready(program, tracer, ready_fd)
     if push is not None:
         push.start()
     await stop.wait()
     log.debug("draining")
-    garbage.cancel()
+    if garbage is not None:
+        garbage.cancel()
     reloading.cancel()
     await _close(program)
     if push is not None:

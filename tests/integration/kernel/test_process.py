@@ -252,3 +252,14 @@ def test_an_error_in_the_loop_is_logged(running: Running) -> None:
     code, _, err = running.ended()
     assert code == 0
     assert "invalid literal for int() with base 10: 'cheese'" in err
+
+
+@pytest.mark.parametrize(
+    ("running", "end"), [(("cycles-left",), "freed"), (("cycles",), "kept")], indirect=["running"]
+)
+def test_old_cycles_are_searched_for_where_a_program_leaves_them(
+    running: Running, end: str
+) -> None:
+    running.until_printed(end)
+    running.signal(signal.SIGTERM)
+    assert running.ended()[0] == 0
