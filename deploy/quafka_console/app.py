@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -24,6 +24,7 @@ from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore
 from quafka_console.session import ConsoleSession, People, Person, Query
+from quafka_console.unopened import UnopenedPages
 from quafka_console.views import (
     acls,
     audit,
@@ -108,6 +109,7 @@ class Console:
     registry: SchemaRegistry | None
     read_only: bool
     hosts: frozenset[str]
+    unopened: UnopenedPages = field(default_factory=UnopenedPages)
 
     def asgi(self) -> ASGIApp:
         """The console as a web application. Once in a process: NiceGUI's pages are global."""
@@ -154,6 +156,10 @@ class Console:
 
     def _add(self, page: Page) -> None:
         async def shown(request: Request) -> None:
+            await build(request)
+            self.unopened.add(ui.context.client)
+
+        async def build(request: Request) -> None:
             browser = _browser()
             ui.add_css(_STYLE)
             try:
@@ -163,7 +169,7 @@ class Console:
                     states.problem(str(e))
                 return
             if person is None:
-                target = address.link(page.path, **dict(request.query_params))
+                target = address.link_of(page.path, request.query_params)
                 sign_in.show(self.people, browser, target)
                 return
             session = self._session(person, request)

@@ -180,10 +180,26 @@ async def _open(url: str, paths: list[str], count: int, ready: Event, stop: Even
 
 @contextlib.asynccontextmanager
 async def _browser(url: str, path: str) -> AsyncGenerator[None]:
-    """An open page: Engine.IO 4 and Socket.IO 5 over a websocket, as NiceGUI's script does it."""
-    page, cookie = await asyncio.to_thread(_page, url + path)
+    """An open page, which reads everything."""
+    page = await asyncio.to_thread(asked_page, url + path)
+    async with joined(url, *page) as (socket, answer):
+        assert answer.startswith("40"), answer
+        reading = asyncio.create_task(_read(socket))
+        try:
+            yield
+        finally:
+            reading.cancel()
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    url: str, page: str, cookie: str
+) -> AsyncGenerator[tuple[websockets.ClientConnection, str]]:
+    """The websocket of a page, and what the console answers to it: Engine.IO 4 and Socket.IO 5, as
+    NiceGUI's script speaks them. An answer that begins with 44 is a refusal.
+    """
     found = _CLIENT.search(page)
-    assert found, f"{path} is no page of NiceGUI"
+    assert found, "no page of NiceGUI"
     query = {
         "client_id": found[1], "next_message_id": 0, "implicit_handshake": "true",
         "tab_id": uuid.uuid4(), "document_id": uuid.uuid4(), "EIO": 4, "transport": "websocket",
@@ -193,19 +209,14 @@ async def _browser(url: str, path: str) -> AsyncGenerator[None]:
     async with websockets.connect(address, additional_headers=headers, max_size=None) as socket:
         await socket.recv()
         await socket.send("40")
-        joined = await socket.recv()
-        assert str(joined).startswith("40"), joined
-        reading = asyncio.create_task(_read(socket))
-        try:
-            yield
-        finally:
-            reading.cancel()
+        yield socket, str(await socket.recv())
 
 
 _CLIENT = re.compile(r"'client_id': '([0-9a-f-]+)'")
 
 
-def _page(url: str) -> tuple[str, str]:
+def asked_page(url: str) -> tuple[str, str]:
+    """A page and its cookies."""
     with urllib.request.urlopen(url, timeout=60) as answer:
         cookies = [each.partition(";")[0] for each in answer.headers.get_all("set-cookie") or ()]
         return answer.read().decode(), "; ".join(cookies)

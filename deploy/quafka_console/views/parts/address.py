@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from nicegui import ui
@@ -11,6 +12,11 @@ from quafka_console.session import Query
 
 def link(path: str, **query: str | int) -> str:
     """An address within the console; empty values are left out."""
+    return link_of(path, query)
+
+
+def link_of(path: str, query: Mapping[str, str | int]) -> str:
+    """As `link`; `query` may have any names."""
     chosen = {name: value for name, value in query.items() if value not in ("", 0)}
     return path + ("?" + urlencode(chosen) if chosen else "")
 
