@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from quafka_client.connection import ClientConnection
+from quafka_client.connection import CLIENT_ID, ClientConnection
 from quafka_client.errors import ClientError, RequestRefusedError, UnreachableError, check
 from quafka_client.security import NONE, ClientSecurity
 from quafka_proto.errors import ErrorCode
@@ -39,12 +39,15 @@ class ClientCluster:
         security: ClientSecurity = NONE,
         *,
         reopens: bool = False,
+        client_id: str = CLIENT_ID,
     ) -> None:
         """`timeout` bounds each connection and each answer, in seconds.
 
-        `reopens`: a request opens a connection that was lost.
+        `reopens`: a request opens a connection that was lost. `client_id`: what gateways know its
+        requests by, in traces and quotas.
         """
         self._reopens = reopens
+        self._client_id = client_id
         self._bootstrap = bootstrap
         self._security = security
         self.timeout = timeout
@@ -56,7 +59,12 @@ class ClientCluster:
         failures: list[ClientError] = []
         for host, port in self._bootstrap:
             connection = ClientConnection(
-                host, port, self.timeout, self._security, reopens=self._reopens
+                host,
+                port,
+                self.timeout,
+                self._security,
+                client_id=self._client_id,
+                reopens=self._reopens,
             )
             try:
                 await connection.open()
@@ -107,7 +115,11 @@ class ClientCluster:
             connection = self.any
         else:
             connection = ClientConnection(
-                *address, self.timeout, self._security, reopens=self._reopens
+                *address,
+                self.timeout,
+                self._security,
+                client_id=self._client_id,
+                reopens=self._reopens,
             )
             try:
                 await connection.open()

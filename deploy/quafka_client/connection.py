@@ -43,6 +43,7 @@ from quafka_proto.schema.sasl import (
 from quafka_telemetry.version import version
 
 CLIENT_ID = "quafka-cli"
+"""Of the command, unless a program has a client id of its own."""
 _MAX_ANSWER = 128 << 20
 _PLAIN_CHUNK = 1 << 16
 _TLS_PROBE_SECONDS = 2.0
@@ -75,6 +76,7 @@ class ClientConnection:
     _writer: asyncio.StreamWriter | None = None
     _correlation_id: int = 0
     _answered: bool = False
+    client_id: str = CLIENT_ID
     reopens: bool = False
     """Whether a request opens a connection that was lost."""
     left: bool = False
@@ -230,7 +232,7 @@ class ClientConnection:
             raise EOFError
         self._correlation_id += 1
         try:
-            frame = encode_request(self._correlation_id, CLIENT_ID, request, version)
+            frame = encode_request(self._correlation_id, self.client_id, request, version)
         except (ValueError, struct.error) as e:
             name = type(request).__name__.removesuffix("Request")
             raise ClientError(f"a value of {name} cannot be sent: {e}") from e

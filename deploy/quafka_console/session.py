@@ -24,6 +24,8 @@ audit = logging.getLogger("quafka.console.audit")
 
 Query = Mapping[str, str]
 """The parameters of a page's address."""
+CONSOLE_CLIENT = "quafka-console"
+"""The client id of the console's requests."""
 _TIMEOUT = 10.0
 MOST_SIGNED_IN = 1_000
 _FAILURES, _FAILURES_OF_ALL, _FAILURE_SECONDS = 10, 100, 60.0
@@ -186,7 +188,9 @@ class People:
         return browser in self._ended
 
     async def _connected(self, security: ClientSecurity) -> ClientCluster:
-        return await ClientCluster(self.bootstrap, _TIMEOUT, security, reopens=True).__aenter__()
+        return await ClientCluster(
+            self.bootstrap, _TIMEOUT, security, reopens=True, client_id=CONSOLE_CLIENT
+        ).__aenter__()
 
     async def sign_out(self, browser: str) -> None:
         """Forget who uses this browser."""

@@ -8,7 +8,7 @@ from quafka_client.errors import ClientError
 from quafka_console.data.paging import PageOf
 from quafka_console.data.traces.search import TraceQuery, search, title_of
 from quafka_console.data.traces.store import StoredTrace
-from quafka_console.session import ConsoleSession, Query
+from quafka_console.session import CONSOLE_CLIENT, ConsoleSession, Query
 from quafka_console.views.parts import address, formats, states
 from quafka_console.views.parts.live import LivePart
 from quafka_console.views.parts.spans import TRACE_PATH
@@ -25,8 +25,8 @@ _COLUMNS = (
     Column("waited", "Waited", numeric=True),
     Column("spans", "Spans", numeric=True),
 )
-_FIELDS = {"search": "search traces", "api": "API, such as Produce", "topic": "topic",
-           "client": "client id", "group": "group", "org": "number of the org",
+_FIELDS = {"search": "search traces", "api": "API", "topic": "topic",
+           "client": "client id", "group": "group", "org": "org number",
            "ms": "at least, in ms"}  # fmt: skip
 """Parameters of the address, and what their inputs say."""
 
@@ -42,7 +42,7 @@ class _Traces:
 
     def __init__(self, session: ConsoleSession, query: Query) -> None:
         self._session = session
-        self._chosen = {name: query.get(name, "") for name in (*_FIELDS, "errors")}
+        self._chosen = {name: query.get(name, "") for name in (*_FIELDS, "errors", "own")}
         self._number = address.page_of(query)
 
     async def build(self) -> None:
@@ -53,6 +53,10 @@ class _Traces:
             ui.switch(
                 "Errors only", value=bool(self._chosen["errors"]),
                 on_change=lambda event: self._choose("errors", "1" if event.value else ""),
+            )  # fmt: skip
+            ui.switch(
+                "The console's own requests", value=bool(self._chosen["own"]),
+                on_change=lambda event: self._choose("own", "1" if event.value else ""),
             )  # fmt: skip
         self._part = LivePart(self._read, self._fill)
         await self._part.start()
@@ -87,7 +91,10 @@ class _Traces:
             )
             return
         if not found.rows:
-            states.empty("No traces match", "Change the search.")
+            states.empty(
+                "No traces match",
+                "Change the search, or show the console's own requests, too.",
+            )
             return
         table(_COLUMNS, [_row(each) for each in found.rows])
         pager(found, "traces", self._go)
@@ -124,4 +131,7 @@ def _query(chosen: Query) -> TraceQuery:
         org=chosen["org"],
         seconds=int(at_least) / 1e3,
         failed=bool(chosen["errors"]),
+        without_client=""
+        if chosen["own"] or chosen["client"] == CONSOLE_CLIENT
+        else CONSOLE_CLIENT,
     )

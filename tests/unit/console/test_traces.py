@@ -203,6 +203,7 @@ async def test_a_record_is_followed_from_its_producer_to_who_received_it() -> No
         (TraceQuery(topic="x"), ["soon"]),
         (TraceQuery(client="reader", topic="orders"), ["soon", "none"]),
         (TraceQuery(client="read"), []),
+        (TraceQuery(without_client="reader", api="Fetch"), ["slow"]),
         (TraceQuery(group="team"), ["late"]),
         (TraceQuery(org="7"), ["wrote"]),
         (TraceQuery(seconds=0.5), ["slow"]),

@@ -25,6 +25,7 @@ class Fake:
         self._oldest = oldest
         self.answers: dict[int, Response | bytes | None] = {}
         self.asked: list[tuple[int, int]] = []
+        self.client_ids: set[str | None] = set()
         self.software = ""
         self.port = 0
 
@@ -34,6 +35,7 @@ class Fake:
                 frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
                 header, at = decode_request_header(frame)
                 self.asked.append((header.api_key, header.api_version))
+                self.client_ids.add(header.client_id)
                 if header.api_key == ApiVersionsRequest.api_key:
                     request = decode(ApiVersionsRequest, header.api_version, frame, at)
                     self.software = request.client_software_name

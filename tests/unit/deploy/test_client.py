@@ -145,6 +145,19 @@ def test_errors_in_words() -> None:
     assert about("topic 't'", "Topic 't' already exists.") == "Topic 't' already exists."
 
 
+async def test_a_client_names_itself() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = MetadataResponse(cluster_id="c")
+    async with serving(fake):
+        async with ClientCluster([(HOST, fake.port)], SECONDS) as cluster:
+            await cluster.any.call(MetadataRequest(), MetadataResponse)
+        assert fake.client_ids == {"quafka-cli"}
+        fake.client_ids.clear()
+        async with ClientCluster([(HOST, fake.port)], SECONDS, client_id="mine") as cluster:
+            await cluster.any.call(MetadataRequest(), MetadataResponse)
+        assert fake.client_ids == {"mine"}
+
+
 async def test_a_cluster_that_was_left_is_not_connected_to_again() -> None:
     fake = Fake({3: (0, 9)})
     fake.answers[3] = MetadataResponse(cluster_id="c")

@@ -25,6 +25,7 @@ class TraceQuery:
         api, topic, client, group, org: exactly these. `org`: a number.
         seconds: at least this long, without waiting.
         failed: only those with an error.
+        without_client: not those of this client id.
     """
 
     words: str = ""
@@ -35,6 +36,7 @@ class TraceQuery:
     org: str = ""
     seconds: float = 0.0
     failed: bool = False
+    without_client: str = ""
 
     def wants(self, trace: StoredTrace) -> bool:
         """Whether the trace is wanted."""
@@ -46,6 +48,10 @@ class TraceQuery:
             trace.working_seconds >= self.seconds
             and (trace.failed or not self.failed)
             and all(not value or value in trace.values(name) for value, name in exact)
+            and (
+                not self.without_client
+                or self.without_client not in trace.values(semconv.CLIENT_ID)
+            )
             and (not self.topic or self.topic in trace.topics)
             and (not self.words or matches(self.words, *_texts(trace)))
         )
