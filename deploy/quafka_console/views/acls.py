@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from quafka_client.acls import Acl
-from quafka_client.errors import ClientError
+from quafka_client.errors import ClientError, RequestRefusedError
 from quafka_console.data.access import (
     AccessQuery,
     acl_page,
@@ -15,12 +15,13 @@ from quafka_console.data.access import (
 )
 from quafka_console.data.paging import PageOf
 from quafka_console.session import ConsoleSession, Query
-from quafka_console.views.parts import formats
+from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.audit import audited
 from quafka_console.views.parts.confirm import confirmed, discard
 from quafka_console.views.parts.table import Column, Shown
 from quafka_console.views.searched import SearchedList
 from quafka_proto.acl_kinds import Operation, Pattern, Permission, ResourceKind
+from quafka_proto.errors import ErrorCode
 
 PATH = "/acls"
 _COLUMNS = (
@@ -37,6 +38,16 @@ _NOT_RULES = {"UNKNOWN", "ANY", "MATCH"}
 
 async def show(session: ConsoleSession, query: Query) -> None:
     """Build the page."""
+    try:
+        await acl_page(session.cluster, AccessQuery("", 0))
+    except RequestRefusedError as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        states.empty(
+            "No authorizer is configured",
+            "Every client may do everything. To have rules, start gateways with authorizer=acl.",
+        )
+        return
 
     async def read(search: str, number: int) -> PageOf[Acl]:
         return await acl_page(session.cluster, AccessQuery(search, number))

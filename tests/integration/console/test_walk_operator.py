@@ -124,7 +124,7 @@ def test_names_are_text(walk: Driver) -> None:
         ("/snapshots", "quafka snapshot create /mnt/lake"),
         ("/slow", "Waited for data"),
         ("/users", "No users with passwords"),
-        ("/acls", "no authorizer is configured"),
+        ("/acls", "No authorizer is configured"),
         ("/quotas", "No quotas"),
         ("/orgs", "active"),
         ("/audit", "jq -c"),
