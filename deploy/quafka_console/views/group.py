@@ -89,6 +89,7 @@ class _GroupView:
         self._chart_box = ui.column().classes("w-full q-card")
         with self._chart_box:
             self._chart = line_chart("Lag", ("records", "behind, seconds"))
+        self._chart_box.set_visibility(False)
         self._body = ui.column().classes("w-full gap-3")
         await self.refresh()
         keep_refreshing(self.refresh)
@@ -100,11 +101,16 @@ class _GroupView:
             windows = await self._windows(found)
         except ClientError as e:
             self._last = None
+            if self._body.is_deleted:
+                return
+            self._chart_box.set_visibility(False)
             self._body.clear()
             with self._body:
                 states.problem(str(e))
             return
         lags.note(self._session, [found])
+        if self._body.is_deleted:  # the page was left while the group was read
+            return
         points = lags.seen(self._session, self._name)
         self._chart_box.set_visibility(len(points) > 1)
         refill_chart(self._chart, _series(points))

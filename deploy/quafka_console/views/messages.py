@@ -40,7 +40,7 @@ _FROM = {
 _ISOLATION = {"": "all records", COMMITTED: "read_committed"}
 _FILTERS = {
     "contains": "contains", "key": "key, or =key", "header": "header, or name=value",
-    "value": "order.id=7 and amount>100",
+    "value": "value, as order.id=7",
 }  # fmt: skip
 _FILES = {JSONL: "JSON lines", CSV: "CSV", PARQUET: "Parquet"}
 _TAIL_SECONDS, _PROGRESS_SECONDS, _DECODING_SECONDS = 2.0, 0.5, 2.0
@@ -114,9 +114,9 @@ class _Messages:
         chosen = self._chosen
         self._place = ui.select(_FROM, value=chosen.place)
         self._place.props('dense outlined aria-label="from"')
-        at = self._text("at", "offset, or 2026-11-28T06:15", "where to begin")
+        at = self._text("at", "offset, or time in UTC", "where to begin")
         at.bind_visibility_from(self._place, "value", lambda value: value in (OFFSET, TIME))
-        self._text("until", "until a time", "until")
+        self._text("until", "until a time, in UTC", "until")
         self._text("partition", "all partitions", "partition").classes("q-short")
         self._isolation = ui.select(_ISOLATION, value=chosen.isolation)
         self._isolation.props('dense outlined aria-label="isolation level"')

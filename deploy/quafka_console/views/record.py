@@ -38,7 +38,8 @@ async def show(session: ConsoleSession, query: Query) -> None:
     if not requests:
         states.empty(
             "No trace of this record is here",
-            "The requests that wrote and read it were not sampled, or their traces have left.",
+            "The requests that wrote and read it were not sampled, or newer traces have replaced "
+            "theirs.",
         )
         return
     if path.produced is None:
@@ -48,8 +49,8 @@ async def show(session: ConsoleSession, query: Query) -> None:
     if path.produced is not None and path.delivered:
         took = (path.delivered[0].root.end - path.produced.root.start) / 1e9
         ui.label(
-            f"{formats.duration(max(0.0, took))} from the producer's request to the first answer "
-            "that delivered it"
+            f"{formats.duration(max(0.0, took))} from the producer's request to the first traced "
+            "answer that delivered it"
         ).classes("q-fact")
     begin, end = _line_of_time(requests, path.produced)
     for each in requests:

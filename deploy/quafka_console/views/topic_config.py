@@ -26,8 +26,10 @@ async def change_dialog(
     with ui.dialog() as dialog, ui.card().classes("q-dialog-card"):
         ui.label("Change a config").classes("text-h6")
         chosen = ui.select(sorted(known), label="Config", with_input=True).classes("w-full")
+        chosen.props("outlined dense options-dense")
         about = ui.label().classes("q-soft")
         value = ui.input("New value; empty: the default").classes("w-full")
+        value.props("outlined dense")
         preview = ui.label().classes("q-mono")
         problem = ui.label().classes("q-bad")
 
@@ -62,8 +64,8 @@ async def change_dialog(
             await done()
 
         with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat")
-            ui.button("Apply", on_click=apply)
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Apply", on_click=apply).props("no-caps")
     dialog.open()
 
 

@@ -76,6 +76,6 @@ def _create(session: ConsoleSession) -> None:
             ui.navigate.to(address.link("/topic", name=name.value or ""))
 
         with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat")
-            ui.button("Create", on_click=create)
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Create", on_click=create).props("no-caps")
     dialog.open()

@@ -23,7 +23,11 @@ async def show(session: ConsoleSession, query: Query) -> None:
     await session.check_operator()
     trace = session.traces.find(query.get("id", ""))
     if trace is None:
-        states.empty("This trace is not here", "It has left, or was never sent here.")
+        states.empty(
+            "This trace is not here",
+            "The console keeps the latest traces (console.traces.bytes); this one is older, or was "
+            "not exported to it.",
+        )
         spans.elsewhere(session, query.get("id", ""))
         return
     ui.label(formats.shown(title_of(trace))).classes("text-h5 q-name")

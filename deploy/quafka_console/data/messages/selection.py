@@ -174,5 +174,5 @@ def _time(text: str) -> int:
         at = datetime.fromisoformat(text)
         seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as e:
-        raise ClientError(f"{text!r} is not a time; write it as 2026-11-28T06:15") from e
+        raise ClientError(f"{text!r} is not a time; write it in UTC as 2026-11-28T06:15") from e
     return max(0, round(seconds * 1_000))  # ListOffsets gives times below 0 another meaning

@@ -19,8 +19,9 @@ async def confirmed(title: str, name: str, consequences: Sequence[str], act: str
         ui.label(shown(name)).classes("q-mono")
         typed = ui.input(label="name").props("autofocus outlined dense").classes("w-full")
         with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
             go = ui.button(act, color="negative", on_click=lambda: dialog.submit(True))
+            go.props("no-caps")
         go.bind_enabled_from(typed, "value", lambda value: (value or "") == name)
     answer = await dialog
     discard(dialog)

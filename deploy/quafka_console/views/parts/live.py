@@ -61,6 +61,8 @@ class LivePart(Generic[T]):
             found = str(e)
         if turn != self._reading or (found == self._last and self._last is not None):
             return
+        if self._box.is_deleted:  # the page was left while it was read
+            return
         self._last = found
         self._box.clear()
         with self._box:
