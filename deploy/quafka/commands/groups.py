@@ -63,6 +63,9 @@ async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
 def _description(group: groups.GroupDetails) -> str:
     done = bool(group.partitions) and all(each.lag == 0 for each in group.partitions)
     assignor = f"{group.protocol_type} ({group.protocol})" if group.protocol else None
+    catching_up = catch_up(
+        group.lag, group.behind_seconds, group.catch_up_seconds, followed=bool(group.members)
+    )
     head = facts(
         [
             ("group", group.group),
@@ -74,15 +77,7 @@ def _description(group: groups.GroupDetails) -> str:
             ("members", len(group.members)),
             ("lag", group.lag),
             ("behind", "caught up" if done else span(group.behind_seconds)),
-            (
-                "caught up in",
-                catch_up(
-                    0 if done else group.lag,
-                    group.behind_seconds,
-                    group.catch_up_seconds,
-                    followed=bool(group.members),
-                ),
-            ),
+            *(() if done else (("caught up in", catching_up),)),
         ]
     )
     parts = [head]
