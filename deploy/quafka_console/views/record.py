@@ -10,7 +10,7 @@ from quafka_client.errors import ClientError
 from quafka_console.data.traces.search import path_of, title_of
 from quafka_console.data.traces.store import StoredTrace
 from quafka_console.data.traces.waterfall import waterfall
-from quafka_console.session import ConsoleSession, Query
+from quafka_console.session import CONSOLE_CLIENT, ConsoleSession, Query
 from quafka_console.views.parts import address, formats, spans, states
 from quafka_telemetry import semconv
 
@@ -33,7 +33,7 @@ async def show(session: ConsoleSession, query: Query) -> None:
         ui.space()
         at = {"from": "offset", "at": str(offset)}
         ui.link("The record", address.link("/messages", **about, **at))
-    path = await path_of(session.traces, topic, partition, offset)
+    path = await path_of(session.traces, topic, partition, offset, CONSOLE_CLIENT)
     requests = [*([path.produced] if path.produced else []), *path.delivered]
     if not requests:
         states.empty(

@@ -188,6 +188,8 @@ async def test_a_record_is_followed_from_its_producer_to_who_received_it() -> No
     assert path.produced is not None
     assert path.produced.trace_id == "wrote"
     assert [each.trace_id for each in path.delivered] == ["soon", "late"]
+    without = await path_of(store, "orders", 1, 9, without_client="reader")
+    assert [each.trace_id for each in without.delivered] == ["late"]
     for place in (("orders", 1, 13), ("orders", 3, 9), ("other", 1, 9)):
         nothing = await path_of(store, *place)
         assert (nothing.produced, list(nothing.delivered)) == (None, [])

@@ -95,8 +95,10 @@ class RecordPath:
     delivered: Sequence[StoredTrace]
 
 
-async def path_of(store: TraceStore, topic: str, partition: int, offset: int) -> RecordPath:
-    """The path of one record."""
+async def path_of(
+    store: TraceStore, topic: str, partition: int, offset: int, without_client: str = ""
+) -> RecordPath:
+    """The path of one record. `without_client`: whose fetches are left out."""
 
     def carries(span: TraceSpan) -> bool:
         return any(
@@ -109,5 +111,9 @@ async def path_of(store: TraceStore, topic: str, partition: int, offset: int) ->
 
     judged = await listed((each, named(each)) for each in reversed(store.last()))
     produced = next((each for each, name in judged if name == _WRITES), None)
-    delivered = [each for each, name in judged if name in _DELIVERS]
+    delivered = [
+        each
+        for each, name in judged
+        if name in _DELIVERS and without_client not in each.values(semconv.CLIENT_ID)
+    ]
     return RecordPath(produced, delivered[:_MOST_DELIVERIES])
