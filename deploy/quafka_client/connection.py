@@ -188,13 +188,17 @@ class ClientConnection:
             UnreachableError, NotKafkaError: no answer, or a malformed one.
             ClientError: the protocol cannot carry a value of the request, such as a long name.
         """
-        if self.reopens and self._writer is None and not self.left:
-            async with self._opening:
+        if self.reopens and not self.left and (self._writer is None or self._opening.locked()):
+            async with self._opening:  # also if another request is still negotiating
                 if self._writer is None:
                     await self.open()
         if self.left:
             await self.close()
             raise UnreachableError("the connection was given up; sign in again")
+        return await self._call(request, answer, newest)
+
+    async def _call(self, request: Request, answer: type[R], newest: int = _NEWEST) -> R:
+        """As `call`, over the connection that is open, or being opened by the caller."""
         best = min(newest, self.version_of(type(request)))
         name = type(request).__name__.removesuffix("Request")
         try:
@@ -203,16 +207,16 @@ class ClientConnection:
                 frame = await self._exchange(request, best)
                 self.last_seconds = clock.perf_counter() - began
         except TimeoutError as e:
-            await self.close()
             raise UnreachableError(
                 f"{self.address} does not answer {name} within {self.timeout:g} s; "
                 "run `quafka doctor` to check its broker"
             ) from e
         except (OSError, EOFError) as e:
-            await self.close()
             raise UnreachableError(
                 f"{self.address} closed the connection on {name}; {self._why_closed()}"
             ) from e
+        except Malformed as e:
+            raise NotKafkaError(f"{self.address} sent a malformed answer to {name}: {e}") from e
         try:
             _, at = decode_response_header(answer, best, frame)
             decoded = decode(answer, best, frame, at)
@@ -231,13 +235,24 @@ class ClientConnection:
         if reader is None or writer is None:
             raise EOFError
         self._correlation_id += 1
+        number = self._correlation_id
         try:
-            frame = encode_request(self._correlation_id, self.client_id, request, version)
+            frame = encode_request(number, self.client_id, request, version)
         except (ValueError, struct.error) as e:
             name = type(request).__name__.removesuffix("Request")
             raise ClientError(f"a value of {name} cannot be sent: {e}") from e
-        writer.writelines(frame)
-        await writer.drain()
+        try:
+            writer.writelines(frame)
+            await writer.drain()
+            return await self._answer(reader, number)
+        except BaseException:
+            # Also if it is cancelled: the next request would take the answer for its own.
+            writer.close()
+            if self._writer is writer:
+                self._writer = None
+            raise
+
+    async def _answer(self, reader: asyncio.StreamReader, number: int) -> bytes:
         head = await reader.readexactly(4)
         size = int.from_bytes(head, "big")
         if size > _MAX_ANSWER:
@@ -246,7 +261,10 @@ class ClientConnection:
                 if head[:2] != _TLS_ALERT
                 else _USE_TLS.format(self.address)
             )
-        return await reader.readexactly(size)
+        answer = await reader.readexactly(size)
+        if answer[:4] != number.to_bytes(4, "big"):
+            raise Malformed("it is of another request")
+        return answer
 
     # --- connecting -------------------------------------------------------------------------
 
@@ -310,7 +328,7 @@ class ClientConnection:
     async def _first_call(self, request: Request, answer: type[R]) -> R:
         """A request of the login; a connection that closes during it is a failed login."""
         try:
-            return await self.call(request, answer)
+            return await self._call(request, answer)
         except UnreachableError as e:
             if "closed the connection" not in str(e):
                 raise

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from quafka_client.cluster import ClientCluster
+from quafka_client.connection import ClientConnection
 from quafka_client.errors import (
     ClientError,
     NotKafkaError,
@@ -17,6 +18,7 @@ from quafka_client.errors import (
     sentence,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.headers import encode_response
 from quafka_proto.schema.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -55,6 +57,49 @@ async def test_an_api_that_the_server_lacks_is_named() -> None:
     async with connected(Fake({3: (0, 9)})) as connection:
         with pytest.raises(UnsupportedError, match=r"does not support CreatePartitions \(API 37\)"):
             await connection.call(CreatePartitionsRequest(), CreatePartitionsResponse)
+
+
+async def test_the_answer_to_a_cancelled_request_is_not_taken_for_that_of_the_next() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = b"\0\0\0\x63half"
+    async with serving(fake):
+        connection = ClientConnection(HOST, fake.port, SECONDS, reopens=True)
+        await connection.open()
+        asked = asyncio.create_task(connection.call(MetadataRequest(), MetadataResponse))
+        while (3, 9) not in fake.asked:
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        fake.answers[3] = MetadataResponse(cluster_id="c")
+        assert (await connection.call(MetadataRequest(), MetadataResponse)).cluster_id == "c"
+        await connection.close()
+
+
+async def test_an_answer_to_another_request_is_none() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = b"".join(encode_response(99, MetadataResponse(cluster_id="c"), 9))
+    async with connected(fake) as connection:
+        with pytest.raises(NotKafkaError, match="it is of another request"):
+            await connection.call(MetadataRequest(), MetadataResponse)
+
+
+async def test_requests_wait_until_a_connection_is_negotiated_again() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = MetadataResponse(cluster_id="c")
+    async with serving(fake):
+        connection = ClientConnection(HOST, fake.port, SECONDS, reopens=True)
+        await connection.open()
+        await connection.close()
+
+        async def later(turns: int) -> MetadataResponse:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await connection.call(MetadataRequest(), MetadataResponse)
+
+        found = await asyncio.gather(*(later(turns) for turns in range(40)))
+        assert {each.cluster_id for each in found} == {"c"}
+        assert fake.asked == [(18, 3), (18, 3), *([(3, 9)] * 40)]
+        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["x" * 40_000, "\ud800"])
