@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -108,6 +109,7 @@ class ConsoleServer:
 
     async def start(self) -> None:
         """Serve. Raises StartupError: the address cannot be used."""
+        os.nice(self._config.console_nice)  # threads that start later are as nice
         fd = self._listening_fd
         listening = listen(self._config.console_listen) if fd is None else sockets.socket(fileno=fd)
         host, port = listening.getsockname()[:2]

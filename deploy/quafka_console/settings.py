@@ -72,6 +72,10 @@ class ConsoleSettings(CommonSettings):
         "the console. Without it everyone may, or nobody, if people sign in",
         settings.optional_path, "a path",
     )  # fmt: skip
+    console_nice: int = setting(
+        10, "how far the console gives way to other programs of its host, as with nice(1)",
+        settings.whole(0, 19), "0 to 19",
+    )  # fmt: skip
     console_traces_bytes: int = setting(
         64 << 20, "bytes of traces that are kept in memory, the last ones",
         settings.whole(1 << 20, 1 << 32), "1048576 to 4294967296",

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
             began = time.perf_counter()
             _seed(cluster, options)
             print(f"seeded in {time.perf_counter() - began:.0f} s", flush=True)
-            with console_of(cluster, folder) as (url, console):
+            with console_of(cluster, folder, "--console-nice", "10") as (url, console):
                 _browsers(cluster, console, url, _pages(url), options)
 
 

@@ -15,14 +15,16 @@ def console_of(
 ) -> Generator[tuple[str, Process]]:
     """A running console, at a free port unless one is given: its URL, and the process.
 
+    It gives way to nobody: on a busy machine a test would wait for long.
+
     `command`: how `quafka` is run, if not from the repository.
     """
     pages = ",".join(
         f"http://{each.ready['operations']}" for each in (cluster.gateway, cluster.broker)
     )
     console = Process(
-        ["console", "--console-listen", f"127.0.0.1:{port}", "--console-brokers", cluster.bootstrap,
-         "--console-operations", pages, *args],
+        ["console", "--console-nice", "0", "--console-listen", f"127.0.0.1:{port}",
+         "--console-brokers", cluster.bootstrap, "--console-operations", pages, *args],
         folder / "console.log",
         command=command,
     )  # fmt: skip

@@ -22,7 +22,8 @@ def console(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
     ]
     process = Process(
         [
-            "console", "--console-listen", "127.0.0.1:0", "--console-brokers", f"{host}:{port}",
+            "console", "--console-nice", "0", "--console-listen", "127.0.0.1:0",
+            "--console-brokers", f"{host}:{port}",
             "--console-operations", ",".join(ports),
         ],
         folder / "console.log",

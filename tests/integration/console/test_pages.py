@@ -281,7 +281,8 @@ def test_values_of_a_registry_are_decoded(shared_cluster: Cluster, tmp_path: Pat
     host, port = shared_cluster.address
     process = Process(
         [
-            "console", "--console-listen", "127.0.0.1:0", "--console-brokers", f"{host}:{port}",
+            "console", "--console-nice", "0", "--console-listen", "127.0.0.1:0",
+            "--console-brokers", f"{host}:{port}",
             "--console-operations", "",
             "--console-registry-url", f"http://127.0.0.1:{registry.server_port}",
         ],
