@@ -78,13 +78,16 @@ class _GroupView:
         with ui.row().classes("items-center w-full gap-3"):
             ui.label(formats.shown(self._name)).classes("text-h5 q-name")
             ui.space()
+            self._changes = ui.row().classes("gap-3")
+            self._changes.set_visibility(False)
             if self._session.may_write:
-                ui.button("Reset offsets", icon="restart_alt", on_click=self._reset).props(
-                    "outline dense no-caps"
-                )
-                ui.button("Delete", icon="delete", on_click=self._delete).props(
-                    "outline dense no-caps color=negative"
-                )
+                with self._changes:
+                    ui.button("Reset offsets", icon="restart_alt", on_click=self._reset).props(
+                        "outline dense no-caps"
+                    )
+                    ui.button("Delete", icon="delete", on_click=self._delete).props(
+                        "outline dense no-caps color=negative"
+                    )
         self._facts = ui.row().classes("w-full q-facts")
         self._chart_box = ui.column().classes("w-full q-card")
         with self._chart_box:
@@ -104,6 +107,7 @@ class _GroupView:
             if self._body.is_deleted:
                 return
             self._chart_box.set_visibility(False)
+            self._changes.set_visibility(False)
             self._body.clear()
             with self._body:
                 states.problem(str(e))
@@ -111,6 +115,7 @@ class _GroupView:
         lags.note(self._session, [found])
         if self._body.is_deleted:  # the page was left while the group was read
             return
+        self._changes.set_visibility(True)
         points = lags.seen(self._session, self._name)
         self._chart_box.set_visibility(len(points) > 1)
         refill_chart(self._chart, _series(points))

@@ -81,6 +81,7 @@ async def show(session: ConsoleSession, _query: Query) -> None:
     with suppress(ForOperatorsError):
         await session.check_operator()
         ui.label("The last hour, at all gateways").classes("q-heading")
+        ui.label("From the start of the console on, a point every five seconds").classes("q-soft")
         _charts(session)
 
 

@@ -122,6 +122,7 @@ class _TopicPage:
         self._traffic = LivePart(self._read_traffic, self._fill_traffic)
         await self._part.start()
         if self._view is not None:  # there is such a topic
+            self._changes.set_visibility(True)
             lost.start_later()
             totals.start_later()
             self._traffic.start_later()
@@ -131,13 +132,16 @@ class _TopicPage:
             ui.label(formats.shown(self._name)).classes("text-h5 q-name")
             ui.space()
             ui.link("Messages", address.link("/messages", topic=self._name))
+            self._changes = ui.row().classes("gap-3")
+            self._changes.set_visibility(False)
             if self._session.may_write:
-                ui.button("Change a config", icon="edit", on_click=self._change).props(
-                    "outline dense no-caps"
-                )
-                ui.button("Delete", icon="delete", on_click=self._delete).props(
-                    "outline dense no-caps color=negative"
-                )
+                with self._changes:
+                    ui.button("Change a config", icon="edit", on_click=self._change).props(
+                        "outline dense no-caps"
+                    )
+                    ui.button("Delete", icon="delete", on_click=self._delete).props(
+                        "outline dense no-caps color=negative"
+                    )
 
     # --- partitions and configs -------------------------------------------------------------
 

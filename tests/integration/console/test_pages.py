@@ -66,6 +66,14 @@ def test_lists_are_searched_at_the_server(driver: Driver, shared_cluster: Cluste
     driver.see("3")
 
 
+def test_what_does_not_exist_cannot_be_changed(driver: Driver) -> None:
+    driver.open("/topic?name=never-made", "no such topic")
+    assert "Delete" not in driver.text()
+    driver.open("/group?name=never-made", "never-made")
+    driver.see("no such group")
+    assert "Delete" not in driver.text()
+
+
 HOSTILE = [
     b"<script>document.title='taken'</script>",
     b"<img src=x onerror=\"document.title='taken'\">",
