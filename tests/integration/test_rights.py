@@ -19,9 +19,9 @@ from quafka_gateway.responses.error_codes import error_codes
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.base import Op
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.snapshots import PinSnapshot
+from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS
 from quafka_proto.errors import ErrorCode
@@ -116,7 +116,7 @@ async def test_a_broker_serves_each_node_its_orgs_and_nothing_of_others(tmp_path
                 await client.call(op, org_id=org, deadline=5)
             assert caught.value.error_code == code
         assert (await second.call(DescribeTopics(), org_id=2, deadline=5)).topics == []
-        for kind in Op.__subclasses__():
+        for kind in OPS.values():
             if kind.code in FOR_EVERY_NODE:
                 continue
             with pytest.raises(OpFailedError) as caught:

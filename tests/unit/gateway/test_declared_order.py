@@ -26,8 +26,9 @@ from quafka_gateway.security.session import ClientSession
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops import branches
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
+from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
+from quafka_mesh_ops.ops.table import OPS as OP_TYPES
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.message import Message
@@ -684,4 +685,4 @@ def test_ops_that_only_read_write_nothing() -> None:
 
 
 def _every_op() -> list[type[AnyOp]]:
-    return [kind for kind in Op.__subclasses__() if kind.code in EFFECTS]
+    return [kind for kind in OP_TYPES.values() if kind.code in EFFECTS]
