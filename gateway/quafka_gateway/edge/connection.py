@@ -206,7 +206,7 @@ class KafkaConnection(asyncio.Protocol):
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        if self._turn.shared and not self._turn.joined and self._transport is not None:
+        if self._turn.turns.shared and not self._turn.joined and self._transport is not None:
             self._turn.join(self._transport, self._loop)
         try:
             self._intake.feed(data, self._loop.time())

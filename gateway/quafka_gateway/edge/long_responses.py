@@ -32,24 +32,25 @@ class LongResponses:
         self._writer = writer
         self._in_flight = in_flight
         self._client_reads = client_reads
-        self._waiting = 0
+        self.waiting = 0
+        """Requests that wait for admission."""
 
     @asynccontextmanager
     async def admitted(self, request: InFlightRequest) -> AsyncGenerator[None]:
         """Wait for admission on the connection, then among all connections."""
         while self._next() is not request:
             request.admission = asyncio.get_running_loop().create_future()
-            self._waiting += 1
+            self.waiting += 1
             try:
                 await request.admission
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
         async with self._limiter.admitted():
             yield
 
     def admit_next(self) -> None:
         """Admit the next request that waits, if the client has read its responses."""
-        following = self._next() if self._waiting else None
+        following = self._next()
         if following is None or following.admission is None or following.admission.done():
             return
         following.admission.set_result(None)

@@ -13,27 +13,30 @@ class OrgTurn:
     """When the work for one connection runs. The org is the session's, which a login may change.
 
     While only clients of one org are connected, all work runs at once.
+
+    Attributes:
+        turns: those of all orgs. What runs for each request asks them whether they are shared.
     """
 
-    __slots__ = ("_joined", "_session", "_turns")
+    __slots__ = ("_joined", "_session", "turns")
 
     def __init__(self, turns: FairTurns, session: ClientSession) -> None:
-        self._turns = turns
+        self.turns = turns
         self._session = session
         self._joined = -1  # the descriptor of a socket that is read in turns
 
     @property
     def shared(self) -> bool:
         """Whether there are other orgs."""
-        return self._turns.shared
+        return self.turns.shared
 
     def run(self, work: Work) -> None:
         """Run work now, or in a turn of the org. It must not raise."""
-        self._turns.run(self._session.tenant.party, work)
+        self.turns.run(self._session.tenant.party, work)
 
     def defer(self, work: Work) -> None:
         """Run work in a later turn of the org."""
-        self._turns.defer(self._session.tenant.party, work)
+        self.turns.defer(self._session.tenant.party, work)
 
     @property
     def joined(self) -> bool:
@@ -45,7 +48,7 @@ class OrgTurn:
         selector, found = selector_of(loop), transport.get_extra_info("socket")
         if selector is None or found is None or found.fileno() < 0:
             return
-        selector.held_back = self._turns.waiting
+        selector.held_back = self.turns.waiting
         self._joined = found.fileno()
         selector.join(self._joined, self._session.tenant.party)
 

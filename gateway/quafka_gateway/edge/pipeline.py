@@ -155,7 +155,7 @@ class RequestPipeline:
         """
         if not self._running:
             self._running = True
-            if self._turn.shared:
+            if self._turn.turns.shared:
                 self._turn.run(self._slice)
             else:
                 self._slice()
@@ -208,7 +208,7 @@ class RequestPipeline:
                 (in_flight or self._writing is not None) and self._answer_next()
             ):
                 now = clock.perf_counter()
-                until = until or now + (PIECE_SECONDS if self._turn.shared else SLICE_SECONDS)
+                until = until or now + (PIECE_SECONDS if self._turn.turns.shared else SLICE_SECONDS)
                 if now >= until:
                     self._go_on()
                     break
@@ -221,7 +221,8 @@ class RequestPipeline:
             self._running = False
             log.exception("serving %s failed", self._client)
             self._events.failed("internal error")
-        self._long_responses.admit_next()
+        if self._long_responses.waiting:
+            self._long_responses.admit_next()
         self._events.advanced()
         if self._writer is None:
             self._close_if_over()
@@ -239,7 +240,7 @@ class RequestPipeline:
 
     def _go_on(self) -> None:
         """Run the next slice in a later turn of the loop."""
-        if self._turn.shared:
+        if self._turn.turns.shared:
             self._turn.defer(self._slice)
         else:
             self._loop.call_soon(self._slice)
