@@ -17,7 +17,7 @@ from tests.sim.reduce import shrink
 from tests.support.go import go_porcupine
 from tests.support.suites import more
 
-_SEEDS = 100
+_SEEDS = 80
 _BLOCK = 2
 _ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from quafka_console.unopened import MOST_UNOPENED
 from tests.bench.console import asked_page, joined
 
 
+@pytest.mark.long
 def test_pages_that_nobody_opens_are_given_up(console: str) -> None:
     url = console.rstrip("/")
     first, *_ = pages = [asked_page(f"{url}/audit") for _ in range(MOST_UNOPENED + 1)]
