@@ -54,12 +54,10 @@ async def group_page(
     if by_lag:
         described = await _described(matching, known)
         described.sort(key=lambda each: (-(-1 if each.lag is None else each.lag), each.group))
-        cut = page_of(described, number=query.number, size=query.size)
+        page = page_of(described, number=query.number, size=query.size, total=len(every))
     else:
-        names = page_of(matching, number=query.number, size=query.size)
-        rows = await groups.summaries_of(names.rows)
-        cut = PageOf(rows, names.total, names.matching, names.number, names.size)
-    page = PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
+        names = page_of(matching, number=query.number, size=query.size, total=len(every))
+        page = names.with_rows(await groups.summaries_of(names.rows))
     is_sorted = by_lag or query.order != BY_LAG
     return GroupPage(page, is_sorted)
 

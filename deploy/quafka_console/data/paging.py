@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 PAGE_ROWS = 50
 """The rows of a page."""
 
@@ -29,6 +30,10 @@ class PageOf(Generic[T]):
         """The number of pages, at least 1."""
         return max(1, -(-self.matching // self.size))
 
+    def with_rows(self, rows: Sequence[U]) -> PageOf[U]:
+        """The same page, of what is known of each of its rows."""
+        return PageOf(rows, self.total, self.matching, self.number, self.size)
+
 
 def matches(search: str, *texts: str) -> bool:
     """Whether each word of a search is in one of the texts, regardless of case."""
@@ -42,10 +47,15 @@ def page_of(
     texts: Callable[[T], Iterable[str]] = lambda item: (str(item),),
     number: int = 0,
     size: int = PAGE_ROWS,
+    total: int | None = None,
 ) -> PageOf[T]:
-    """The page of this number, or the last one, of the items in which the search is found."""
+    """The page of this number, or the last one, of the items in which the search is found.
+
+    `total`: the length of the list that the items were chosen from; None: they are all.
+    """
     every = list(items)
     found = [each for each in every if matches(search, *texts(each))] if search.split() else every
     number = min(max(0, number), max(0, (len(found) - 1) // size))
     at = number * size
-    return PageOf(found[at : at + size], len(every), len(found), number, size)
+    total = len(every) if total is None else total
+    return PageOf(found[at : at + size], total, len(found), number, size)

@@ -83,7 +83,7 @@ async def topic_page(
         )
         for each in page.rows
     ]
-    return PageOf(rows, page.total, page.matching, page.number, page.size)
+    return page.with_rows(rows)
 
 
 # --- bounds and sizes of partitions ---------------------------------------------------------------
@@ -210,7 +210,7 @@ async def topic_view(
     return TopicView(
         topics.uuid_text(topic.topic_id),
         id_,
-        PageOf(rows, page.total, page.matching, page.number, page.size),
+        page.with_rows(rows),
         None if configs is None else [c for c in configs if c.name not in topics.IDENTITY],
     )
 

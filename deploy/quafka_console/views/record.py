@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from quafka_client.errors import ClientError
 from quafka_console.data.traces.search import path_of, title_of
 from quafka_console.data.traces.store import StoredTrace
 from quafka_console.data.traces.waterfall import waterfall
+from quafka_console.data.typed import whole_number
 from quafka_console.session import CONSOLE_CLIENT, ConsoleSession, Query
 from quafka_console.views.parts import address, formats, spans, states
 from quafka_telemetry import semconv
@@ -24,8 +24,8 @@ async def show(session: ConsoleSession, query: Query) -> None:
     """Build the page."""
     await session.check_operator()
     topic = query.get("topic", "")
-    partition = _number(query.get("partition", ""), "a partition")
-    offset = _number(query.get("offset", ""), "an offset")
+    partition = whole_number(query.get("partition", ""), "a partition")
+    offset = whole_number(query.get("offset", ""), "an offset")
     about = {"topic": topic, "partition": str(partition)}
     with ui.row().classes("items-center w-full gap-3"):
         title = f"{formats.shown(topic)}, partition {partition}, offset {offset:,}"
@@ -98,9 +98,3 @@ def _sentence(trace: StoredTrace, produced: StoredTrace | None) -> str:
     later = (trace.root.end - produced.root.end) / 1e9
     when = f"{formats.duration(abs(later))} {'after' if later >= 0 else 'before'}"
     return f"delivered {when} the producer's answer, with {took} of work{waiting}"
-
-
-def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise ClientError(f"{text!r} is not {what}: a whole number")
-    return int(text)

@@ -17,6 +17,7 @@ from quafka_console.data.messages.reading import Limits, ReadRange, newest, onwa
 from quafka_console.data.messages.records import SHOWN_BYTES, ReadRecord
 from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.registry.values import JsonOfValues
+from quafka_console.data.typed import whole_number
 
 NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
 COMMITTED = "committed"
@@ -101,7 +102,7 @@ class Selection:
         """Raises ClientError: what was typed is wrong."""
         return ReadRange(
             _partitions(self.partition) if self.partition else None,
-            _number(self.at, "an offset") if self.place == OFFSET else None,
+            whole_number(self.at, "an offset") if self.place == OFFSET else None,
             _time(self.at) if self.place == TIME else None,
             _time(self.until) if self.until else None,
         )
@@ -157,15 +158,9 @@ def _partitions(text: str) -> Container[int]:
     ranges: list[range] = []
     for part in parts:
         first, dash, last = part.strip().partition("-")
-        begin = _number(first, "a partition")
-        ranges.append(range(begin, 1 + (_number(last, "a partition") if dash else begin)))
+        begin = whole_number(first, "a partition")
+        ranges.append(range(begin, 1 + (whole_number(last, "a partition") if dash else begin)))
     return _Ranges(ranges)
-
-
-def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise ClientError(f"{text!r} is not {what}: a whole number")
-    return int(text)
 
 
 def _time(text: str) -> int:

@@ -14,10 +14,12 @@ from typing import Any, cast
 
 from quafka_client.errors import ClientError
 from quafka_console.data.messages.records import KeptBytes, ReadRecord
+from quafka_console.data.typed import whole_number
 from quafka_proto.record_codec import Record
 
 NULL, TEXT, BASE64, HEX = "null", "text", "base64", "hex"
 ENCODINGS = (TEXT, BASE64, HEX, NULL)
+_PARTITION_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,7 @@ class TypedRecord:
     def chosen(self) -> int | None:
         """The partition; None: the key chooses. Raises ClientError."""
         text = self.partition.strip()
-        if not text:
-            return None
-        if not (text.isascii() and text.isdecimal() and len(text) < 10):
-            raise ClientError(f"{text!r} is not a partition: a whole number")
-        return int(text)
+        return whole_number(text, "a partition", _PARTITION_DIGITS) if text else None
 
 
 def copied(record: ReadRecord) -> TypedRecord | None:

@@ -72,8 +72,8 @@ async def search(store: TraceStore, query: TraceQuery, number: int) -> PageOf[St
     """A page of the traces that are wanted, the last ones first."""
     every = store.last()
     judged = await listed((each, query.wants(each)) for each in every)
-    cut = page_of((each for each, wanted in judged if wanted), number=number)
-    return PageOf(cut.rows, len(every), cut.matching, cut.number, cut.size)
+    wanted = (each for each, is_wanted in judged if is_wanted)
+    return page_of(wanted, number=number, total=len(every))
 
 
 async def linking(store: TraceStore, trace_id: str) -> list[StoredTrace]:
