@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quafka import exit_codes, logs, node
+from quafka import completion, exit_codes, logs, manual, node
 from quafka.commands import declare
 from quafka.commands.declare import Declared
 from quafka.flags import add_flags
@@ -40,6 +40,9 @@ DESCRIPTION = {
     "broker": "run a broker: keep the log, for the gateways on its allow-list",
     "console": "run the web console: topics, messages, groups and traces in a browser",
 }
+
+_OF_THE_PARSER = {"completion": completion.run, "help": manual.run}
+"""The commands that are made from all others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +90,7 @@ class _Version(argparse.Action):
         sys.exit(0)
 
 
-def _parser(asked: str | None = None) -> argparse.ArgumentParser:
+def _parser(asked: str | None = None) -> Parser:
     """The parser. `asked`: the only command whose flags are needed: each has up to 200."""
     parser = Parser(prog="quafka", description="Kafka over a QUIC mesh.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
@@ -112,6 +115,8 @@ def _commands() -> Iterator[Declared]:
     yield Declared("import", import_options.WHAT, import_options.add_flags, allow_abbrev=False)
     yield Declared("node", node.WHAT, node.add_actions)
     yield from declare.commands()
+    yield Declared("completion", completion.WHAT, completion.add_flags)
+    yield Declared("help", manual.WHAT, manual.add_flags)
 
 
 def _add_program(config: type[CommonSettings], command: argparse.ArgumentParser) -> None:
@@ -150,6 +155,8 @@ def _run(options: argparse.Namespace) -> int:
         return imports.run(options)
     if options.command in declare.CLIENTS:
         return declare.run(options)
+    if options.command in _OF_THE_PARSER:
+        return _OF_THE_PARSER[options.command](options, _parser())
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":

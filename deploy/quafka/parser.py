@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from quafka.exit_codes import EXIT_WRONG_SETTING
 from quafka_mesh_ops.suggestions import did_you_mean
@@ -13,9 +13,27 @@ from quafka_mesh_ops.suggestions import did_you_mean
 class Parser(argparse.ArgumentParser):
     """Ends with exit code 2 and a sentence on stderr if the command line is wrong."""
 
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """Its flags and arguments; its subcommands are one of them."""
+        return self._actions
+
+    @property
+    def subcommands(self) -> dict[str, Parser]:
+        """The parsers of its subcommands by name."""
+        for action in self._actions:
+            if action.nargs == argparse.PARSER:
+                return cast("dict[str, Parser]", action.choices)
+        return {}
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether it has a flag for each setting of a program, and two lengths of help."""
+        return "--help-all" in self._option_string_actions
+
     def error(self, message: str) -> NoReturn:
         """Print the sentence, and where to read more: not the usage, which may have 200 flags."""
-        everything = "--help-all" if "--help-all" in self._option_string_actions else "--help"
+        everything = "--help-all" if self.has_settings else "--help"
         self.exit(EXIT_WRONG_SETTING, f"{self.prog}: {message}\nsee {self.prog} {everything}\n")
 
     def parse_known_args(  # type: ignore[override] # argparse has overloads for other namespaces

@@ -67,8 +67,11 @@ async def describe(
     names: Sequence[str],
     *,
     documentation: bool = False,
+    keys: Sequence[str] | None = None,
 ) -> dict[str, list[Config]]:
     """The configs of each resource, by its name: one request, of brokers one each.
+
+    `keys`: only these, of those that the server knows; None: all.
 
     Raises ClientError.
     """
@@ -81,7 +84,9 @@ async def describe(
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=kind, resource_name=name, configuration_keys=None
+                    resource_type=kind,
+                    resource_name=name,
+                    configuration_keys=None if keys is None else list(keys),
                 )
                 for name in some
             ],

@@ -98,10 +98,15 @@ class TopicDetails:
 
 async def summaries(cluster: ClientCluster) -> list[TopicSummary]:
     """All topics, by name. Raises ClientError."""
+    return [_summary(topic) for topic in await listed(cluster)]
+
+
+async def listed(cluster: ClientCluster) -> list[MetadataResponseTopic]:
+    """All topics with their partitions, by name. Raises ClientError."""
     found = (await cluster.metadata(None)).topics
     for topic in found:
         check(topic.error_code, f"topic {topic.name!r}")
-    return sorted((_summary(topic) for topic in found), key=lambda each: each.name)
+    return sorted(found, key=lambda each: each.name or "")
 
 
 def _summary(topic: MetadataResponseTopic) -> TopicSummary:

@@ -65,6 +65,23 @@ def test_a_topic_from_its_creation_to_its_end(quafka: Command, name: str) -> Non
     assert "no such topic" in quafka(f"topics describe {name}", code=1).err
 
 
+def test_a_list_with_figures(quafka: Command, name: str, client: RawClient) -> None:
+    """Sorted by what was asked for; other tests' topics are among them."""
+    quafka(f"topics create {name} {name}-empty")
+    produce(client, name, *[b"x" * 1_000] * 50)
+    listed = quafka("topics list --sizes --format json").json["topics"]
+    mine = {each["name"]: each for each in listed if each["name"].startswith(name)}
+    assert (mine[name]["records"], mine[f"{name}-empty"]["records"]) == (50, 0)
+    assert mine[name]["bytes"] > 50_000
+    assert mine[name]["records_per_second"] is None, "not asked for"
+    headings, first = quafka("topics list --sort records --limit 1").out.splitlines()
+    assert headings.split() == ["TOPIC", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE"]
+    most = max(listed, key=lambda each: each["records"] or 0)["records"]
+    assert int(first.split()[3]) == most
+    rated = quafka("topics list --rates 0.1 --format json").json["topics"]
+    assert {each["records_per_second"] for each in rated if each["name"] in mine} == {0.0}
+
+
 def _configs(quafka: Command, name: str) -> list[dict[str, str]]:
     found: list[dict[str, str]] = quafka(f"configs describe {name} --format json").json["configs"]
     return found

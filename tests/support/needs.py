@@ -21,10 +21,12 @@ TOOLS = {
     "chromium": "chromium",
     "debootstrap": "debootstrap",
     "docker-compose": "docker-compose",
+    "fish": "fish",
     "fiu-run": "fiu-utils",
     "go": "golang-go",
     "java": "default-jdk-headless",
     "kcat": "kcat",
+    "mandoc": "mandoc",
     "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "mvn": "maven",
@@ -35,6 +37,7 @@ TOOLS = {
     "promtool": "prometheus",
     "redis-server": "redis-server",
     "runc": "runc",
+    "zsh": "zsh",
 }
 """Optional programs, and the Debian package of each."""
 GO_TOOLS = {

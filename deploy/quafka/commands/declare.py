@@ -94,6 +94,20 @@ def _topics(add: Actions) -> None:
     action.add_argument(
         "--internal", action="store_true", help="include the server's internal topics"
     )
+    action.add_argument(
+        "--sizes", action="store_true", help="also records, and bytes at the partitions' leaders"
+    )
+    action.add_argument(
+        "--rates", type=flags.seconds, nargs="?", const=2.0, metavar="SECONDS",
+        help="also new records per second, measured over this time (default: 2)",
+    )  # fmt: skip
+    action.add_argument(
+        "--sort", choices=("name", "partitions", "records", "size", "rate"),
+        help="the largest first; what it needs is measured (default: name)",
+    )  # fmt: skip
+    action.add_argument(
+        "--limit", type=flags.count, metavar="N", help="only the first N topics of that order"
+    )
     action = add("describe", "identity, partitions, offsets and configs of topics")
     action.add_argument("topics", nargs="+", metavar="TOPIC")
     action = add("create", "create topics")

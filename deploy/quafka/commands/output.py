@@ -119,6 +119,19 @@ def span(seconds: float | None) -> Quantity | None:
     return Quantity(" ".join(words))
 
 
+def size(count: int | None) -> Quantity | None:
+    """A number of bytes in three digits or so: 17 B, 1.5 KiB, 20 GiB."""
+    if count is None:
+        return None
+    value, units = float(count), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while value >= 1023.5 and unit != "PiB":
+        value, unit = value / 1024, next(units)
+    return Quantity(
+        f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{value:.0f} {unit}"
+    )
+
+
 def open_for(seconds: float | None) -> Quantity | None:
     """For how long something has been open."""
     if seconds is not None and seconds < 1:

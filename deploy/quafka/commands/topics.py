@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from quafka.commands.changes import print_changes, status
 from quafka.commands.configs import alter, shown
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, colour, facts, moment, plain, table
+from quafka.commands.output import Quantity, as_json, colour, facts, moment, plain, size, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
 from quafka_client import offsets, topics
 from quafka_client.cluster import ClientCluster
 from quafka_client.configs import ConfigResourceKind
 from quafka_client.errors import about, sentence
+from quafka_client.topic_bounds import MeasuredTopic, measured
 from quafka_proto.errors import ErrorCode
 
 
@@ -27,17 +28,63 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
-    found = [
-        each for each in await topics.summaries(cluster) if options.internal or not each.internal
-    ]
+    by: str = options.sort or "name"
+    rates: float | None = options.rates
+    if by == "rate" and rates is None:
+        rates = _RATE_SECONDS
+    measured = options.sizes or rates is not None or by in _FIGURES
+    rows = await _measured(cluster, options, rates) if measured else await _plain(cluster, options)
+    rows.sort(key=_order(by))
+    if options.limit is not None:
+        del rows[options.limit :]
     if options.format == "json":
-        print(as_json({"topics": found}))
-    elif not found:
+        print(as_json({"topics": rows}))
+    elif not rows:
         print("no topics (`quafka topics create NAME` creates one)")
     else:
-        rows = [(each.name, each.partitions, each.replicas) for each in found]
-        print(table(("TOPIC", "PARTITIONS", "REPLICAS"), rows))
+        headings = ["TOPIC", "PARTITIONS", "REPLICAS"]
+        headings += ["RECORDS", "SIZE"] if measured else []
+        headings += ["RECORDS/S"] if rates is not None else []
+        print(table(headings, [_cells(each)[: len(headings)] for each in rows]))
     return EXIT_DONE
+
+
+_Row = topics.TopicSummary | MeasuredTopic
+_RATE_SECONDS = 2.0
+_FIGURES = {"records": "records", "size": "bytes", "rate": "records_per_second"}
+"""The columns that have to be asked for, and the fields of each."""
+
+
+async def _plain(cluster: ClientCluster, options: argparse.Namespace) -> list[_Row]:
+    found = await topics.summaries(cluster)
+    return [each for each in found if options.internal or not each.internal]
+
+
+async def _measured(
+    cluster: ClientCluster, options: argparse.Namespace, rates: float | None
+) -> list[_Row]:
+    found = await topics.listed(cluster)
+    wanted = [each for each in found if options.internal or not each.is_internal]
+    return [*await measured(cluster, wanted, rates)]
+
+
+def _order(by: str) -> Callable[[_Row], tuple[float, str]]:
+    """By name; or the largest first, and those whose figure is not known last."""
+    field = _FIGURES.get(by, by)
+
+    def place(row: _Row) -> tuple[float, str]:
+        figure = 0 if by == "name" else getattr(row, field)
+        return (1 if figure is None else -figure), row.name
+
+    return place
+
+
+def _cells(row: _Row) -> list[object]:
+    cells: list[object] = [row.name, row.partitions, row.replicas]
+    if isinstance(row, MeasuredTopic):
+        rate = row.records_per_second
+        cells += [row.records, size(row.bytes), None if rate is None else Quantity(f"{rate:,.1f}")]
+    return cells
 
 
 async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:

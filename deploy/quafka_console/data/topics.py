@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka_client import log_dirs, offsets, topics, transactions
+from quafka_client import topics, transactions
 from quafka_client.cluster import ClientCluster
 from quafka_client.configs import Config, ConfigResourceKind, describe
 from quafka_client.errors import RequestRefusedError
+from quafka_client.topic_bounds import SOURCE, TopicBounds, bounds_of
 from quafka_console.data.growth import Growth
 from quafka_console.data.paging import PAGE_ROWS, PageOf, page_of
-from quafka_loop import clock
 from quafka_proto.schema.configs import DescribeConfigsRequest
-from quafka_proto.schema.log_dirs import DescribeLogDirsRequest
 from quafka_proto.schema.metadata import MetadataResponseTopic
 from quafka_proto.schema.transaction_admin import DescribeProducersRequest
 
 _DEFAULT = "default"
 _POLICY = "cleanup.policy"
-_SOURCE = "quafka.source"
 _MOST_PRODUCERS = 50
 _GROWTH = Growth()
 """Of end offsets: the same for all users who may read them."""
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +63,10 @@ async def topic_page(
     names = [each.name for each in page.rows]
     found = (await cluster.metadata(names)).topics if names else []
     usable = [each for each in found if not each.error_code]
-    bounds = await _bounds(cluster, usable)
+    bounds = await bounds_of(cluster, usable)
     configs = await _configs(cluster, [each.name or "" for each in usable])
     values = {name: {c.name: c.value or "" for c in its} for name, its in configs.items()}
-    totals = bounds.totals({name for name, its in values.items() if its.get(_SOURCE)})
+    totals = totals_of(bounds, {name for name, its in values.items() if its.get(SOURCE)})
     nothing = TopicTotals(0, None, None, None)
     rows = [
         TopicRow(
@@ -86,58 +80,18 @@ async def topic_page(
     return page.with_rows(rows)
 
 
-# --- bounds and sizes of partitions ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TopicBounds:
-    """Start and end of partitions of topics, and their bytes; None: not known.
-
-    `ids`: of the topics by name, to tell apart those of several orgs and times.
-    """
-
-    at: float
-    ids: Mapping[str, bytes]
-    starts: Mapping[Place, int]
-    ends: Mapping[Place, int]
-    sizes: Mapping[Place, int] | None
-
-    def totals(self, with_gaps: set[str]) -> dict[str, TopicTotals]:
-        """The totals by topic. `with_gaps`: topics whose offsets do not count records."""
-        ends, sizes = Counter[str](), Counter[str]()
-        counts: dict[str, list[int]] = {}
-        for place, end in self.ends.items():
-            ends[place[0]] += end
-            counts.setdefault(place[0], []).append(max(0, end - self.starts.get(place, end)))
-        for place, size in (self.sizes or {}).items():
-            sizes[place[0]] += size
-        return {
-            name: TopicTotals(
-                None if name in with_gaps else sum(its),
-                _GROWTH.per_second((name, self.ids[name], len(its)), self.at, ends[name]),
-                None if self.sizes is None else sizes[name],
-                max(its) * len(its) / sum(its) if sum(its) else None,
-            )
-            for name, its in counts.items()
-        }
-
-
-async def _bounds(cluster: ClientCluster, found: Sequence[MetadataResponseTopic]) -> TopicBounds:
-    starts = await offsets.list_offsets_of(cluster, found, offsets.START)
-    ends = await offsets.list_offsets_of(cluster, found, offsets.END)
-    ids = {each.name or "": each.topic_id for each in found}
-    return TopicBounds(clock.monotonic(), ids, starts, ends, await _sizes(cluster, found))
-
-
-async def _sizes(
-    cluster: ClientCluster, found: Sequence[MetadataResponseTopic]
-) -> dict[Place, int] | None:
-    if not cluster.any.has(DescribeLogDirsRequest):
-        return None
-    try:
-        return await log_dirs.sizes_of(cluster, found)
-    except RequestRefusedError:
-        return None
+def totals_of(bounds: TopicBounds, with_gaps: set[str]) -> dict[str, TopicTotals]:
+    """The totals by topic. `with_gaps`: topics whose offsets do not count records."""
+    ends, sizes = bounds.end_sums(), bounds.bytes()
+    return {
+        name: TopicTotals(
+            None if name in with_gaps else sum(its),
+            _GROWTH.per_second((name, bounds.ids[name], len(its)), bounds.at, ends[name]),
+            None if sizes is None else sizes[name],
+            max(its) * len(its) / sum(its) if sum(its) else None,
+        )
+        for name, its in bounds.records().items()
+    }
 
 
 async def _configs(cluster: ClientCluster, names: Sequence[str]) -> dict[str, list[Config]]:
@@ -157,9 +111,9 @@ async def topic_totals(cluster: ClientCluster, name: str) -> TopicTotals:
     """The totals of a topic, which ask about each partition. Raises ClientError."""
     topic = await cluster.topic(name)
     configs = (await _configs(cluster, [name])).get(name, ())
-    external = any(each.name == _SOURCE and each.value for each in configs)
-    bounds = await _bounds(cluster, [topic])
-    return bounds.totals({name} if external else set())[name]
+    external = any(each.name == SOURCE and each.value for each in configs)
+    bounds = await bounds_of(cluster, [topic])
+    return totals_of(bounds, {name} if external else set())[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +146,7 @@ async def topic_view(
     every = sorted(topic.partitions, key=lambda each: each.partition_index)
     page = page_of(every, search, lambda each: (str(each.partition_index),), number, size)
     shown = MetadataResponseTopic(name=name, partitions=list(page.rows))
-    bounds = await _bounds(cluster, [shown])
+    bounds = await bounds_of(cluster, [shown])
     configs = (await _configs(cluster, [name])).get(name)
     compaction = {each.partition: each for each in await topics.compaction_of(cluster, name)}
     rows = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from quafka_client.configs import Config
-from quafka_console.data.topics import ConfigEdit, TopicBounds, TopicTotals, changes_of
+from quafka_client.topic_bounds import TopicBounds
+from quafka_console.data.topics import ConfigEdit, TopicTotals, changes_of, totals_of
 
 
 def config(name: str, value: str, source: str = "topic") -> Config:
@@ -32,17 +33,18 @@ def bounds(at: float, ends: dict[tuple[str, int], int], id_: bytes = b"1") -> To
 def test_totals_and_the_skew_of_the_largest_partition() -> None:
     ends = {("t", 0): 40, ("t", 1): 10, ("t", 2): 10, ("even", 0): 20, ("even", 1): 20,
             ("empty", 0): 10}  # fmt: skip
-    assert bounds(0.0, ends).totals(set()) == {
+    assert totals_of(bounds(0.0, ends), set()) == {
         "t": TopicTotals(30, None, 300, 3.0),
         "even": TopicTotals(20, None, 200, 1.0),
         "empty": TopicTotals(0, None, 100, None),
     }
-    assert bounds(0.0, ends).totals({"t"})["t"].records is None, "offsets have gaps"
+    assert totals_of(bounds(0.0, ends), {"t"})["t"].records is None, "offsets have gaps"
 
 
 def test_the_rate_is_the_growth_of_end_offsets_of_the_same_topic() -> None:
     def rate(at: float, end: int, id_: bytes) -> float | None:
-        return bounds(at, {("grows", 0): end, ("grows", 1): 5}, id_).totals(set())["grows"].rate
+        known = bounds(at, {("grows", 0): end, ("grows", 1): 5}, id_)
+        return totals_of(known, set())["grows"].rate
 
     assert rate(100.0, 50, b"a") is None
     assert rate(110.0, 90, b"a") == 4

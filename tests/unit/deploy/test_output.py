@@ -16,6 +16,7 @@ from quafka.commands.output import (
     number,
     open_for,
     plain,
+    size,
     span,
     table,
 )
@@ -98,6 +99,14 @@ def test_until_a_group_has_caught_up(
     lag: int | None, behind: float | None, seconds: float | None, followed: bool, shown: str | None
 ) -> None:
     assert catch_up(lag, behind, seconds, followed=followed) == shown
+
+
+def test_sizes() -> None:
+    counts = (0, 1_023, 1_024, 1_536, 20 << 30, 10_188, 1_048_064, 3 << 60)
+    assert list(map(size, counts)) == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "20 GiB", "9.9 KiB", "1.0 MiB", "3072 PiB",
+    ]  # fmt: skip
+    assert size(None) is None
 
 
 def test_no_span() -> None:
