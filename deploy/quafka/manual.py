@@ -24,6 +24,7 @@ _EXIT_CODES = (
 _VARIABLES = (
     ("QUAFKA_BROKERS", "where the client commands connect (default: localhost:9092)"),
     ("QUAFKA_COMMAND_CONFIG", "how they connect and log in: a file of Kafka's properties"),
+    ("QUAFKA_REGISTRY", "the URL of the schema registry of produce and consume"),
     ("QUAFKA_CONFIG", "the TOML file of settings of the programs"),
     ("QUAFKA_NAME", "the setting name, with _ in place of dots"),
     ("NO_COLOR", "if set, no colours"),

@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quafka_client.errors import ClientError
+from quafka_client.registry.client import SchemaRegistry
 from quafka_console.data.rates import Rates
-from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore

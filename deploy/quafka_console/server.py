@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from quafka_client.registry.client import SchemaRegistry
 from quafka_client.security import ClientSecurity
 from quafka_console.app import Console
 from quafka_console.data.rates import Rates
-from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.receiver import TraceReceiver
 from quafka_console.data.traces.store import TraceStore

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, LoginError
+from quafka_client.registry.client import SchemaRegistry
 from quafka_client.sasl import OAUTHBEARER, Credentials, Token, unverified_claims
 from quafka_client.security import ClientSecurity
 from quafka_console.data.operators import is_operator
 from quafka_console.data.rates import Rates
-from quafka_console.data.registry.client import SchemaRegistry
 from quafka_console.data.status_reader import OperationsPort
 from quafka_console.data.traces.store import TraceStore
 from quafka_loop import clock

@@ -15,6 +15,7 @@ from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.group_members import GROUPS
 from tests.support.ports import lasting_port
+from tests.support.registry_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,58 @@ def test_as_a_member_of_a_group(quafka: Command) -> None:
         "cannot be combined with --group"
         in quafka("consume -t grouped -g members -p 0", code=2).err
     )
+
+
+def test_filters_ends_and_counts(quafka: Command) -> None:
+    quafka("topics create filtered -p 2")
+    for partition in (0, 1):
+        lines = "".join(
+            json.dumps({"key": f"k{n}", "value": json.dumps({"n": n}), "timestamp": 1_000 + n})
+            + "\n"
+            for n in range(10)
+        )
+        quafka(f"produce -t filtered -p {partition} --input json", stdin=lines.encode())
+
+    def values(flags: str) -> list[int]:
+        return sorted(json.loads(line)["n"] for line in quafka(f"consume {flags}").out.splitlines())
+
+    assert values("-t filtered -e --where n>=8") == [8, 8, 9, 9]
+    assert values("-t filtered -n 3 -p 1 --key k") == [0, 1, 2]
+    assert values("-t filtered -o 2 --until 4") == [2, 2, 3, 3]
+    assert values("-t filtered -o @1007 --until @1009 -p 0") == [7, 8]
+    assert values("-t filtered -o 5 --until 5") == []
+    assert quafka("consume -t filtered --count").out == "20\n"
+    counted = quafka("consume -t filtered --count --until 3 --grep k[12] --format json").json
+    assert counted["records"] == 4
+    assert counted["partitions"][1] == {"topic": "filtered", "partition": 1, "records": 2}
+    assert quafka("consume -t filtered -g filtering --where n=7 -e").out.count("7") == 2
+    assert quafka("consume -t filtered -g filtering -e").out == "", "what it leaves out is read"
+
+
+@pytest.mark.long
+def test_values_are_decoded_by_a_registry(quafka: Command, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"}]}
+    answers = {"/schemas/ids/1": {"schema": json.dumps(schema)},
+               "/schemas/ids/2": {"schemaType": "JSON", "schema": "{}"}}  # fmt: skip
+    files = {"avro": b"\0\0\0\0\1\x0e", "json": b'\0\0\0\0\2{"id": 8}', "plain": b"as it is"}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    quafka("produce -t decoded " + " ".join(str(tmp_path / name) for name in files))
+    (tmp_path / "password").write_text("hush\n")
+    with serving(answers, "Basic bWU6aHVzaA==") as url:
+        user = f"--registry-user me --registry-password-file {tmp_path / 'password'}"
+        read = f"consume -t decoded -e --registry {url}"
+        assert quafka(f"{read} {user}").out == '{"id": 7}\n{"id": 8}\nas it is\n'
+        (found,) = quafka(f"{read} {user} --where id=7 --format json").out.splitlines()
+        assert (json.loads(found)["value"], json.loads(found)["value_schema"]) == ({"id": 7}, 1)
+        refused = quafka(read, code=1).err
+        assert "offset 0: the registry refuses this user or password (status 401)" in refused
+        (tmp_path / "other").write_bytes(b"\0\0\0\0\x09")
+        quafka(f"produce -t decoded {tmp_path / 'other'}")
+        missing = quafka(f"{read} {user} -o 3", code=1).err
+        assert missing == (
+            "quafka: topic 'decoded', partition 0, offset 3: the registry does not have schema 9\n"
+        )
 
 
 @pytest.mark.long

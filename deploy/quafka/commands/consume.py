@@ -1,4 +1,4 @@
-"""`quafka consume`: prints records' values, by a template, or as one JSON object per line.
+"""`quafka consume`: prints or counts records.
 
 Topics, partitions and start offsets are checked with the cluster before librdkafka starts, so that
 a wrong one gets a clear error.
@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from quafka.commands.forms import form
 from quafka.commands.kafka_client import Troubles, config
-from quafka.commands.options import UsageError, bootstrap
+from quafka.commands.options import UsageError, bootstrap, registry_url
 from quafka.commands.records import ConsoleRecord, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
+from quafka.commands.views import Counting, Printing, View, chosen
 from quafka_client import offsets
+from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
 from quafka_client.positions import RequestedPosition
 from quafka_loop import threads
+from quafka_proto.schema.metadata import MetadataResponseTopic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -38,23 +43,39 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    show = _show(options)
-    begin = asyncio.run(_begin(options))
+    _check(options)
+    with ExitStack() as stack:
+        view = _view(options, stack)
+        places = asyncio.run(_places(options))
+        _read(options, view, places)
+    return EXIT_DONE
+
+
+def _read(options: argparse.Namespace, view: View, places: dict[Place, Range]) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     troubles = Troubles()
     consumer = Consumer(_config(options, troubles))
-    reading = _Reading(consumer, options, show, troubles)
+    reading = _Reading(consumer, options, view, troubles)
     try:
         if options.group is None:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
-            reading.assigned = True
+            reading.assign(places)
+            consumer.assign([TopicPartition(*each, its.first) for each, its in places.items()])
         else:
             consumer.subscribe(options.topic, on_assign=reading.on_assign)
         reading.run()
     finally:
         _leave(consumer)
-    return EXIT_DONE
+    view.end()
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises UsageError: flags that cannot be combined."""
+    if options.follow and (options.exit or options.until is not None):
+        raise UsageError("--follow reads on at the end, and cannot be combined with -e or --until")
+    for flag in ("partitions", "until", "count"):
+        if options.group is not None and getattr(options, flag):
+            raise UsageError(f"--{flag} cannot be combined with --group, which assigns partitions")
 
 
 def _leave(consumer: Consumer) -> None:
@@ -66,11 +87,25 @@ def _leave(consumer: Consumer) -> None:
         complain("the last offsets may not have been committed: the group's broker does not answer")
 
 
-def _show(options: argparse.Namespace) -> Callable[[ConsoleRecord], bytes]:
+def _view(options: argparse.Namespace, stack: ExitStack) -> View:
+    """What is printed of which records. Raises UsageError and ClientError: a filter is wrong."""
+    key, value = form(options.key_as), form(options.value_as)
+    json_of: Callable[[bytes], Any] = json.loads
+    url = registry_url(options)
+    if url is not None:
+        from quafka.commands.registry import Decoded, schemas_at
+
+        schemas = stack.enter_context(schemas_at(url, options))
+        decoded = Decoded(schemas, value)
+        key, value, json_of = Decoded(schemas, key), decoded, decoded.json_of
+    wanted = chosen(options, key, value, json_of)
+    if options.count:
+        return Counting(wanted, as_json=options.format == "json", follows=options.follow)
     if options.format == "json":
-        return as_line
+        return Printing(wanted, lambda record: as_line(record, key, value))
     try:
-        return template(_VALUES if options.template is None else options.template)
+        text = _VALUES if options.template is None else options.template
+        return Printing(wanted, template(text, key, value))
     except ValueError as e:
         raise UsageError(f"--template: {e}") from e
 
@@ -85,23 +120,33 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
         "enable.auto.commit": options.group is not None,
         "enable.auto.offset.store": False,  # only printed records are committed
         "auto.offset.reset": "latest" if at_end else "earliest",
-        "enable.partition.eof": options.exit,
+        "enable.partition.eof": options.exit or _stops(options),
+        "isolation.level": options.isolation_level,
         "fetch.wait.max.ms": 100,
     }
 
 
-async def _begin(options: argparse.Namespace) -> dict[Place, int]:
-    """The start offset of each partition. Raises ClientError and UsageError."""
+def _stops(options: argparse.Namespace) -> bool:
+    """Whether reading stops where the partitions end when it begins, or before."""
+    return options.until is not None or (options.count and not options.follow)
+
+
+class Range(NamedTuple):
+    """The offsets of a partition that are read. `end`: None: whatever comes."""
+
+    first: int
+    end: int | None
+
+
+async def _places(options: argparse.Namespace) -> dict[Place, Range]:
+    """What is read of each partition. Raises ClientError and UsageError."""
     position: RequestedPosition = options.offset or RequestedPosition("start")
-    if options.group is not None:
-        if position.kind not in ("start", "end"):
-            raise UsageError(
-                "with --group, --offset is start or end, for a group without offsets; "
-                "`quafka groups reset-offsets` moves the offsets of an existing group"
-            )
-        if options.partitions is not None:
-            raise UsageError("--partitions cannot be combined with --group, which assigns them")
-    found: dict[Place, int] = {}
+    if options.group is not None and position.kind not in ("start", "end"):
+        raise UsageError(
+            "with --group, --offset is start or end, for a group without offsets; "
+            "`quafka groups reset-offsets` moves the offsets of an existing group"
+        )
+    found: dict[Place, Range] = {}
     async with cluster_of(options) as cluster:
         for name in dict.fromkeys(options.topic):
             topic = await cluster.topic(name)
@@ -111,9 +156,23 @@ async def _begin(options: argparse.Namespace) -> dict[Place, int]:
                 places = {n: end - position.value for n, end in ends.items()}
             else:
                 places = await offsets.resolve(cluster, topic, position)
+            stops = await _ends(cluster, topic, options) if _stops(options) else {}
             for number in _chosen(name, options.partitions, sorted(places)):
-                found[name, number] = min(max(places[number], starts[number]), ends[number])
+                first = min(max(places[number], starts[number]), ends[number])
+                found[name, number] = Range(first, stops.get(number))
     return found
+
+
+async def _ends(
+    cluster: ClientCluster, topic: MetadataResponseTopic, options: argparse.Namespace
+) -> dict[int, int]:
+    """Where each partition is read to: its end for consumers of this isolation, or before."""
+    committed = options.isolation_level == "read_committed"
+    ends = await offsets.list_offsets(cluster, topic, offsets.END, committed=committed)
+    if options.until is None or options.until.kind == "end":
+        return ends
+    wanted = await offsets.resolve(cluster, topic, options.until)
+    return {number: min(wanted[number], end) for number, end in ends.items()}
 
 
 def _chosen(topic: str, wanted: Sequence[int] | None, every: Sequence[int]) -> Sequence[int]:
@@ -124,63 +183,82 @@ def _chosen(topic: str, wanted: Sequence[int] | None, every: Sequence[int]) -> S
 
 
 class _Reading:
-    """Prints records until the limit or the end is reached."""
+    """Reads records until the limit or the end is reached."""
 
     def __init__(
-        self,
-        consumer: Consumer,
-        options: argparse.Namespace,
-        show: Callable[[ConsoleRecord], bytes],
-        troubles: Troubles,
+        self, consumer: Consumer, options: argparse.Namespace, view: View, troubles: Troubles
     ) -> None:
         self._consumer = consumer
         self._left: int | None = options.num
-        self._to_the_end: bool = options.exit
+        self._to_the_end: bool = options.exit or _stops(options)
         self._grouped = options.group is not None
-        self._show = show
+        self._view = view
         self._troubles = troubles
+        self._stops: dict[Place, int] = {}
         self._ended: set[Place] = set()
-        self.assigned = False
+        self._assigned = False
+
+    def assign(self, places: Mapping[Place, Range]) -> None:
+        """Read these ranges."""
+        self._assigned = True
+        self._stops = {each: its.end for each, its in places.items() if its.end is not None}
+        self._ended = {
+            each for each, its in places.items() if its.end is not None and its.first >= its.end
+        }
 
     def on_assign(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
         """The group has assigned partitions to this member, possibly none."""
-        self.assigned = True
+        self._assigned = True
 
     def run(self) -> None:
-        """Read and print until done. Raises ClientError, and KeyboardInterrupt after Ctrl-C."""
+        """Read until done. Raises ClientError, and KeyboardInterrupt after Ctrl-C."""
         with interruptible() as check:
             while not self._enough():
-                wanted = _AT_ONCE if self._left is None else min(_AT_ONCE, self._left)
-                found = self._consumer.consume(wanted, _WAIT_SECONDS)
+                found = self._consumer.consume(self._at_once(), _WAIT_SECONDS)
                 check()
                 if found:
                     self._troubles.over()
                     self._all(found)
+                self._view.flush()
+
+    def _at_once(self) -> int:
+        """A filter may leave out most of what is fetched."""
+        if self._left is None or self._view.filters:
+            return _AT_ONCE
+        return min(_AT_ONCE, self._left)
 
     def _enough(self) -> bool:
         if self._left == 0:
             return True
-        if not self._to_the_end or not self.assigned:
+        if not self._to_the_end or not self._assigned:
             return False
         mine = {(each.topic, each.partition) for each in self._consumer.assignment()}
         return mine <= self._ended
 
     def _all(self, found: Sequence[Message]) -> None:
         last: dict[Place, Message] = {}
-        out = sys.stdout.buffer
         for message in found:
-            if self._is_end(message):
-                continue
+            if self._left == 0:
+                break
             place = (message.topic() or "", message.partition() or 0)
-            self._ended.discard(place)
+            if self._is_end(message) or self._is_after_the_end(place, message):
+                continue
             last[place] = message
-            out.write(self._show(_record(message)))
-            if self._left is not None:
+            if self._view.take(record_of(message)) and self._left is not None:
                 self._left -= 1
-        out.flush()
         if self._grouped:
+            self._view.flush()  # only printed records are committed
             for message in last.values():
                 self._consumer.store_offsets(message=message)
+
+    def _is_after_the_end(self, place: Place, message: Message) -> bool:
+        offset, stop = message.offset() or 0, self._stops.get(place)
+        if stop is None:
+            self._ended.discard(place)
+            return False
+        if offset + 1 >= stop:
+            self._ended.add(place)
+        return offset >= stop
 
     def _is_end(self, message: Message) -> bool:
         from confluent_kafka import KafkaError
@@ -197,7 +275,8 @@ class _Reading:
         raise ClientError(f"cannot read {what}: {error.str()}")
 
 
-def _record(message: Message) -> ConsoleRecord:
+def record_of(message: Message) -> ConsoleRecord:
+    """The record of a message that is no error."""
     headers: Any = message.headers() or []
     kind, timestamp = message.timestamp()
     key: Any = message.key()

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import NamedTuple
 
 from quafka.commands import declare_access as access
+from quafka.commands import declare_records as records
 from quafka.commands import options as flags
 
 CLIENTS = (
     "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce",
     "consume", "doctor",
 )  # fmt: skip
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
 
@@ -44,8 +44,8 @@ def commands() -> Iterator[Declared]:
     ):
         yield Declared(name, what, partial(_add_actions, add))
     for name, what, add_flags in (
-        ("produce", "write records from stdin or files", _produce),
-        ("consume", "read records, alone or as a member of a group", _consume),
+        ("produce", "write records from stdin or files", records.produce),
+        ("consume", "read records, alone or as a member of a group", records.consume),
         ("doctor", "check step by step what a Kafka client needs, and suggest fixes", _doctor),
     ):
         yield Declared(name, what, partial(_add_connected, add_flags), allow_abbrev=False)
@@ -248,61 +248,7 @@ def _configs(add: Actions) -> None:
     _dry_run(action)
 
 
-# --- produce, consume, doctor -----------------------------------------------------------------
-
-
-def _produce(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-t", "--topic", required=True, metavar="TOPIC")
-    command.add_argument(
-        "files", nargs="*", metavar="FILE",
-        help="a file is one record's value; without files, each line of stdin is one record",
-    )  # fmt: skip
-    command.add_argument(
-        "-l", "--lines", action="store_true", help="each line of the files is one record"
-    )
-    command.add_argument("-p", "--partition", type=int, default=-1, metavar="N")
-    command.add_argument("-k", "--key", metavar="KEY", help="the key of all records")
-    command.add_argument(
-        "-K", "--key-separator", metavar="TEXT",
-        help="the separator of key and value in each line",
-    )  # fmt: skip
-    command.add_argument(
-        "-H", "--header", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
-        help="a header of all records; may be repeated",
-    )  # fmt: skip
-    command.add_argument("-z", "--compression", choices=CODECS, default="none")
-    command.add_argument(
-        "--input", choices=("lines", "json"), default="lines",
-        help="json: each line is an object like those of `quafka consume --format json`",
-    )  # fmt: skip
-    flags.add_format(command, "json: one object per record written")
-
-
-def _consume(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be repeated"
-    )
-    command.add_argument(
-        "-p", "--partitions", type=flags.partitions, metavar="N,...", help="only these partitions"
-    )
-    command.add_argument(
-        "-o", "--offset", type=flags.start, default=None, metavar="POSITION",
-        help="start, end, an offset, -N for the last N of each partition, or @TIME (default: "
-        "start; with -g: the group's committed offsets)",
-    )  # fmt: skip
-    command.add_argument("-g", "--group", metavar="GROUP", help="read as a member of this group")
-    command.add_argument("-n", "--num", type=flags.count, metavar="N", help="stop after N records")
-    command.add_argument(
-        "-e", "--exit", action="store_true", help="stop at the end of the partitions"
-    )
-    shown = command.add_mutually_exclusive_group()
-    shown.add_argument(
-        "-f", "--template", metavar="TEMPLATE",
-        help=r"the format of a record: %%t topic, %%p partition, %%o offset, %%k key, %%s value, "
-        r"%%h headers, %%T timestamp, %%S and %%K sizes, %%%%; \n and \t (default: '%%s\n')",
-    )  # fmt: skip
-    shown.add_argument("--format", choices=("text", "json"), default="text",
-                       help="json: one object per record")  # fmt: skip
+# --- doctor ---------------------------------------------------------------------------------------
 
 
 def _doctor(command: argparse.ArgumentParser) -> None:

@@ -6,9 +6,10 @@ import argparse
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
-from quafka.sources import COMMAND_CONFIG_VARIABLE
+from quafka.sources import COMMAND_CONFIG_VARIABLE, REGISTRY_VARIABLE
 from quafka_client.positions import RequestedPosition
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.units import MS, plain
@@ -111,6 +112,33 @@ def _plain(name: str, value: str) -> str:
         return plain(name, value)
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"{name}={value}: {e}") from e
+
+
+def http_url(text: str) -> str:
+    """Parse the URL of an HTTP server, without credentials: everyone here can read flags."""
+    parts = urlsplit(text)
+    try:
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number
+        known = False
+    if not known or parts.query or parts.fragment or parts.username is not None:
+        raise argparse.ArgumentTypeError(
+            f"{text.rpartition('@')[2]!r} is not http(s)://HOST[:PORT][/PATH], without a user"
+        )
+    return text.rstrip("/")
+
+
+def registry_url(options: argparse.Namespace) -> str | None:
+    """The schema registry of the flag or the variable, if there is one. Raises UsageError."""
+    url: str | None = options.registry
+    if url is None and os.environ.get(REGISTRY_VARIABLE):
+        try:
+            url = http_url(os.environ[REGISTRY_VARIABLE])
+        except argparse.ArgumentTypeError as e:
+            raise UsageError(f"{REGISTRY_VARIABLE}: {e}") from e
+    if url is None and (options.registry_user or options.registry_password_file is not None):
+        raise UsageError(f"the user of a registry needs --registry URL, or ${REGISTRY_VARIABLE}")
+    return url
 
 
 def places(text: str) -> tuple[str, list[int] | None]:

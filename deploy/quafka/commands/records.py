@@ -3,7 +3,8 @@
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1767225600000, "key": "k",
      "value": "v", "headers": [{"key": "source", "value": "shop"}]}
 
-Data that is not UTF-8 is in `key_base64` or `value_base64`; `key` or `value` is then null.
+Data that is not UTF-8 is in `key_base64` or `value_base64`; `key` or `value` is then null. Data
+in hex is in `key_hex` or `value_hex`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+from quafka.commands.forms import RAW, Form
 
 Header = tuple[str, bytes | None]
 
@@ -41,8 +44,6 @@ _SHOWN: dict[str, Callable[[ConsoleRecord], bytes]] = {
     "t": lambda r: r.topic.encode(),
     "p": lambda r: b"%d" % r.partition,
     "o": lambda r: b"%d" % r.offset,
-    "k": lambda r: r.key or b"",
-    "s": lambda r: r.value or b"",
     "T": lambda r: b"%d" % r.timestamp,
     "K": lambda r: b"%d" % (-1 if r.key is None else len(r.key)),
     "S": lambda r: b"%d" % (-1 if r.value is None else len(r.value)),
@@ -52,17 +53,24 @@ _SHOWN: dict[str, Callable[[ConsoleRecord], bytes]] = {
 }
 
 
-def template(text: str) -> Callable[[ConsoleRecord], bytes]:
+def template(text: str, key: Form = RAW, value: Form = RAW) -> Callable[[ConsoleRecord], bytes]:
     """Compile a template of kcat's tokens: %s is the value, and so on.
+
+    `key`, `value`: how they are shown.
 
     Raises:
         ValueError: an unknown token or escape.
     """
     parts: list[bytes | Callable[[ConsoleRecord], bytes]] = []
+    shown: dict[str, Callable[[ConsoleRecord], bytes]] = {
+        **_SHOWN,
+        "k": lambda r: b"" if r.key is None else key.text(r.key),
+        "s": lambda r: b"" if r.value is None else value.text(r.value),
+    }
     at = 0
     for token in _TOKEN.finditer(text):
         parts.append(text[at : token.start()].encode())
-        parts.append(_part(token))
+        parts.append(_part(token, shown))
         at = token.end()
     rest = text[at:]
     if rest.endswith(("%", "\\")):
@@ -75,15 +83,17 @@ def template(text: str) -> Callable[[ConsoleRecord], bytes]:
     return show
 
 
-def _part(token: re.Match[str]) -> bytes | Callable[[ConsoleRecord], bytes]:
+def _part(
+    token: re.Match[str], shown: Mapping[str, Callable[[ConsoleRecord], bytes]]
+) -> bytes | Callable[[ConsoleRecord], bytes]:
     what, escape = token.groups()
     if what == "%":
         return b"%"
     if what is not None:
-        if what not in _SHOWN:
-            known = " ".join(f"%{each}" for each in _SHOWN)
+        if what not in shown:
+            known = " ".join(f"%{each}" for each in shown)
             raise ValueError(f"%{what} is not a token; the tokens are {known} %%")
-        return _SHOWN[what]
+        return shown[what]
     if len(escape) == 3:
         return bytes.fromhex(escape[1:])
     if escape not in _ESCAPES:
@@ -94,27 +104,22 @@ def _part(token: re.Match[str]) -> bytes | Callable[[ConsoleRecord], bytes]:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_line(record: ConsoleRecord) -> bytes:
-    """A record as one JSON object and a line feed."""
+def as_line(record: ConsoleRecord, key: Form = RAW, value: Form = RAW) -> bytes:
+    """A record as one JSON object and a line feed; `key`, `value`: how they are shown."""
     shown = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": [{"key": name, **_text("value", value)} for name, value in record.headers],
+        **_fields("key", record.key, key),
+        **_fields("value", record.value, value),
+        "headers": [{"key": name, **_fields("value", data, RAW)} for name, data in record.headers],
     }
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
 
 
-def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {name: None, f"{name}_base64": base64.b64encode(data).decode()}
+def _fields(name: str, data: bytes | None, form: Form) -> dict[str, Any]:
+    return {name: None} if data is None else form.fields(name, data)
 
 
 def from_line(line: bytes, topic: str) -> ConsoleRecord:
@@ -152,6 +157,12 @@ def from_line(line: bytes, topic: str) -> ConsoleRecord:
 
 def _data(shown: dict[str, Any], name: str) -> bytes | None:
     encoded, text = shown.get(f"{name}_base64"), shown.get(name)
+    digits = shown.get(f"{name}_hex")
+    if isinstance(digits, str):
+        try:
+            return bytes.fromhex(digits)
+        except ValueError as e:
+            raise ValueError(f"{name}_hex is not hex: {e}") from e
     if isinstance(encoded, str):
         try:
             return base64.b64decode(encoded, validate=True)

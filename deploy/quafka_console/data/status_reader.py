@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quafka_console.data.bounded_http import FAILURES, get
+from quafka_client.bounded_http import FAILURES, get
 from quafka_console.data.status_pages import BadStatusPageError, StatusPage, parse_status_page
 
 _SECONDS = 3.0

@@ -6,10 +6,10 @@ import asyncio
 
 from nicegui import ui
 
+from quafka_console.data.messages.decoded_values import DecodedValue, ValueDecoder
 from quafka_console.data.messages.folding import Node, folded
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_console.data.messages.texts import text_of, whole_of
-from quafka_console.data.registry.values import DecodedValue, ValueDecoder
 from quafka_console.views.parts import formats, states
 from quafka_console.views.parts.address import record_path
 from quafka_console.views.parts.confirm import discard

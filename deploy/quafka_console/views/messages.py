@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from quafka_client.errors import ClientError
+from quafka_console.data.messages.decoded_values import ValueDecoder
 from quafka_console.data.messages.decoding import Progress
 from quafka_console.data.messages.files import CSV, JSONL, PARQUET, writable
 from quafka_console.data.messages.reading import Limits
@@ -23,7 +24,6 @@ from quafka_console.data.messages.selection import (
 )
 from quafka_console.data.messages.texts import text_of
 from quafka_console.data.messages.writing import TypedRecord, copied
-from quafka_console.data.registry.values import ValueDecoder
 from quafka_console.session import ConsoleSession, Query
 from quafka_console.views import download
 from quafka_console.views.message import open_record

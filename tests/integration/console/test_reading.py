@@ -7,8 +7,8 @@ from confluent_kafka import Producer
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
+from quafka_client.filters import containing
 from quafka_console.data.messages.decoding import Choice, Progress
-from quafka_console.data.messages.filters import containing
 from quafka_console.data.messages.reading import Limits, ReadRange, newest, onwards
 from quafka_console.data.messages.records import Outcome, ReadRecord
 from quafka_proto.record_codec import Record, build_batch

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_console.data.registry.avro import MOST_VALUES, AvroError, AvroType, decode, parse
+from quafka_client.registry.avro import MOST_VALUES, AvroError, AvroType, decode, parse
 
 
 def parsed(schema: Any) -> AvroType:

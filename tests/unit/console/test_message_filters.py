@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_client.errors import ClientError
+from quafka_client.filters import with_header, with_key
+from quafka_client.json_path import MOST_JSON, PathError, fulfilling, parse
 from quafka_client.records import FetchedBatches
 from quafka_console.data.messages.decoding import Best, Choice, Part, Progress, decode
-from quafka_console.data.messages.filters import with_header, with_key
-from quafka_console.data.messages.json_path import MOST_JSON, PathError, fulfilling, parse
 from quafka_console.data.messages.selection import Selection
 from quafka_proto.record_codec import Record, build_batch
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quafka_client.filters import containing
 from quafka_client.records import FetchedBatches
 from quafka_console.data.messages.decoding import Best, Choice, Part, Progress, decode
-from quafka_console.data.messages.filters import containing
 from quafka_console.data.messages.folding import folded
 from quafka_console.data.messages.records import (
     SHOWN_BYTES,

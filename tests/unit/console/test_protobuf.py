@@ -14,7 +14,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_console.data.registry.protobuf import ProtobufError, ProtobufFile, decode, parse
+from quafka_client.registry.protobuf import ProtobufError, ProtobufFile, decode, parse
 
 F: Any = descriptor_pb2.FieldDescriptorProto
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
 
+from quafka_client.registry.client import RegisteredSchema, RegistryError, SchemaRegistry
+from quafka_client.registry.values import MOST_IDS, schema_id
+from quafka_console.data.messages.decoded_values import ValueDecoder
 from quafka_console.data.messages.records import KeptBytes, kept
-from quafka_console.data.registry.client import RegisteredSchema, RegistryError, SchemaRegistry
-from quafka_console.data.registry.values import MOST_IDS, ValueDecoder, schema_id
 from quafka_console.settings import ConsoleConfig
 
 HOST = "127.0.0.1"
@@ -182,7 +183,7 @@ CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"10000\r\n%
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000, "cannot be read"),
         (b"SSH-2.0-x\r\n\r\n", "cannot be read"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "cannot be read"),
-        (b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n", "refuses the console's user"),
+        (b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n", "refuses this user or password"),
         (b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", "answers with status 500"),
         ([1], "is not an object"),
         ({"schema": 7}, "has no schema"),
@@ -287,7 +288,7 @@ def test_values_that_are_cut_are_not_decoded() -> None:
      (b"\x01\0\0\0\x07", None), (b"", None), (None, None)],
 )  # fmt: skip
 def test_ids_of_schemas(data: bytes | None, number: int | None) -> None:
-    assert schema_id(kept(data)) == number
+    assert schema_id(data) == number
 
 
 def test_the_url_is_checked() -> None:

@@ -6,12 +6,12 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quafka_client.filters import Wanted
 from quafka_client.records import FetchedBatches
 from quafka_console.data.messages.records import (
     SHOWN_BYTES,
     Outcome,
     ReadRecord,
-    Wanted,
     kept,
     kept_headers,
 )

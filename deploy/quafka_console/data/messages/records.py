@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quafka_proto.record_codec import Record
-
 SHOWN_BYTES = 64 << 10
 """Of each key and value, and of all headers of a record."""
-
-Wanted = Callable[[Record], bool]
-"""A filter. It gets whole records, in a thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
+from quafka_client.filters import containing, every, with_header, with_key
+from quafka_client.json_path import fulfilling, parse
+from quafka_client.registry.client import SchemaRegistry
+from quafka_client.registry.values import JsonOfValues
 from quafka_console.data.messages.decoding import Choice, Progress
-from quafka_console.data.messages.filters import containing, every, with_header, with_key
-from quafka_console.data.messages.json_path import fulfilling, parse
 from quafka_console.data.messages.reading import Limits, ReadRange, newest, onwards
 from quafka_console.data.messages.records import SHOWN_BYTES, ReadRecord
-from quafka_console.data.registry.client import SchemaRegistry
-from quafka_console.data.registry.values import JsonOfValues
 from quafka_console.data.typed import whole_number
 
 NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"

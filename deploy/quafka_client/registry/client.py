@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
+from quafka_client.bounded_http import FAILURES, get
 from quafka_client.errors import ClientError
-from quafka_console.data.bounded_http import FAILURES, get
 from quafka_loop import clock
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -195,7 +195,7 @@ class SchemaRegistry:
         if status == 404:
             raise RegistryError(f"the registry does not have {what}")
         if status in (401, 403):
-            raise RegistryError("the registry refuses the console's user (console.registry.user)")
+            raise RegistryError(f"the registry refuses this user or password (status {status})")
         if status != 200:
             raise RegistryError(f"the registry answers with status {status}")
         try:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from quafka_console.data.messages.records import Wanted
-from quafka_proto.record_codec import Record
+
+class FilteredRecord(Protocol):
+    """What filters see of a record."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+Wanted = Callable[[FilteredRecord], bool]
+"""A filter. It gets whole records, perhaps in a thread."""
 
 _HEADER = re.compile(r"([^=~]*)(?:([=~])(.*))?", re.DOTALL)
 
@@ -15,7 +28,7 @@ def containing(words: str) -> Wanted:
     """Whether key, value or a header contains each of the words, exactly as they are written."""
     every = [word.encode() for word in words.split()]
 
-    def wanted(record: Record) -> bool:
+    def wanted(record: FilteredRecord) -> bool:
         parts = [record.key or b"", record.value or b""]
         for name, value in record.headers:
             parts += [name.encode(), value or b""]
@@ -28,7 +41,7 @@ def with_key(text: str) -> Wanted:
     """Whether the key contains a text; after `=`: whether it is the text."""
     exact, wish = text.startswith("="), text.removeprefix("=").encode()
 
-    def wanted(record: Record) -> bool:
+    def wanted(record: FilteredRecord) -> bool:
         key = record.key
         return key is not None and (key == wish if exact else wish in key)
 
@@ -41,7 +54,7 @@ def with_header(text: str) -> Wanted:
     assert found is not None, text
     name, operator, wish = found[1].strip(), found[2], (found[3] or "").strip().encode()
 
-    def wanted(record: Record) -> bool:
+    def wanted(record: FilteredRecord) -> bool:
         return any(
             each == name and (
                 operator is None

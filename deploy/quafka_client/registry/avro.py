@@ -1,7 +1,7 @@
 """Decodes Avro for people to read, whatever the schema and the bytes are.
 
 Both may come from anybody, and what a library does with a recursive schema, or with an array of a
-billion nulls that take no bytes, would end the console: hence a decoder of our own with bounds on
+billion nulls that take no bytes, would end the program: hence a decoder of our own with bounds on
 depth and on the number of values (https://avro.apache.org/docs/1.12.0/specification/). There is no
 reader's schema: values are shown as they were written.
 """

@@ -23,8 +23,7 @@ from operator import ge, gt, le, lt
 from typing import Any, NoReturn, cast
 
 from quafka_client.errors import ClientError
-from quafka_console.data.messages.records import Wanted
-from quafka_proto.record_codec import Record
+from quafka_client.filters import FilteredRecord, Wanted
 
 MOST_JSON = 1 << 20
 """Bytes of a value. Larger ones match no condition: the interpreter is held while one is parsed."""
@@ -217,7 +216,7 @@ def fulfilling(
     `json_of`: the JSON of a value; raises ValueError or RecursionError if it has none.
     """
 
-    def wanted(record: Record) -> bool:
+    def wanted(record: FilteredRecord) -> bool:
         data = record.value
         if data is None or len(data) > MOST_JSON:
             return False
