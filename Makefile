@@ -5,6 +5,7 @@
 #   check                   format, lint, types, layers, and `make test`
 #   crash, fuzz, hostile, sim, soak, chaos, spark-versions    long runs, one subject each
 #   screenshots             the pictures of the console in docs/images
+#   dist         what a release consists of, in dist, tried as users install it
 #   bench, clean
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -24,7 +25,7 @@ SECONDS ?= 60
 SEEDS  ?= 1000
 MINUTES ?= 30
 
-.PHONY: up test test-all test-store test-bare check bench screenshots crash fuzz hostile sim soak spark-versions chaos flights clean
+.PHONY: up test test-all test-store test-bare check bench screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -83,8 +84,11 @@ flights: flights.txt              ## the README's example: 336,776 flights, one 
 flights.txt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.flights > $@.part && mv $@.part $@
 
+dist: $(VENV)/.installed-dev      ## wheel, sdist, SBOM and constraints, tried on each Python that is here
+	$(BIN)/python -m tests.release
+
 clean:
-	rm -rf $(VENV) .fuzz flights.txt .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .fuzz flights.txt .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -56,6 +56,9 @@ class Authority:
         if hosts:
             names = x509.SubjectAlternativeName([_general(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
+        # Python 3.13 requires it, as RFC 5280 does.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         sealed: serialization.KeySerializationEncryption = serialization.NoEncryption()
         if password:

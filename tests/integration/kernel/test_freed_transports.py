@@ -1,9 +1,10 @@
-"""Transports of real sockets are freed without a search for garbage."""
+"""Transports of real sockets are freed without a search for garbage, and bound what they keep."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import weakref
 
 import pytest
@@ -62,3 +63,33 @@ def test_a_lost_connection_leaves_no_transport(aborts: bool) -> None:
             assert [each() for each in transports] == [None, None]
     finally:
         gc.enable()
+
+
+class _Paused(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.paused = False
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+
+async def _pieces_until_paused() -> int:
+    """How many pieces of 64 KiB are written to a client that does not read; 0: to no end."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport, protocol = await loop.create_connection(_Paused, sock=ours)
+        try:
+            for count in range(1, 1_000):
+                transport.writelines([bytes(32 << 10)] * 2)
+                if protocol.paused:
+                    return count
+        finally:
+            transport.abort()
+            await asyncio.sleep(0)
+    return 0
+
+
+def test_lines_of_a_client_that_does_not_read_pause_the_protocol() -> None:
+    with asyncio.Runner(loop_factory=LoopTurns().new_loop) as runner:
+        assert runner.run(_pieces_until_paused()) > 0

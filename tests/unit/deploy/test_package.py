@@ -24,7 +24,7 @@ def test_every_package_says_that_it_has_types(package: str) -> None:
 def test_every_extra_is_for_users() -> None:
     extras = sorted(PROJECT["project"]["optional-dependencies"])
     assert extras == ["avro", "console", "redis", "s3", "spark"]
-    assert sorted(PROJECT["dependency-groups"]) == ["dev", "fuzz", "test"]
+    assert sorted(PROJECT["dependency-groups"]) == ["dev", "fuzz", "release", "test"]
 
 
 def test_every_extra_is_installed_for_the_tests() -> None:

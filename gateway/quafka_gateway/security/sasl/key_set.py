@@ -15,6 +15,7 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, cast
+from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 
 from joserfc.errors import JoseError
@@ -156,7 +157,12 @@ def _read_https(url: str) -> bytes:
     until = clock.monotonic() + _TIMEOUT
     chunks: list[bytes] = []
     size = 0
-    with opener.open(url, timeout=_TIMEOUT / 2) as response:
+    try:
+        opened = opener.open(url, timeout=_TIMEOUT / 2)
+    except HTTPError as e:
+        e.close()  # the error is the response, whose connection is open
+        raise
+    with opened as response:
         while size <= _MOST_BYTES and (chunk := response.read1(64 << 10)):
             chunks.append(chunk)
             size += len(chunk)
