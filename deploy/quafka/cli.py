@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quafka import completion, exit_codes, logs, manual, node
+from quafka import completion, config_check, exit_codes, logs, manual, node
 from quafka.commands import declare
 from quafka.commands.declare import Declared
 from quafka.flags import add_flags
@@ -43,6 +43,12 @@ DESCRIPTION = {
 
 _OF_THE_PARSER = {"completion": completion.run, "help": manual.run}
 """The commands that are made from all others."""
+_ON_FILES = {
+    "wal": "quafka.wal.run",
+    "snapshot": "quafka.snapshot.run",
+    "import": "quafka.imports.run",
+}
+"""The commands that work on files, and their modules, which only they import."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +115,9 @@ def _commands() -> Iterator[Declared]:
     for name, config in PROGRAMS.items():
         add = partial(_add_program, config)
         yield Declared(name, DESCRIPTION[name], add, allow_abbrev=False, add_help=False)
-    yield Declared("config", "print the effective settings and the source of each", _add_config)
+    yield Declared(
+        "config", "print or check settings: their values, sources and errors", _add_config
+    )
     yield Declared("wal", wal_options.WHAT, wal_options.add_actions)
     yield Declared("snapshot", snapshot_options.WHAT, snapshot_options.add_actions)
     yield Declared("import", import_options.WHAT, import_options.add_flags, allow_abbrev=False)
@@ -136,25 +144,22 @@ def _add_config(command: argparse.ArgumentParser) -> None:
             name, help=what, description=what, allow_abbrev=False, add_help=False
         )
         add_flags(program, config)
+    what = config_check.WHAT
+    config_check.add_flags(
+        programs.add_parser("check", help=what, description=what, allow_abbrev=False)
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.command == "node":
         return node.run(options)
-    if options.command == "wal":
-        from quafka.wal import run as wal
-
-        return wal.run(options)
-    if options.command == "snapshot":
-        from quafka.snapshot import run as snapshot
-
-        return snapshot.run(options)
-    if options.command == "import":
-        from quafka.imports import run as imports
-
-        return imports.run(options)
+    if options.command in _ON_FILES:
+        code: int = import_module(_ON_FILES[options.command]).run(options)
+        return code
     if options.command in declare.CLIENTS:
         return declare.run(options)
+    if options.command == "config" and options.program == "check":
+        return config_check.run(options)
     if options.command in _OF_THE_PARSER:
         return _OF_THE_PARSER[options.command](options, _parser())
     name = options.program if options.command == "config" else options.command

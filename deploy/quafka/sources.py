@@ -114,13 +114,14 @@ def load(
     sources: dict[str, str] = dict.fromkeys(known, DEFAULT)
     for name, (text, source) in texts.items():
         if name in known:
-            values[name] = _parsed(name, known[name], text, source)
+            values[name] = parsed(name, known[name], text, source)
             sources[name] = source
     return Effective(config(**values), sources)
 
 
-def _parsed(name: str, known: Setting, text: str, source: str) -> Any:
-    where = f"{dotted(name)} = {text!r} ({source})"
+def parsed(name: str, known: Setting, text: str, source: str | None = None) -> Any:
+    """The value of a setting. Raises SettingError, which also names the source."""
+    where = f"{dotted(name)} = {text!r}" + (f" ({source})" if source else "")
     must = f"must be {allowed(name, known)}"
     try:
         number = plain(dotted(name), text)
@@ -157,25 +158,26 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str,
         raise SettingError(f"{path} is not TOML: {e}") from e
     by_name = {dotted(name): name for name in known}
     found: dict[str, tuple[str, str]] = {}
-    for name, value in _flat(content):
+    for name, value in flat(content):
         if name not in by_name:
             raise SettingError(f"{path}: {name} is not a setting{did_you_mean(name, by_name)}")
-        found[by_name[name]] = (_as_text(value), f"file {path}")
+        found[by_name[name]] = (as_text(value), f"file {path}")
     return found
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Undo TOML's nesting: `a.b = 1` is a table in a table, the setting is `a.b`."""
-    flat: list[tuple[str, Any]] = []
+    found: list[tuple[str, Any]] = []
     for key, value in table.items():
         if isinstance(value, dict):
-            flat += _flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+            found += flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
         else:
-            flat.append((prefix + key, value))
-    return flat
+            found.append((prefix + key, value))
+    return found
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value of TOML as the variable or the flag of the setting would have it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

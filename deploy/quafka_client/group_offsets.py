@@ -38,6 +38,14 @@ async def committed_offsets(cluster: ClientCluster, name: str) -> dict[Place, in
 
 async def fetch_offsets(connection: ClientConnection, name: str) -> dict[Place, int]:
     """A group's committed offsets, from its coordinator. Raises ClientError."""
+    found = await fetch_with_metadata(connection, name)
+    return {place: offset for place, (offset, _) in found.items()}
+
+
+async def fetch_with_metadata(
+    connection: ClientConnection, name: str
+) -> dict[Place, tuple[int, str]]:
+    """A group's committed offsets and their metadata, from its coordinator. Raises ClientError."""
     request = OffsetFetchRequest(
         group_id=name,
         topics=None,
@@ -49,7 +57,7 @@ async def fetch_offsets(connection: ClientConnection, name: str) -> dict[Place, 
     check(result.error_code, f"group {name!r}")
     topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = result.topics
     return {
-        (topic.name, each.partition_index): each.committed_offset
+        (topic.name, each.partition_index): (each.committed_offset, each.metadata or "")
         for topic in topics
         for each in topic.partitions
         if not each.error_code and each.committed_offset >= 0

@@ -125,6 +125,29 @@ async def plan(
     return sorted(found, key=lambda move: (move.topic, move.partition))
 
 
+async def plan_places(
+    cluster: ClientCluster, wanted: Mapping[Place, int], before: Mapping[Place, int]
+) -> list[OffsetMove]:
+    """Moves to these offsets, each of which is put within its partition.
+
+    Raises:
+        UnknownPartitionError, ClientError: see these.
+    """
+    found: list[OffsetMove] = []
+    for name, numbers in _partitions(wanted):
+        topic = await cluster.topic(name)
+        unknown = sorted(set(numbers) - {each.partition_index for each in topic.partitions})
+        if unknown:
+            raise UnknownPartitionError(f"topic {name!r} has no partition {unknown[0]}")
+        starts = await offsets.list_offsets(cluster, topic, offsets.START)
+        ends = await offsets.list_offsets(cluster, topic, offsets.END)
+        for number in numbers:
+            start, end = starts[number], ends[number]
+            after = min(max(wanted[name, number], start), end)
+            found.append(OffsetMove(name, number, before.get((name, number)), after, start, end))
+    return found
+
+
 def _partitions(places: Iterable[Place]) -> list[tuple[str, list[int]]]:
     by_topic: dict[str, list[int]] = {}
     for name, number in sorted(places):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from quafka_proto.schema.share_group_offsets import (
@@ -139,13 +141,13 @@ def test_delete_records(quafka: Command, name: str, client: RawClient) -> None:
 
 
 @pytest.mark.long
-def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None:
+def test_a_groups_offsets(quafka: Command, name: str, client: RawClient, tmp_path: Path) -> None:
     quafka(f"topics create {name} -p 2")
     produce(client, name, *[b"v"] * 5)
     group = f"g-{name}"
     assert "no committed offsets" in quafka(f"groups reset-offsets {group} --to end", code=1).err
     reset = quafka(f"groups reset-offsets {group} -t {name} --to end --dry-run")
-    assert reset.rows == [[name, "0", "-", "5"], [name, "1", "-", "0"]]
+    assert reset.rows == [[name, "0", "-", "5", "0", "0"], [name, "1", "-", "0", "0", "0"]]
     assert quafka(f"groups describe {group}", code=1).err.count(group) == 1
     quafka(f"groups reset-offsets {group} -t {name} --to end")
     back = quafka(f"groups reset-offsets {group} -t {name}:0 --to -2")
@@ -156,7 +158,22 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None
     assert quafka(f"groups reset-offsets {group} --to 99 -t {name}:0").rows == [
         [name, "0", "1", "5"]
     ]  # no further than the end
+    saved = tmp_path / "offsets.csv"
+    saved.write_text(quafka(f"groups export {group}").out)
+    assert saved.read_text() == f"{name},0,5\n{name},1,0\n"
     quafka(f"groups reset-offsets {group} --to start")
+    assert quafka(f"groups reset-offsets {group} --from-file {saved} --dry-run").rows == [
+        [name, "0", "0", "5", "5", "0"], [name, "1", "0", "0", "0", "0"],
+    ]  # fmt: skip
+    saved.write_text(f"{group},{name},1,0\nother,{name},0,3\n")
+    (moved,) = quafka(f"groups reset-offsets {group} --from-file {saved}").rows
+    assert moved == [name, "1", "0", "0"]
+    saved.write_text(f"{name},zero,5\n")
+    wrong = quafka(f"groups reset-offsets {group} --from-file {saved}", code=2).err
+    assert "line 1 is not TOPIC,PARTITION,OFFSET" in wrong
+    (found,) = quafka(f"groups export {group} --format json").json["groups"]
+    assert found["partitions"][0] == {"topic": name, "partition": 0, "offset": 0}
+    assert "no committed offsets" in quafka("groups export no-such-group", code=1).err
 
     (found,) = quafka(f"groups describe {group} --format json").json["groups"]
     assert (found["state"], found["lag"], found["members"]) == ("Empty", 5, [])
@@ -221,7 +238,7 @@ def test_a_share_group(quafka: Command, name: str, client: RawClient) -> None:
     (only,) = quafka(f"groups describe {group} --format json").json["groups"][0]["partitions"]
     assert (only["high_watermark"], only["lag"]) == (3, 3)
     moved = quafka(f"groups reset-offsets {group} --to end --dry-run")
-    assert moved.rows == [[name, "1", "0", "3"]]
+    assert moved.rows == [[name, "1", "0", "3", "3", "0"]]
     assert "WOULD BECOME" in moved.out
     assert quafka(f"groups reset-offsets {group} -t {name} --to 2").rows == [
         [name, "0", "-", "0"], [name, "1", "0", "2"],

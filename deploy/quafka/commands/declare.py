@@ -6,15 +6,17 @@ import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 from quafka.commands import declare_access as access
 from quafka.commands import declare_records as records
+from quafka.commands import declare_work as work
 from quafka.commands import options as flags
 
 CLIENTS = (
     "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce",
-    "consume", "doctor",
+    "consume", "doctor", "mirror",
 )  # fmt: skip
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
@@ -46,6 +48,11 @@ def commands() -> Iterator[Declared]:
     for name, what, add_flags in (
         ("produce", "write records from stdin or files", records.produce),
         ("consume", "read records, alone or as a member of a group", records.consume),
+        (
+            "mirror",
+            "copy topics to another cluster continuously, with groups' offsets",
+            work.mirror,
+        ),
         ("doctor", "check step by step what a Kafka client needs, and suggest fixes", _doctor),
     ):
         yield Declared(name, what, partial(_add_connected, add_flags), allow_abbrev=False)
@@ -150,6 +157,7 @@ def _topics(add: Actions) -> None:
         "-n", "--num", type=flags.count, required=True, metavar="N", help="how many to add"
     )
     _dry_run(action)
+    work.topic_copy(add("copy", "copy a topic, here or to another cluster, exactly once"))
     action = add("delete-records", "delete the oldest records of partitions")
     action.add_argument(
         "place", type=flags.places, metavar="TOPIC[:PARTITIONS]", help="for example orders:0,3-5"
@@ -166,16 +174,25 @@ def _groups(add: Actions) -> None:
         "--state", action="append", default=[], metavar="STATE",
         help="only groups in this state: Stable, Empty, PreparingRebalance, ...; may be repeated",
     )  # fmt: skip
+    action.add_argument(
+        "--watch", nargs="?", const=2.0, type=flags.seconds, metavar="SECONDS",
+        help="on a terminal: show them again every so often (default: 2), the largest lag first",
+    )  # fmt: skip
     action = add("describe", "members, and lag in records, in seconds, and the time to catch up")
     action.add_argument("groups", nargs="+", metavar="GROUP")
     action = add("delete", "delete groups that have no members, and their offsets")
     action.add_argument("groups", nargs="+", metavar="GROUP")
     action = add("reset-offsets", "move the offsets of a group that has no members")
     action.add_argument("group", metavar="GROUP")
-    action.add_argument(
-        "--to", type=flags.target, required=True, metavar="POSITION",
-        help="start, end, an offset, +N or -N from the committed offset, or @TIME (milliseconds "
-        "or ISO 8601); write --to=-N",
+    where = action.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--to", type=flags.target, metavar="POSITION",
+        help="start, end, an offset, +N or -N from the committed offset, @TIME (milliseconds or "
+        "ISO 8601) or @-2h, two hours ago; write --to=-N",
+    )  # fmt: skip
+    where.add_argument(
+        "--from-file", type=Path, metavar="FILE",
+        help="the offsets of a file of `quafka groups export`, or of Kafka's own tool",
     )  # fmt: skip
     action.add_argument(
         "-t", "--topic", type=flags.places, action="append", default=[],
@@ -183,6 +200,8 @@ def _groups(add: Actions) -> None:
         help="for example orders:0,3-5; may be repeated (default: every committed partition)",
     )  # fmt: skip
     _dry_run(action)
+    action = add("export", "print committed offsets as CSV, for reset-offsets --from-file")
+    action.add_argument("groups", nargs="+", metavar="GROUP")
     action = add("import", "import groups' committed offsets from Apache Kafka's log folders")
     action.add_argument(
         "folders", nargs="+", metavar="DIR",

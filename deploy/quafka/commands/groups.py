@@ -1,24 +1,28 @@
-"""`quafka groups list | describe | delete | reset-offsets | import | delete-offsets`."""
+"""`quafka groups list | describe | delete | reset-offsets | export | import | delete-offsets`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from quafka.commands import screen
 from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, catch_up, colour, facts, plain, span, table
+from quafka.commands.output import as_json, catch_up, colour, facts, moment, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
-from quafka_client import groups, offset_resets
+from quafka_client import groups, offset_files, offset_resets
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, RequestRefusedError, about
 from quafka_client.group_lag import ShownPartitionLag
 from quafka_client.group_offsets import Place
 from quafka_client.groups import MemberDescription
-from quafka_client.offset_resets import OF_SHARES, UnknownPartitionError, offsets_of
+from quafka_client.offset_resets import OF_SHARES, OffsetMove, UnknownPartitionError, offsets_of
+from quafka_loop import clock
 from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
+_NOW = "now"
 _NO_LAG = "the server does not report lag (DescribeGroupLag); `quafka groups describe` computes it"
 
 
@@ -31,17 +35,35 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
-    found = await groups.summaries(cluster, options.state)
     if options.format == "json":
-        print(as_json({"groups": found}))
-    elif not found:
-        print("no groups in that state" if options.state else "no groups")
+        print(as_json({"groups": await groups.summaries(cluster, options.state)}))
+    elif options.watch is None or not screen.is_terminal():
+        print(await _listing(cluster, options))
     else:
-        rows = [(g.group, g.kind, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
-        print(table(("GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
-        if not cluster.any.has(DescribeGroupLagRequest):
-            print(f"\n{colour(_NO_LAG, 'dim')}")
+        await screen.watch(partial(_watched, cluster, options), options.watch)
     return EXIT_DONE
+
+
+async def _watched(cluster: ClientCluster, options: argparse.Namespace) -> str:
+    """The groups with the largest lag first, because only the first ones may fit."""
+    now = moment(clock.time_ns() // 1_000_000)
+    head = f"groups at {now}, every {options.watch:g} s, largest lag first; q ends"
+    return f"{colour(head, 'dim')}\n\n{await _listing(cluster, options, by_lag=True)}"
+
+
+async def _listing(
+    cluster: ClientCluster, options: argparse.Namespace, *, by_lag: bool = False
+) -> str:
+    found = await groups.summaries(cluster, options.state)
+    if not found:
+        return "no groups in that state" if options.state else "no groups"
+    if by_lag:
+        found.sort(key=lambda each: (-(each.lag or 0), each.group))
+    rows = [(g.group, g.kind, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
+    shown = table(("GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "BEHIND"), rows)
+    if not cluster.any.has(DescribeGroupLagRequest):
+        shown += f"\n\n{colour(_NO_LAG, 'dim')}"
+    return shown
 
 
 async def _describe(cluster: ClientCluster, options: argparse.Namespace) -> int:
@@ -173,20 +195,25 @@ async def _delete(cluster: ClientCluster, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """The result for one partition. `before`, `offset`: None if no offset is committed."""
+    """The result for one partition. `before`, `offset`: None if no offset is committed.
+
+    `skipped`, `repeated`: how many offsets the group will not consume, or consume again.
+    """
 
     topic: str
     partition: int
     before: int | None
     offset: int | None
     error: str | None
+    skipped: int = 0
+    repeated: int = 0
 
 
 async def _reset(cluster: ClientCluster, options: argparse.Namespace) -> int:
     of = await offsets_of(cluster, options.group)
     before = await of.fetch(cluster, options.group)
     try:
-        moves = await offset_resets.plan(cluster, options.topic, options.to, before)
+        moves = await _moves(cluster, options, before)
     except UnknownPartitionError as e:
         raise UsageError(str(e)) from e
     if not moves:
@@ -198,11 +225,55 @@ async def _reset(cluster: ClientCluster, options: argparse.Namespace) -> int:
         wanted = {(each.topic, each.partition): each.after for each in moves}
         errors = await of.commit(cluster, options.group, wanted)
     found = [
-        _Moved(*place, each.before, each.after, errors.get(place))
+        _Moved(*place, each.before, each.after, errors.get(place), each.skipped, each.repeated)
         for each in moves
         for place in [(each.topic, each.partition)]
     ]
-    return _report(options, found, "would become" if options.dry_run else "now")
+    return _report(options, found, "would become" if options.dry_run else _NOW)
+
+
+async def _moves(
+    cluster: ClientCluster, options: argparse.Namespace, before: Mapping[Place, int]
+) -> list[OffsetMove]:
+    """The moves that the options ask for. Raises UsageError and ClientError."""
+    if options.from_file is None:
+        return await offset_resets.plan(cluster, options.topic, options.to, before)
+    if options.topic:
+        raise UsageError("--topic cannot be combined with --from-file, which names the topics")
+    try:
+        text = options.from_file.read_text("utf-8")
+        wanted = offset_files.read(text, options.group)
+    except OSError as e:
+        raise UsageError(f"cannot read {options.from_file}: {e.strerror or e}") from e
+    except ValueError as e:
+        raise UsageError(f"{options.from_file}: {e}") from e
+    if not wanted:
+        raise UsageError(f"{options.from_file} has no offsets of group {options.group!r}")
+    return await offset_resets.plan_places(cluster, wanted, before)
+
+
+async def _export(cluster: ClientCluster, options: argparse.Namespace) -> int:
+    found: dict[str, Mapping[Place, int]] = {}
+    for name in dict.fromkeys(options.groups):
+        offsets = await (await offsets_of(cluster, name)).fetch(cluster, name)
+        if not offsets:
+            raise ClientError(f"group {name!r} has no committed offsets (`quafka groups list`)")
+        found[name] = offsets
+    if options.format == "json":
+        listed = [
+            {
+                "group": name,
+                "partitions": [
+                    {"topic": topic, "partition": number, "offset": offset}
+                    for (topic, number), offset in sorted(offsets.items())
+                ],
+            }
+            for name, offsets in found.items()
+        ]
+        print(as_json({"groups": listed}))
+    else:
+        print(offset_files.written(found), end="")
+    return EXIT_DONE
 
 
 def _report(options: argparse.Namespace, found: Sequence[_Moved], heading: str) -> int:
@@ -210,8 +281,14 @@ def _report(options: argparse.Namespace, found: Sequence[_Moved], heading: str) 
     if options.format == "json":
         print(as_json({"group": options.group, "partitions": found}))
     elif done:
-        rows = [(each.topic, each.partition, each.before, each.offset) for each in done]
-        print(table(("TOPIC", "PARTITION", "BEFORE", heading.upper()), rows))
+        rows = [
+            (each.topic, each.partition, each.before, each.offset, each.skipped, each.repeated)
+            for each in done
+        ]
+        headings = ("TOPIC", "PARTITION", "BEFORE", heading.upper(), "SKIPS", "REPEATS")
+        preview = heading != _NOW
+        shown = len(headings) if preview else len(headings) - 2
+        print(table(headings[:shown], [row[:shown] for row in rows]))
     reasons = dict.fromkeys(each.error for each in found if each.error)
     for reason in reasons:
         which = [f"{each.topic}:{each.partition}" for each in found if each.error == reason]
@@ -236,7 +313,7 @@ async def _delete_offsets(cluster: ClientCluster, options: argparse.Namespace) -
         raise ClientError(f"group {options.group!r} has no offsets in {names}")
     errors = await of.delete(cluster, options.group, wanted)
     found = [_Moved(*place, before.get(place), None, errors.get(place)) for place in sorted(wanted)]
-    return _report(options, found, "now")
+    return _report(options, found, _NOW)
 
 
 _ACTIONS: dict[str, Work] = {
@@ -244,6 +321,7 @@ _ACTIONS: dict[str, Work] = {
     "describe": _describe,
     "delete": _delete,
     "reset-offsets": _reset,
+    "export": _export,
     "import": import_groups,
     "delete-offsets": _delete_offsets,
 }

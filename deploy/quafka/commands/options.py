@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE, REGISTRY_VARIABLE
 from quafka_client.positions import RequestedPosition
+from quafka_loop import clock
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.units import MS, plain
 
@@ -165,14 +166,19 @@ def partitions(text: str) -> list[int]:
 
 
 def timestamp(text: str) -> int:
-    """Parse a time into milliseconds since 1970; ISO 8601 without an offset is UTC."""
+    """Parse a time into milliseconds since 1970; ISO 8601 without an offset is UTC.
+
+    -2h is two hours ago.
+    """
     if text.lstrip("-").isdigit():
         return int(text)
     try:
+        if text.startswith("-"):
+            return clock.time_ns() // 1_000_000 - int(MS.plain(text[1:]))
         when = datetime.fromisoformat(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time: write milliseconds since 1970, or 2026-05-31T18:00:00Z"
+            f"{text!r} is not a time: write milliseconds since 1970, 2026-05-31T18:00:00Z, or -2h"
         ) from e
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 

@@ -1,4 +1,5 @@
-"""`quafka topics list | describe | create | alter | delete | add-partitions | delete-records`."""
+"""`quafka topics list | describe | create | alter | delete | add-partitions | delete-records`;
+`topics copy` is in `topic_copy.py`."""
 
 from __future__ import annotations
 
@@ -21,6 +22,10 @@ from quafka_proto.errors import ErrorCode
 
 def run(options: argparse.Namespace) -> int:
     """Run the action; return the exit code."""
+    if options.action == "copy":
+        from quafka.commands import topic_copy  # the others need no librdkafka
+
+        return topic_copy.run(options)
     return with_cluster(options, _ACTIONS[options.action])
 
 

@@ -13,7 +13,8 @@ import sys
 from dataclasses import asdict
 
 from quafka.logs import broker_logs_from
-from quafka.snapshot.output import ProgressLine, reason_of, size_text
+from quafka.progress import ProgressLine, size_text
+from quafka.snapshot.output import reason_of
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.importer import ImportedTopic, import_topics
 from quafka_broker.kafka_logs.errors import KafkaLogError
@@ -30,7 +31,7 @@ EXIT_DONE, EXIT_FAILED = 0, 2
 def run(options: argparse.Namespace) -> int:
     """Import; return the exit code."""
     begun = clock.monotonic()
-    progress = ProgressLine(sys.stderr.isatty())
+    progress = ProgressLine("importing")
     try:
         folders = KafkaFolders(options.folders)
         with broker_logs_from(logging.ERROR):

@@ -10,14 +10,8 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from quafka.snapshot.output import (
-    EXIT_DONE,
-    ProgressLine,
-    incomplete,
-    reason_of,
-    size_text,
-    summary_of,
-)
+from quafka.progress import ProgressLine, size_text
+from quafka.snapshot.output import EXIT_DONE, incomplete, reason_of, summary_of
 from quafka_broker.snapshots.create import Created, Creation, SnapshotError
 from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles
@@ -72,7 +66,7 @@ def _of_a_broker(options: argparse.Namespace, store: Destination) -> Created:
     """A snapshot of a broker's log, with a copy of what DEST lacks."""
     taken = _cut(options)  # checks the options before anything is created
     with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
-        progress = ProgressLine(sys.stderr.isatty())
+        progress = ProgressLine("copying")
         creation = Creation(
             store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
         )
@@ -96,7 +90,7 @@ def _export(dest: str, manifest: SnapshotManifest, isolation: str) -> None:
             f"{sorted(orgs)}; use --org"
         )
     begun = clock.monotonic()
-    progress = ProgressLine(sys.stderr.isatty())
+    progress = ProgressLine("exporting")
     try:
         done = export_parquet(
             dest, f"{dest}/parquet", as_of=manifest.id, org=min(orgs, default=1),

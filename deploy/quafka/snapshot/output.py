@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any
 
 from quafka_broker.snapshots.catalog import expired, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
-from quafka_loop import clock
 from quafka_proto.snapshot_format import SnapshotManifest
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
-_PROGRESS_SECONDS = 1.0
-
-
-class ProgressLine:
-    """A progress line that overwrites itself; shown on a terminal only."""
-
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
-        self._next = clock.monotonic() + _PROGRESS_SECONDS
-        self._shown = False
-
-    def show(self, done: int, of: int) -> None:
-        """Report that `done` bytes of `of` are done."""
-        if self._wanted and clock.monotonic() >= self._next:
-            self._next = clock.monotonic() + _PROGRESS_SECONDS
-            self._shown = True
-            share = 100 * done // max(of, 1)
-            print(
-                f"\r{share:3d}%  {size_text(done)} of {size_text(of)}   ", end="", file=sys.stderr
-            )
-
-    def end(self) -> None:
-        """End the line."""
-        if self._shown:
-            print(file=sys.stderr)
 
 
 def manifest_of(options: argparse.Namespace, store: Destination) -> SnapshotManifest:
@@ -85,16 +58,6 @@ def reason_of(error: Exception) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-
-
-def size_text(count: int) -> str:
-    """A number of bytes with its unit."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def time_text(ms: int) -> str:

@@ -9,14 +9,8 @@ import sys
 from pathlib import Path
 
 from quafka.logs import broker_logs_from
-from quafka.snapshot.output import (
-    EXIT_DAMAGED,
-    EXIT_DONE,
-    ProgressLine,
-    manifest_of,
-    size_text,
-    summary_of,
-)
+from quafka.progress import ProgressLine, size_text
+from quafka.snapshot.output import EXIT_DAMAGED, EXIT_DONE, manifest_of, summary_of
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, restore
 from quafka_broker.snapshots.restore_into_store import restore_into_store
@@ -27,7 +21,7 @@ from quafka_objects.address import open_store
 def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
     """Restore a snapshot into a new data folder; return the exit code."""
     begun = clock.monotonic()
-    progress = ProgressLine(sys.stderr.isatty())
+    progress = ProgressLine("restoring")
     try:
         # A missing checkpoint or epoch file is normal in a restore.
         with broker_logs_from(logging.CRITICAL):

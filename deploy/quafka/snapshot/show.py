@@ -8,14 +8,8 @@ import sys
 from typing import Any
 
 from quafka.commands.output import Quantity, facts, table
-from quafka.snapshot.output import (
-    EXIT_DAMAGED,
-    EXIT_DONE,
-    EXIT_WRONG,
-    manifest_of,
-    size_text,
-    summary_of,
-)
+from quafka.progress import size_text
+from quafka.snapshot.output import EXIT_DAMAGED, EXIT_DONE, EXIT_WRONG, manifest_of, summary_of
 from quafka_broker.snapshots.catalog import drop, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.verify import SnapshotVerification

@@ -11,6 +11,7 @@ import json
 import sys
 from typing import Any
 
+from quafka.progress import ProgressLine
 from quafka.wal.dump import dump
 from quafka.wal.repair import Repair
 from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE, EXIT_WRONG, as_json, sentence
@@ -50,12 +51,18 @@ def _verify(options: argparse.Namespace) -> int:
     whole = True
     if options.format == "text":
         print(f"{'segment':>12} {'bytes':>14} {'entries':>10}  state")
+    total = sum(file.stat().st_size for file in (options.data / "wal").glob("*.log"))
+    done, progress = 0, ProgressLine("verifying")
     for report in verify(RealDisk(options.data / "wal")):
+        progress.end()  # a line of the report comes next
         whole = whole and not report.damages and report.index_fault is None
         if options.format == "json":
             print(json.dumps(_report(report)))
         else:
             _print_report(report)
+        done += report.size
+        progress.show(done, total)
+    progress.end()
     for name, fault in faults_of(RealDisk(options.data / "wal")).items():
         whole = False
         about = {"checkpoint": name, "fault": fault}

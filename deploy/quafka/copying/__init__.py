@@ -1,0 +1,1 @@
+"""Copies of topics within a cluster and between clusters, once or continuously."""
