@@ -41,6 +41,7 @@ TOOLS = {
 }
 """Optional programs, and the Debian package of each."""
 GO_TOOLS = {
+    "helm": "helm.sh/helm/v3/cmd/helm",
     "minio": "github.com/minio/minio",
     "versitygw": "github.com/versity/versitygw/cmd/versitygw",
 }

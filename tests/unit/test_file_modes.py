@@ -31,6 +31,7 @@ ELSEWHERE = {
     "mesh_ops/quafka_loop/file_modes.py": "it makes the files",
     "mesh_ops/quafka_mesh_ops/identity.py": "a key has mode 0600, a replaced file that of before",
     "gateway/quafka_gateway/security/audit.py": "the audit log has mode 0600",
+    "deploy/helm/quafka/files/keys.py": "its temporary folder has mode 0700",
     "deploy/quafka/up_console.py": "a token has mode 0600",
     "broker/quafka_broker/places/descriptor_server.py": "the folder of a socket has mode 0700",
 }

@@ -1,0 +1,6 @@
+class ValidationError(Exception):
+    message: str
+    @property
+    def json_path(self) -> str: ...
+
+def relevance(error: ValidationError) -> tuple[int, ...]: ...
