@@ -120,11 +120,30 @@ def parse(text: str) -> Sequence[Condition]:
     return _Parser(text).conditions()
 
 
+def parse_path(text: str) -> Sequence[str | int]:
+    """A path alone, as in `order.id`. Raises PathError."""
+    return _Parser(text, "the path").only_path()
+
+
+def value_at(value: Any, path: Sequence[str | int]) -> Any:
+    """What is at a path of a JSON value. Raises LookupError: there is nothing."""
+    found = _at(value, path)
+    if found is _MISSING:
+        raise LookupError(path)
+    return found
+
+
 class _Parser:
     """Reads conditions from left to right."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._place = text, 0
+    def __init__(self, text: str, what: str = "the value filter") -> None:
+        self._text, self._what, self._place = text, what, 0
+
+    def only_path(self) -> Sequence[str | int]:
+        path = self._path()
+        if self._place < len(self._text):
+            self._fail("expected a dot, a number in brackets, or the end")
+        return path
 
     def conditions(self) -> Sequence[Condition]:
         if len(self._text) > _MOST_TEXT:
@@ -205,7 +224,7 @@ class _Parser:
         return found[0]
 
     def _fail(self, what: str) -> NoReturn:
-        raise PathError(f"the value filter, character {self._place + 1}: {what}")
+        raise PathError(f"{self._what}, character {self._place + 1}: {what}")
 
 
 def fulfilling(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from tests.support.cluster import Cluster
@@ -110,6 +111,48 @@ def test_as_a_member_of_a_group(quafka: Command) -> None:
         "cannot be combined with --group"
         in quafka("consume -t grouped -g members -p 0", code=2).err
     )
+
+
+def test_rows_of_csv(quafka: Command, tmp_path: Path) -> None:
+    quafka("topics create rows -p 2")
+    csv = b"id,part,at,note\n1,1,2026-01-01T00:00:00Z,-\n2,0,5,x\n"
+    quafka(
+        "produce -t rows --input csv --key-from id --partition-from part --timestamp-from at "
+        "--value-from note --header-from n=note --null-marker - --acks 1 --rate 1000",
+        stdin=csv,
+    )
+    read = quafka("consume -t rows -e -f", "%p %k %T %S %h|").out.split("|")
+    assert sorted(read) == ["", "0 2 5 1 n=x", "1 1 1767225600000 -1 n"]
+    wrong = quafka("produce -t rows --input jsonl -p 0", stdin=b"1\n{\n", code=1).err
+    assert "stdin, line 2: not JSON" in wrong
+    assert "(records before it that were written: 1)" in wrong
+    assert quafka("consume -t rows -e -p 0 -o -1").out == "1\n"
+
+
+@pytest.mark.long
+def test_avro_by_a_registry_there_and_back(quafka: Command, tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "sku", "type": "string"}]
+    schema = {"type": "record", "name": "o", "fields": fields}
+    file = tmp_path / "orders.avro"
+    with file.open("wb") as out:
+        fastavro.writer(out, schema, [{"id": n, "sku": f"s{n}"} for n in range(3)])
+    with serving({"/schemas/ids/1": {"schema": json.dumps(schema)}}) as url:
+        registry = f"--registry {url}"
+        written = f"--input avro --key-from id --value-schema 1 {registry}"
+        quafka(f"produce -t avro {file} {written}")
+        shown = quafka(f"consume -t avro -e {registry} --format json").out
+        assert [json.loads(each)["value"]["sku"] for each in shown.splitlines()] == [
+            "s0", "s1", "s2",
+        ]  # fmt: skip
+        quafka(f"produce -t again --input json --value-schema 1 {registry}", stdin=shown.encode())
+        first, second = (
+            quafka(f"consume -t {topic} -e --value-as hex -f", "%k %s|").out
+            for topic in ("avro", "again")
+        )
+        assert first == second
+        assert first.startswith("0 00000000010004")
+        missing = quafka(f"produce -t avro {file} --input avro --value-schema 9 {registry}", code=1)
+        assert missing.err == "quafka: the registry does not have schema 9\n"
 
 
 def test_filters_ends_and_counts(quafka: Command) -> None:

@@ -10,6 +10,7 @@ from quafka.sources import REGISTRY_VARIABLE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMS = ("raw", "json", "hex", "base64")
+INPUTS = ("lines", "json", "jsonl", "csv", "avro")
 ISOLATION = ("read_committed", "read_uncommitted")
 
 
@@ -35,10 +36,44 @@ def produce(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument("-z", "--compression", choices=CODECS, default="none")
     command.add_argument(
-        "--input", choices=("lines", "json"), default="lines",
-        help="json: each line is an object like those of `quafka consume --format json`",
+        "--acks", choices=("all", "1", "0"), default="all",
+        help="who must have a record before it counts as written (default: all)",
     )  # fmt: skip
+    command.add_argument(
+        "--rate", type=flags.count, metavar="N", help="at most N records per second"
+    )
+    command.add_argument(
+        "--input", choices=INPUTS, default=INPUTS[0],
+        help="json: records as `quafka consume --format json` prints them; jsonl: each line is a "
+        "JSON value; csv: each row below the headings; avro: each record of a container file",
+    )  # fmt: skip
+    command.add_argument(
+        "--null-marker", metavar="TEXT", help="this text is null as a key, a value or a CSV cell"
+    )
+    command.add_argument("--delimiter", metavar="C", help="of CSV (default: a comma)")
+    _columns(command)
     flags.add_format(command, "json: one object per record written")
+
+
+def _columns(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("with --input jsonl, csv and avro, by a field's path")
+    for what, more in (
+        ("key", ""), ("value", " (default: all of it)"), ("partition", ""),
+        ("timestamp", ", in ms since 1970 or ISO 8601"),
+    ):  # fmt: skip
+        group.add_argument(
+            f"--{what}-from", metavar="FIELD", type=flags.path, help=f"the {what}{more}"
+        )
+    group.add_argument(
+        "--header-from", metavar="NAME=FIELD", type=flags.named_path, action="append", default=[],
+        help="a header, where the field is not missing; may be repeated",
+    )  # fmt: skip
+    add_registry(command, "encode keys and values")
+    for what in ("key", "value"):
+        command.add_argument(
+            f"--{what}-schema", metavar="ID", type=flags.count,
+            help=f"encode the {what} by this Avro or JSON schema of the registry",
+        )  # fmt: skip
 
 
 def consume(command: argparse.ArgumentParser) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE, REGISTRY_VARIABLE
+from quafka_client import json_path
 from quafka_client.positions import RequestedPosition
 from quafka_loop import clock
 from quafka_mesh_ops.settings import split_address
@@ -127,6 +129,20 @@ def http_url(text: str) -> str:
             f"{text.rpartition('@')[2]!r} is not http(s)://HOST[:PORT][/PATH], without a user"
         )
     return text.rstrip("/")
+
+
+def path(text: str) -> Sequence[str | int]:
+    """Parse the path of a field: order.id, items[0].sku."""
+    try:
+        return json_path.parse_path(text)
+    except json_path.PathError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a field: {e}") from e
+
+
+def named_path(text: str) -> tuple[str, Sequence[str | int]]:
+    """Parse NAME=FIELD."""
+    name, field = pair(text)
+    return name, path(field)
 
 
 def registry_url(options: argparse.Namespace) -> str | None:

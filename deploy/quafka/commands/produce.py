@@ -1,22 +1,22 @@
-"""`quafka produce`: writes records from lines of stdin or files, from whole files, or from JSON."""
+"""`quafka produce`: writes records from lines of stdin or files, whole files, JSON, CSV or Avro."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
-from quafka.commands.records import ConsoleRecord, Header, from_line
+from quafka.commands.record_inputs import check_flags, encoders, records_of
+from quafka.commands.records import ConsoleRecord, Header
 from quafka.commands.run import EXIT_DONE, cluster_of, guarded, security
 from quafka_client.errors import ClientError
-from quafka_loop import threads
+from quafka_loop import clock, threads
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -32,14 +32,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    records = _records(options)
+    check_flags(options)
+    with ExitStack() as stack:
+        return _write(options, records_of(options, *encoders(options, stack)))
+
+
+def _write(options: argparse.Namespace, records: Iterator[ConsoleRecord]) -> int:
     asyncio.run(_check(options))
     from confluent_kafka import Producer
 
     producer = Producer(
         {
             **config(bootstrap(options), security(options), Troubles()),
-            "enable.idempotence": True,
+            "enable.idempotence": options.acks == "all",
+            "acks": options.acks,
             "compression.type": options.compression,
             "linger.ms": 5,
             "message.max.bytes": _MAX_RECORD,
@@ -68,55 +74,6 @@ async def _check(options: argparse.Namespace) -> None:
         await cluster.each_leader(topic)
 
 
-# --- records ----------------------------------------------------------------------------------
-
-
-def _records(options: argparse.Namespace) -> Iterator[ConsoleRecord]:
-    """The records, read one by one. Raises UsageError now, ClientError while iterating."""
-    if options.lines and not options.files:
-        raise UsageError("--lines needs files; stdin is always read by lines")
-    if options.key is not None and options.key_separator is not None:
-        raise UsageError("--key and --key-separator cannot be combined; a record has one key")
-    if options.key_separator == "":
-        raise UsageError("--key-separator is empty")
-    if not options.files:
-        return _lines(sys.stdin.buffer, "stdin", options)
-    return _of_files(options)
-
-
-def _of_files(options: argparse.Namespace) -> Iterator[ConsoleRecord]:
-    for name in options.files:
-        path = Path(name)
-        try:
-            if options.lines or options.input == "json":
-                with path.open("rb") as file:
-                    yield from _lines(file, name, options)
-            else:
-                yield _record(path.read_bytes(), options)
-        except OSError as e:
-            raise ClientError(f"cannot read {name}: {e.strerror}") from e
-
-
-def _lines(file: BinaryIO, name: str, options: argparse.Namespace) -> Iterator[ConsoleRecord]:
-    for number, line in enumerate(file, 1):
-        if options.input == "lines":
-            yield _record(line.removesuffix(b"\n"), options)
-            continue
-        try:
-            yield from_line(line, options.topic)
-        except ValueError as e:
-            raise ClientError(f"{name}, line {number}: {e}") from e
-
-
-def _record(data: bytes, options: argparse.Namespace) -> ConsoleRecord:
-    key: bytes | None = options.key.encode() if options.key is not None else None
-    if options.key_separator is not None:
-        before, separator, after = data.partition(options.key_separator.encode())
-        if separator:
-            key, data = before, after
-    return ConsoleRecord(options.topic, key=key, value=data)
-
-
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -127,6 +84,7 @@ class _Writing:
         self._producer = producer
         self._partition: int = options.partition
         self._headers: list[Header] = [(name, value.encode()) for name, value in options.header]
+        self._rate: int | None = options.rate
         self._as_json = options.format == "json"
         self._over = threads.Event()
         self._seconds: float = _TRIES * options.timeout
@@ -136,14 +94,23 @@ class _Writing:
         self.written = 0
 
     def run(self, records: Iterator[ConsoleRecord]) -> None:
-        """Write all records. Raises ClientError if some were not written."""
+        """Write all records. Raises ClientError if some were not written.
+
+        Those before one that cannot be read are written.
+        """
         polling = threads.Thread(target=self._poll, daemon=True)
         polling.start()
+        wrong: ClientError | None = None
         try:
-            for record in records:
+            began = clock.monotonic()
+            for number, record in enumerate(records):
+                if self._rate is not None:
+                    self._over.wait(max(0, began + number / self._rate - clock.monotonic()))
                 self._send(record)
                 if self._failure is not None or self._unread is not None:
                     break
+        except ClientError as e:
+            wrong = e
         finally:
             self._over.set()
             polling.join()
@@ -157,6 +124,9 @@ class _Writing:
                 f"{missing} of {missing + self.written} records were not written: {why} "
                 "(`quafka doctor` may show why)"
             )
+        if wrong is not None:
+            before = f" (records before it that were written: {self.written})"
+            raise ClientError(f"{wrong}{before if self.written else ''}") from wrong
 
     def _poll(self) -> None:
         while not self._over.is_set():
@@ -168,8 +138,9 @@ class _Writing:
         arguments: dict[str, Any] = {}
         if record.timestamp >= 0:
             arguments["timestamp"] = record.timestamp
-        if self._partition >= 0:
-            arguments["partition"] = self._partition
+        partition = self._partition if self._partition >= 0 else record.partition
+        if partition >= 0:
+            arguments["partition"] = partition
         while True:
             try:
                 self._producer.produce(

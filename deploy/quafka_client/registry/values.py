@@ -32,6 +32,11 @@ def schema_id(data: bytes | None) -> int | None:
     return int.from_bytes(data[1:_HEADER], "big")
 
 
+def wire_header(number: int) -> bytes:
+    """What precedes the data of a schema's id."""
+    return b"\0" + number.to_bytes(_HEADER - 1, "big")
+
+
 class JsonOfValues:
     """The JSON of whole values, for a search in a thread: it waits for the registry's answers."""
 
