@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from quafka.exit_codes import EXIT_CANNOT_START, EXIT_INTERRUPTED
 from quafka.greetings import TRACING
 from quafka.hang_up import on_hang_up
+from quafka.service_manager import ServiceManager
 from quafka_loop import clock, threads
 from quafka_loop.garbage import search_survivors
 from quafka_loop.heap import keep_freed_memory
@@ -73,12 +74,12 @@ def run(
     """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
     SIGHUP reloads what can be reloaded; if the program's terminal was closed, it stops the program.
-    A second SIGINT ends the process without draining. A thread cannot be interrupted while a store
-    or a disk keeps it waiting: the process ends without such threads. `keeps_state`: most of the
-    program's objects live as long as the process (see quafka_loop.garbage), and threads may be
-    recovering them during the start, which therefore has a few seconds to end; any other start is
-    cut short. `leaves_cycles`: objects that were used for long leave cycles behind, so Python
-    searches old objects, too, on its own schedule.
+    A second SIGINT ends the process without draining. A service manager learns of each step.
+    A thread cannot be interrupted while a store or a disk keeps it waiting: the process ends
+    without such threads. `keeps_state`: most of the program's objects live as long as the process
+    (see quafka_loop.garbage), and threads may be recovering them during the start, which therefore
+    has a few seconds to end; any other start is cut short. `leaves_cycles`: objects that were used
+    for long leave cycles behind, so Python searches old objects, too, on its own schedule.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     keep_freed_memory()
@@ -129,12 +130,14 @@ async def _run(
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     wanted = asyncio.Event()
     on_hang_up(loop, wanted.set, stop.set)
-    reloading = loop.create_task(_reload(program, wanted))
+    manager = ServiceManager.from_environment()
+    reloading = loop.create_task(_reload(program, wanted, manager))
     if lifeline_fd is not None:
         loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
     try:
         if not await _started(program, stop, _START_SECONDS if keeps_state else 0.0):
             log.warning("stopped during the start")
+            manager.stopping()
             if not keeps_state:
                 await _close(program)
             return 0
@@ -146,11 +149,12 @@ async def _run(
     # would scan it and block the loop: 60 ms for 10,000 partitions.
     gc.freeze()
     garbage = None if leaves_cycles else loop.create_task(search_survivors())
-    _report_ready(program, tracer, ready_fd)
+    _report_ready(program, tracer, ready_fd, manager)
     if push is not None:
         push.start()
     await stop.wait()
     log.debug("draining")
+    manager.stopping()
     if garbage is not None:
         garbage.cancel()
     reloading.cancel()
@@ -182,11 +186,12 @@ async def _started(program: Program, stop: asyncio.Event, patience: float) -> bo
     return True
 
 
-async def _reload(program: Program, wanted: asyncio.Event) -> None:
+async def _reload(program: Program, wanted: asyncio.Event, manager: ServiceManager) -> None:
     """Reload the program whenever it is `wanted`. Never returns."""
     while True:
         await wanted.wait()
         wanted.clear()
+        manager.reloading()
         log.info(
             "SIGHUP: certificates, allow-lists and the keys of tokens are read again; other "
             "settings take effect at the next start"
@@ -195,6 +200,7 @@ async def _reload(program: Program, wanted: asyncio.Event) -> None:
             await program.reload()
         except Exception:  # a defect must not end later reloads
             log.exception("the reload failed")
+        manager.reloaded()
 
 
 async def _close(program: Program) -> None:
@@ -213,12 +219,16 @@ def _raise_open_files_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _report_ready(program: Program, tracer: Tracer, ready_fd: int | None) -> None:
+def _report_ready(
+    program: Program, tracer: Tracer, ready_fd: int | None, manager: ServiceManager
+) -> None:
     about = program.describe()
     if type(tracer) is not Tracer:  # the base class never samples
         about[TRACING] = "on"
+    text = ", ".join(f"{key} {value}" for key, value in about.items())
+    manager.ready(text)
     if ready_fd is None:
-        log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
+        log.info("ready: %s", text)
     else:  # the parent process prints its own report
         with os.fdopen(ready_fd, "w") as out:
             out.write(json.dumps(about) + "\n")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from quafka.hang_up import on_hang_up
+from quafka.service_manager import VARIABLES, ServiceManager
 
 _STOP_SECONDS = 20.0  # longer than a program takes to drain and to export its last spans
 _SLOW_START_SECONDS = 5.0
@@ -58,7 +59,8 @@ class Child:
         self._is_ready = False
         self._command = command
         self.arguments = arguments
-        self._environment = {**os.environ, **(environment or {})}
+        inherited = {name: os.environ[name] for name in os.environ if name not in VARIABLES}
+        self._environment = {**inherited, **(environment or {})}
         self._listening_fd = listening_fd
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
@@ -169,16 +171,24 @@ async def supervise(
     _on_signals(loop, stop.set)
 
     everyone = [*([] if extra is None else [extra]), *children]
+    manager = ServiceManager.from_environment()
 
     def reload() -> None:
+        manager.reloading()
         for child in everyone:
             child.reload()
+        manager.reloaded()
+
+    def ready() -> None:
+        greet()
+        manager.ready(", ".join(f"{child.name} ready" for child in children))
 
     on_hang_up(loop, reload, stop.set)
-    running = loop.create_task(_keep_running(children, greet, extra))
+    running = loop.create_task(_keep_running(children, ready, extra))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
+        manager.stopping()
         say("stopping: completing requests in progress ...")
     stopping.cancel()
     running.cancel()

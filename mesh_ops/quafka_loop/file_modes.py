@@ -7,6 +7,7 @@ take away more.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -48,3 +49,16 @@ def make_folders(folder: Path, *, exist_ok: bool = True) -> None:
             raise
         make_folders(folder.parent)
         make_folder(folder, exist_ok=exist_ok)
+
+
+def open_to_others(path: Path, mode: int) -> bool:
+    """Whether the mode of a file with a secret lets other users read it.
+
+    systemd keeps a unit's credentials in a folder that only the unit's user can enter. It grants
+    access to that user by ACLs, whose mask is shown as the rights of the group (mode 0440).
+    """
+    others = stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and path.absolute().is_relative_to(folder):
+        others &= ~stat.S_IRGRP
+    return bool(others)

@@ -11,7 +11,7 @@ import hmac
 import os
 import stat
 from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -187,7 +187,7 @@ def _load(path: Path) -> Ed25519PrivateKey:
         # fstat of the open file: the mode belongs to the content that is read.
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         pem = file.read(16_384)
-    if mode & 0o077:
+    if file_modes.open_to_others(path, mode):
         raise StartupError(
             f"other users may read the node key {path} (mode {mode:04o}): "
             "run chmod 600 on it, or delete it to get a new node id"
@@ -219,10 +219,15 @@ def _create(path: Path) -> bool:
 def replace_file(path: Path, content: bytes, mode: int) -> None:
     """Replace a file durably and atomically: no reader sees half of it.
 
+    The file keeps its owner and group if this process may set them, as root may.
+
     Raises:
         OSError: it cannot be written; the old file is still there.
     """
     with _written_beside(path, content, mode) as temporary:
+        with suppress(FileNotFoundError, PermissionError):
+            before = path.stat()
+            os.chown(temporary, before.st_uid, before.st_gid)
         temporary.rename(path)
     _sync_directory(path.parent)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hmac
 import logging
 import ssl
-import stat
 from pathlib import Path
 from weakref import WeakSet
 
+from quafka_loop import file_modes
 from quafka_telemetry.page_files import PageFiles
 from quafka_telemetry.startup import StartupError
 
@@ -115,7 +115,7 @@ def _read_tokens(path: Path) -> tuple[bytes, ...]:
         raise ValueError(f"{path} must have 1 to {_MOST_TOKENS} tokens, one per line")
     if any(len(token) < _SHORTEST_TOKEN for token in found):
         raise ValueError(f"a token in {path} is shorter than {_SHORTEST_TOKEN} characters")
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if file_modes.open_to_others(path, path.stat().st_mode):
         logger.warning("others may read the tokens in %s; chmod 600 it", path)
     return tuple(found)
 

@@ -37,6 +37,7 @@ TOOLS = {
     "promtool": "prometheus",
     "redis-server": "redis-server",
     "runc": "runc",
+    "systemd-analyze": "systemd",
     "zsh": "zsh",
 }
 """Optional programs, and the Debian package of each."""

@@ -20,6 +20,7 @@ from quafka.commands.options import UsageError
 from quafka.sources import COMMAND_CONFIG_VARIABLE as FILE_VARIABLE
 from quafka_client.sasl import MECHANISMS, OAUTHBEARER, PLAIN, Credentials, Token
 from quafka_client.security import NONE, ClientProtocol, ClientSecurity, Pem, Tls
+from quafka_loop import file_modes
 from quafka_mesh_ops.suggestions import did_you_mean
 
 VARIABLES = {
@@ -236,7 +237,7 @@ def _too_open(path: Path, values: Mapping[str, str]) -> list[str]:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return []
-    if mode & 0o077:
+    if file_modes.open_to_others(path, mode):
         return [f"{path} has secrets, and its mode {mode:o} lets others read it; chmod 600 it"]
     return []
 

@@ -50,6 +50,7 @@ def main() -> int:
         with os.fdopen(options.ready_fd, "w") as ready:
             ready.write(json.dumps({"port": options.port or "7"}) + "\n")
     assert os.environ["SMALL"] == options.name
+    assert "NOTIFY_SOCKET" not in os.environ, "it is for the supervisor"
     selector = selectors.DefaultSelector()
     selector.register(woken, selectors.EVENT_READ, "is told to stop")
     selector.register(options.lifeline_fd, selectors.EVENT_READ, "is alone")

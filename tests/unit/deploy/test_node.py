@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -45,6 +46,43 @@ def test_a_bad_key_file_is_one_sentence_and_exit_1(capsys: Output, tmp_path: Pat
     key.chmod(0o644)
     assert main(["node", "id", str(key)]) == 1
     assert "other users may read" in capsys.readouterr().err
+
+
+def test_a_key_among_the_credentials_of_a_systemd_unit(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "node.key"
+    assert main(["node", "init", str(key)]) == 0
+    node_id = capsys.readouterr().out
+    key.chmod(0o440)  # how the mask of an ACL that lets the unit's user read is shown
+    assert main(["node", "id", str(key)]) == 1
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "other"))
+    assert main(["node", "id", str(key)]) == 1
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert main(["node", "id", str(key)]) == 0
+    assert capsys.readouterr().out == node_id
+    for mode in (0o460, 0o444):
+        key.chmod(mode)
+        assert main(["node", "id", str(key)]) == 1
+
+
+def test_a_changed_list_keeps_its_owner_where_that_is_allowed(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "allowed"
+    assert main(["node", "allow", ONE, "--file", str(file)]) == 0
+    owners: list[tuple[int, int]] = []
+
+    def chown(path: Path, user: int, group: int) -> None:
+        assert path.parent == tmp_path
+        assert path != file, "the new file, before it replaces the old one"
+        owners.append((user, group))
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", chown)
+    assert main(["node", "allow", TWO, "--file", str(file)]) == 0
+    assert owners == [(file.stat().st_uid, file.stat().st_gid)]
+    assert capsys.readouterr().out == "allowed\nallowed\n"
 
 
 def test_allow_and_revoke_change_one_line(capsys: Output, tmp_path: Path) -> None:
