@@ -1,9 +1,10 @@
 # The commands for users and developers:
-#   up, flights             run Quafka here; the README's example
+#   up, flights             run Quafka here; the data of a tutorial
 #   test, test-all          each feature once, in minutes; everything
 #   test-bare, test-store   `make test` without optional programs; integration tests on an object store
 #   check                   format, lint, types, layers, and `make test`
 #   crash, fuzz, hostile, sim, soak, chaos, spark-versions    long runs, one subject each
+#   docs                    the documentation as a site, in site
 #   screenshots             the pictures of the console in docs/images
 #   dist         what a release consists of, in dist, tried as users install it
 #   bench, clean
@@ -25,7 +26,7 @@ SECONDS ?= 60
 SEEDS  ?= 1000
 MINUTES ?= 30
 
-.PHONY: up test test-all test-store test-bare check bench screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
+.PHONY: up test test-all test-store test-bare check bench docs screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -54,6 +55,9 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, and `make test
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
 
+docs: $(VENV)/.installed-dev      ## the documentation as a site; fails for a link that leads nowhere
+	$(BIN)/python -m tests.site $(ARGS)
+
 screenshots: $(VENV)/.installed-dev ## pictures of the console for the docs, by Chromium
 	$(BIN)/python -m tests.console.screenshots $(ARGS)
 
@@ -79,7 +83,7 @@ soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link, for MINUT
 chaos: $(VENV)/.installed-dev     ## brokers on one store are killed, paused and stopped, for MINUTES: nothing lost, nothing twice
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
 
-flights: flights.txt              ## the README's example: 336,776 flights, one CARRIER:JSON line each
+flights: flights.txt              ## the tutorial's data: 336,776 flights, one CARRIER:JSON line each
 
 flights.txt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.flights > $@.part && mv $@.part $@
