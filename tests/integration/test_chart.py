@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -433,6 +434,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"broker": {"replicas": 2, "routes": [{"match": "a", "broker": 2}]}}, "there is no broker 2"),
     ({"broker": {"gatewayRights": {"may": "rule"}}}, "/broker/gatewayRights/may"),
     ({"broker": {"allow": [{"node": "ab"}]}}, "/broker/allow/0/node"),
+    ({"broker": {"config": {"log": {"level": "debug"}}}}, "'log' not allowed"),
+    ({"broker": {"config": {"log.level": {"a": 1}}}}, "/broker/config/log.level"),
     ({"keys": {"create": False}}, "set keys.gatewaySecret and keys.brokerSecret"),
     ({"tls": {"certManager": {"enabled": True}}}, "name an Issuer"),
     ({"tls": CERTIFICATES, "gateway": {"listeners": {"internal": {"protocol": "SASL_SSL"}}}},
@@ -446,6 +449,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_wrong_values_are_refused_with_the_reason(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(chart.RefusedError, match=re.escape(reason)):
         render(values)
+
+
+def test_a_packaged_chart_is_complete(tmp_path: Path) -> None:
+    subprocess.run(
+        [program("helm"), "package", CHART, "--destination", tmp_path],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    (package,) = tmp_path.glob("*.tgz")
+    values = MATRIX["monitored"]
+    assert render(values, source=package) == render(values)
 
 
 def test_the_plain_manifest_is_the_chart() -> None:

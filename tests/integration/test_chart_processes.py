@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,21 @@ def test_a_store_found_by_its_url(tmp_path: Path) -> None:
             pods.start("Deployment", "try-quafka-broker", number)
         pods.start("Deployment", "try-quafka-gateway")
         assert "a record of quafka-helm-test-" in pods.run_pod("try-quafka-test")
+        command = ["quafka", "users", "add", "admin", "--broker-data", "/var/lib/quafka/cache"]
+        assert " ".join(command) in (chart.CHART / "templates" / "NOTES.txt").read_text()
+        added: list[str] = []
+        for number in range(2):
+            with suppress(AssertionError):  # it has not shard 0
+                added.append(
+                    pods.execute(
+                        f"try-quafka-broker-{number}",
+                        "Deployment",
+                        "try-quafka-broker",
+                        command,
+                        "secret\n",
+                    )
+                )
+        assert len(added) == 1
         pods.stop()
 
 

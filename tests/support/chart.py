@@ -57,6 +57,7 @@ def render(
     release: str = "try",
     namespace: str = NAMESPACE,
     version: str = "1.34",
+    source: Path = CHART,
 ) -> str:
     """The chart's objects as YAML.
 
@@ -64,7 +65,7 @@ def render(
         RefusedError: helm has refused the values.
     """
     done = subprocess.run(
-        [program("helm"), "template", release, str(CHART), "--namespace", namespace,
+        [program("helm"), "template", release, str(source), "--namespace", namespace,
          "--kube-version", version, "--values", "-"],
         input=json.dumps(values or {}), capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -86,21 +87,24 @@ def named(found: list[Any], kind: str, name: str) -> Any:
 
 def settings_of(which: str) -> dict[str, Any]:
     """The schema of a program's `config`: the names that may be in it."""
-    kinds = {"type": ["string", "number", "boolean", "array"]}
     names = {dotted(name) for name in declared(PROGRAMS[which])}
     names -= OF_THE_CHART[which] | OF_ALL
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": dict.fromkeys(sorted(names), kinds),
+        "properties": {name: {"$ref": "#/definitions/setting"} for name in sorted(names)},
     }
 
 
 def schema() -> str:
     """`values.schema.json` with the settings as they are now."""
     content = json.loads(SCHEMA.read_text())
-    content["definitions"] = {f"{which}Settings": settings_of(which) for which in OF_THE_CHART}
-    return json.dumps(content, indent=2) + "\n"
+    content["definitions"] = {
+        "setting": {"type": ["string", "number", "boolean", "array"]},
+        **{f"{which}Settings": settings_of(which) for which in OF_THE_CHART},
+    }
+    text = json.dumps(content, indent=2)
+    return re.sub(r'\{\s+("\$ref": "[^"]+")\s+\}', r"{\1}", text) + "\n"
 
 
 def manifest() -> str:

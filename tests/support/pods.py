@@ -167,11 +167,18 @@ class Pods:
         number = name.rpartition("-")[2]
         # `_local` makes this the pod's address.
         own = {"$(POD_IP)": "0.0.0.0", "$(POD_NAME)": name, "$(POD_INDEX)": number}
-        found = {**image, **environment(self.found, container), "HOSTNAME": name}
+        fields = {
+            "metadata.name": name,
+            "metadata.labels['apps.kubernetes.io/pod-index']": number,
+            "status.podIP": own["$(POD_IP)"],
+        }
+        found = {**image, **environment(self.found, container)}
         for each in container.get("env", []):
             if "secretKeyRef" in each.get("valueFrom", {}):
                 source = each["valueFrom"]["secretKeyRef"]
                 found[each["name"]] = self.secrets[source["name"]][source["key"]].decode()
+            elif "fieldRef" in each.get("valueFrom", {}):
+                found[each["name"]] = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
         return {
             key: self._local(value, name, folders) for key, value in expanded(found, own).items()
         }

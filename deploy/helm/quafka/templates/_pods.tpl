@@ -58,6 +58,9 @@ readinessProbe:
   image: {{ include "quafka.image" $root | quote }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
   command: [sh, -ec, {{ printf "install -m 0600 /keys/%s /node/node.key" (index . 1) | quote }}]
+  env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
   securityContext:
     {{- include "quafka.containerSecurity" $root | nindent 4 }}
   resources:
