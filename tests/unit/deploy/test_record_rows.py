@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,16 +41,17 @@ ORDER = {
 }
 
 
-def columns(**fields: Any) -> Columns:
-    return Columns(
-        "t",
-        fields.get("constant_key"),
-        *(path(fields[name]) if name in fields else None
-          for name in ("key", "value", "partition", "timestamp")),
-        [named_path(each) for each in fields.get("headers", ())],
-        None,
-        None,
-    )  # fmt: skip
+def columns(
+    key: str | None = None,
+    value: str | None = None,
+    partition: str | None = None,
+    timestamp: str | None = None,
+    headers: Sequence[str] = (),
+    constant_key: bytes | None = None,
+) -> Columns:
+    paths = [None if each is None else path(each) for each in (key, value, partition, timestamp)]
+    named = [named_path(each) for each in headers]
+    return Columns("t", constant_key, paths[0], paths[1], paths[2], paths[3], named, None, None)
 
 
 def test_json_lines() -> None:
@@ -137,7 +138,7 @@ def test_what_a_record_is_made_of() -> None:
         ({"timestamp": "id"}, "x: the timestamp is before 1970"),
     ],
 )
-def test_a_row_that_is_no_record(fields: dict[str, str], sentence: str) -> None:
+def test_a_row_that_is_no_record(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ClientError, match=sentence):
         columns(**fields).record(Row("x", {"id": -1, "at": "soon"}))
 
