@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ from quafka.commands.options import UsageError, bootstrap, registry_url
 from quafka.commands.records import ConsoleRecord, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
 from quafka.commands.views import Counting, Printing, View, chosen
+from quafka.progress import RECORDS, ProgressLine
 from quafka_client import offsets
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError
@@ -132,10 +134,19 @@ def _stops(options: argparse.Namespace) -> bool:
 
 
 class Range(NamedTuple):
-    """The offsets of a partition that are read. `end`: None: whatever comes."""
+    """The offsets of a partition that are read.
+
+    `end`: where reading stops; None: it does not. `now`: where the partition ended at the start.
+    """
 
     first: int
     end: int | None
+    now: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are to read, as far as that is known."""
+        return max(0, (self.now if self.end is None else self.end) - self.first)
 
 
 async def _places(options: argparse.Namespace) -> dict[Place, Range]:
@@ -159,7 +170,7 @@ async def _places(options: argparse.Namespace) -> dict[Place, Range]:
             stops = await _ends(cluster, topic, options) if _stops(options) else {}
             for number in _chosen(name, options.partitions, sorted(places)):
                 first = min(max(places[number], starts[number]), ends[number])
-                found[name, number] = Range(first, stops.get(number))
+                found[name, number] = Range(first, stops.get(number), ends[number])
     return found
 
 
@@ -197,10 +208,15 @@ class _Reading:
         self._stops: dict[Place, int] = {}
         self._ended: set[Place] = set()
         self._assigned = False
+        self._of = self._done = 0
+        # Records on the same terminal would break the line.
+        alone = options.count or not sys.stdout.isatty()
+        self._progress = ProgressLine("read", RECORDS) if alone else None
 
     def assign(self, places: Mapping[Place, Range]) -> None:
         """Read these ranges."""
         self._assigned = True
+        self._of = sum(its.size for its in places.values())
         self._stops = {each: its.end for each, its in places.items() if its.end is not None}
         self._ended = {
             each for each, its in places.items() if its.end is not None and its.first >= its.end
@@ -212,14 +228,24 @@ class _Reading:
 
     def run(self) -> None:
         """Read until done. Raises ClientError, and KeyboardInterrupt after Ctrl-C."""
-        with interruptible() as check:
-            while not self._enough():
-                found = self._consumer.consume(self._at_once(), _WAIT_SECONDS)
-                check()
-                if found:
-                    self._troubles.over()
-                    self._all(found)
-                self._view.flush()
+        try:
+            with interruptible() as check:
+                while not self._enough():
+                    found = self._consumer.consume(self._at_once(), _WAIT_SECONDS)
+                    check()
+                    self._take(found)
+        finally:
+            if self._progress is not None:
+                self._progress.end()
+
+    def _take(self, found: Sequence[Message]) -> None:
+        if found:
+            self._troubles.over()
+            self._all(found)
+        self._view.flush()
+        if self._progress is not None and self._to_the_end and self._of:
+            self._done += len(found)
+            self._progress.show(min(self._done, self._of), self._of)
 
     def _at_once(self) -> int:
         """A filter may leave out most of what is fetched."""
