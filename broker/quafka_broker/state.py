@@ -33,7 +33,7 @@ from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.lost_events import repair_events
 from quafka_broker.topics.org_topics import OrgRoom
 from quafka_broker.topics.registry import Registry
-from quafka_broker.topics.replay import BadRegistryError, live_topics
+from quafka_broker.topics.replay import OR_LATER, BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
 from quafka_broker.topics.stored_bytes import NO_LIMIT, StoredBytes
 from quafka_broker.topics.topic import REDIS, WAL, Topic
@@ -270,4 +270,4 @@ def _understood(what: str) -> Generator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError) as e:
-        raise BadRegistryError(f"an event of {what} is bad: {e!r}") from e
+        raise BadRegistryError(f"an event of {what} is bad{OR_LATER}: {e!r}") from e

@@ -10,6 +10,10 @@ class Malformed(ValueError):  # noqa: N818 - the field's own word
     """Bytes that are not a message of the claimed kind, version or length."""
 
 
+class LaterVersion(Malformed):
+    """Undamaged bytes of a version that this program does not know."""
+
+
 class UnsupportedVersion(ValueError):  # noqa: N818
     """A request of an API, or of a version, without a schema."""
 

@@ -1,7 +1,9 @@
 """The bytes of the log on disk. The broker writes them; Spark and tools read them.
 
 All integers are big-endian. A reader refuses a version that it does not know. A change of layout is
-a new version; readers continue to read the old ones.
+a new version; readers continue to read the old ones. In every version the 32 bytes of the header
+have the places below, and the version of an entry is no higher than its file's: so an earlier
+program can tell a file that it does not know from a damaged one, which it would repair.
 
 Segment file `N.log` (N: twelve decimal digits):
 
@@ -73,7 +75,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from quafka_proto.errors import Malformed
+from quafka_proto.errors import LaterVersion, Malformed
 from quafka_proto.layout import Layout
 from quafka_proto.primitives import read_varint
 from quafka_proto.records import (
@@ -219,22 +221,22 @@ def check_file_header(data: bytes, magic: bytes, number: int) -> FileHeader:
     """Verify the header of a file.
 
     Raises:
-        Malformed: cut short, damaged, of another kind of file or segment, of another segment or
-            version.
+        LaterVersion: undamaged, and of an unknown version or kind.
+        Malformed: cut short, damaged, of another kind of file or segment, or of another segment.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise Malformed("the file header is cut short")
     found, version, kind, found_number, salt = _FILE_FACTS.unpack_from(data)
     if found != magic:
         raise Malformed("the file header has another magic")
-    if version != VERSION:
-        raise Malformed(f"the file has version {version}; known is {VERSION}")
     if _CRC.unpack_from(data, _FILE_CRC_AT)[0] != crc32c(data[:_FILE_CRC_AT]):
         raise Malformed("the file header does not match its CRC")
+    if version != VERSION:
+        raise LaterVersion(f"the file has version {version}; known is {VERSION}")
     if found_number != number:
         raise Malformed(f"the file is segment {found_number}")
     if kind not in (APPENDED, REWRITTEN):
-        raise Malformed(f"segments of kind {kind} are not known")
+        raise LaterVersion(f"segments of kind {kind} are not known")
     return FileHeader(salt, kind)
 
 

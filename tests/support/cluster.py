@@ -226,6 +226,10 @@ class Cluster:
                 assert code == 0, f"exit {code}: {process.log.read_text()}"
         self._gateway = self._broker = None
 
+    def run_by(self, program: str, command: tuple[str, ...]) -> None:
+        """From the next start on, run "broker" or "gateway" by this command."""
+        self._commands[program] = command
+
     def restart(self) -> None:
         """Stop both and start them on the same ports and data."""
         self.stop()

@@ -31,14 +31,16 @@ class StoreCluster:
         command: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`by_address`: gateways are given one broker's address, in place of the store."""
+        """`by_address`: gateways are given one broker's address, in place of the store. `command`
+        runs the processes; it can be changed between two starts.
+        """
         self.folder = folder
         self.url = url or f"file://{folder / 'store'}"
         self._first = tuple(brokers)
         self._shards = shards
         self._broker_args, self._gateway_args = broker_args, gateway_args
         self._by_address = by_address
-        self._command, self._env = command, env
+        self.command, self._env = command, env
         self.brokers: dict[str, Process] = {}
         self.gateways: dict[str, Process] = {}
         self._gateway_key = folder / "gateways.key"  # they are one node
@@ -91,7 +93,7 @@ class StoreCluster:
     ) -> Process:
         args = [program, *(part for flag in flags.items() for part in flag), *more]
         log = self.folder / f"{program}-{name}.log"
-        return Process(args, log, self._env, command=self._command)
+        return Process(args, log, self._env, command=self.command)
 
     def drain(self, name: str) -> None:
         """Stop a broker as an operator does; it must exit 0."""

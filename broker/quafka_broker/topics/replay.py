@@ -33,6 +33,8 @@ The copy includes the events below `offset`; records below the global id belong 
 copy, or to deleted ones.
 """
 
+OR_LATER = ", or a later version of Quafka wrote it"
+
 
 class BadRegistryError(Exception):
     """An event of the registry that this version cannot decode."""
@@ -152,7 +154,8 @@ def _understood(offset: int) -> Generator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as e:
-        raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
+        what = f"event {offset} of the topic registry is bad{OR_LATER}"
+        raise BadRegistryError(f"{what}: {e!r}") from e
 
 
 def live_topics(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DamagedLogError(Exception):
-    """The log contradicts itself: none of it can be trusted. The message gives the place."""
+    """The log contradicts itself, or is of a later version. The message gives the place."""
 
 
 class SyncError(OSError):

@@ -92,7 +92,7 @@ def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> Re
     """Open all segments and fill `contents`. Blocks.
 
     Raises:
-        DamagedLogError: the log contradicts itself.
+        DamagedLogError: the log contradicts itself, or is of a later version.
         StaleCheckpointError: records that the checkpoint does not have are back.
         OSError: a file cannot be read, or cannot be repaired.
     """

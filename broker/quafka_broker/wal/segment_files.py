@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 from quafka_broker.wal.disk import TEMPORARY, Disk, File
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.index_rows import good_rows
 from quafka_broker.wal.segment import Segment, index_name, log_name
-from quafka_proto.errors import Malformed
+from quafka_proto.errors import LaterVersion, Malformed
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
@@ -36,11 +37,17 @@ def segment_header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str
     """A segment's header and the fault of the log file's header, which the index's then replaces.
 
     Raises:
+        DamagedLogError: a later version of Quafka wrote the log file.
         Malformed: neither file has a good header.
         OSError: a file cannot be read.
     """
     try:
         return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number), None
+    except LaterVersion as e:  # to recover it as damaged would remove its records
+        raise DamagedLogError(
+            f"{log_name(number)}: {e}; a later version of Quafka wrote it. Run that version, or "
+            "restore the snapshot that was made before the upgrade"
+        ) from e
     except Malformed as e:
         if not disk.exists(index_name(number)):
             raise

@@ -55,6 +55,7 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
     """Verify all segments, oldest first. Blocks.
 
     Raises:
+        DamagedLogError: a later version of Quafka wrote a segment.
         OSError: a file cannot be read.
     """
     checkpoint = load_newest(disk).checkpoint
@@ -80,6 +81,7 @@ def entries(disk: Disk, number: int) -> Iterator[IndexRow | Bad | Torn]:
     """All entries and bad places of one segment's log file, in the order of position. Blocks.
 
     Raises:
+        DamagedLogError: a later version of Quafka wrote the segment.
         Malformed: neither file's header can be read.
         OSError: the segment does not exist, or cannot be read.
     """

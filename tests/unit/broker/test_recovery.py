@@ -12,7 +12,9 @@ from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_broker.wal.verify import verify
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE
+from quafka_proto.records import crc32c
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, open_log, topic_id, values_of
 
@@ -99,6 +101,28 @@ async def test_an_index_is_rebuilt(how: str) -> None:
             spoil_index(left, number, how)
             await opens(left)
             assert files(left) == good
+
+
+@pytest.mark.parametrize("place", ["version", "kind"])
+@pytest.mark.parametrize("checkpoint", [True, False])
+async def test_a_segment_of_a_later_version_is_refused_and_nothing_changes(
+    place: str, checkpoint: bool
+) -> None:
+    """After a rollback, say. Recovered as damaged, the segment would lose its records."""
+    disk, last = await written()
+    for number in range(last + 1):
+        left = disk.copy() if checkpoint else disk.crashed()
+        header = left.files[log_name(number)].data
+        header[{"version": 8, "kind": 9}[place]] = 9
+        header[28:32] = crc32c(header[:28]).to_bytes(4, "big")
+        before = {name: bytes(file.data) for name, file in left.files.items()}
+        with pytest.raises(
+            DamagedLogError, match=r"\d\.log: .* a later version of Quafka wrote it"
+        ):
+            await opens(left)
+        with pytest.raises(DamagedLogError, match="restore the snapshot"):
+            list(verify(left))
+        assert {name: bytes(file.data) for name, file in left.files.items()} == before
 
 
 @pytest.mark.parametrize("segment", [1, -1])

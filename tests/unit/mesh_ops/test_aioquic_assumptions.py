@@ -78,6 +78,7 @@ ASSUMED: dict[str, dict[str, str]] = {
     "tls": {
         "mutual TLS": "_request_client_certificate _server_handle_certificate _peer_certificate "
         "_check_certificate_verify_signature",
+        "advice to a client of another version": "_server_handle_hello",
     },
 }  # fmt: skip
 """Private names, separated by blanks, by the object that has them and by what needs them."""
@@ -206,6 +207,8 @@ SIGNATURES = {
         "context plain crypto_frame_required", "packets with rare frames"),
     "connection.QuicConnection._get_or_create_stream": (
         "frame_type stream_id", "bursts that are read"),
+    "tls.Context._server_handle_hello": (
+        "input_buf initial_buf handshake_buf", "advice to a client of another version"),
     "tls.Context._server_handle_certificate": ("input_buf", "clients without a certificate"),
     "tls.Context._check_certificate_verify_signature": ("verify", "the check of a peer"),
 }  # fmt: skip
@@ -302,8 +305,8 @@ def test_stock_frames_hold_less_than_16_kib() -> None:
 def test_a_context_takes_over_the_one_that_aioquic_made() -> None:
     made = tls.Context(is_client=False)
     made.alpn_cb = lambda _: None
-    context = MutualContext(made, lambda _: None)
-    assert vars(context).keys() - vars(made).keys() == {"judge"}
+    context = MutualContext(made, lambda _: None, lambda _: None)
+    assert vars(context).keys() - vars(made).keys() == {"judge", "refused"}
     assert context.alpn_cb is made.alpn_cb
     assert context._request_client_certificate
     assert not made._request_client_certificate

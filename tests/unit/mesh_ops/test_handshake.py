@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from aioquic.asyncio.client import connect
@@ -30,6 +31,7 @@ from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.identity import Identity, make_certificate
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
+from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import quic_configuration
 from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello
 from tests.unit.mesh_ops.mesh import Broker, mesh, new_identity
@@ -170,10 +172,34 @@ async def test_a_0_rtt_packet_opens_nothing() -> None:
     await server.close(0)
 
 
-async def test_another_protocol_is_refused(server_port: int) -> None:
+async def test_another_protocol_is_refused(
+    server_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(ConnectionError):
-        async with raw_client(server_port, allowed_peer(), alpn="h3"):
+        async with raw_client(server_port, allowed_peer(), alpn="quafka-mesh/2"):
             pass
+    assert "upgrade brokers before gateways" in caplog.text
+
+
+async def test_a_gateway_logs_what_to_do_about_a_broker_of_another_mesh(
+    server_port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "quafka.mesh")
+
+    def later(*args: Any, **options: Any) -> QuicConfiguration:
+        configuration = quic_configuration(*args, **options)
+        if options["is_client"]:
+            configuration.alpn_protocols = ["quafka-mesh/2"]
+        return configuration
+
+    monkeypatch.setattr("quafka_mesh_ops.transport.endpoint.quic_configuration", later)
+    client = MeshClient("127.0.0.1", server_port, ALLOWED, {ALLOWED.node_id}, Tracer())
+    await client.start()
+    await asyncio.sleep(10)
+    await client.close()
+    (line,) = {r.getMessage() for r in caplog.records if r.name == "quafka.mesh.client"}
+    assert line.startswith(f"no connection to 127.0.0.1:{server_port}: the peer does not speak")
+    assert "upgrade brokers before gateways" in line
 
 
 async def test_refusals_are_logged_at_most_once_a_second(

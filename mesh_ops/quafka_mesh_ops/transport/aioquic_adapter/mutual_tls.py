@@ -18,11 +18,16 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.packet import QuicProtocolVersion
 from cryptography import x509
 
+from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.congestion import MESH
 
 ALPN = "quafka-mesh/1"
+OTHER_MESH = (
+    f"the peer does not speak {ALPN}, and so is of another version: upgrade brokers before "
+    "gateways, and roll gateways back before brokers"
+)
 IDLE_TIMEOUT = 5.0
 MAX_DATA = 64 << 20
 MAX_STREAM_DATA = 32 << 20
@@ -65,11 +70,29 @@ class PeerRefusedAlert(tls.Alert):
 class MutualContext(tls.Context):
     """TLS 1.3 that demands a certificate from both sides and passes it to `judge`."""
 
-    def __init__(self, made: tls.Context, judge: Callable[[x509.Certificate | None], None]) -> None:
-        """Take over from `made`, which aioquic makes itself, before its first message."""
+    def __init__(
+        self,
+        made: tls.Context,
+        judge: Callable[[x509.Certificate | None], None],
+        refused: Callable[[PeerRefusedError], None],
+    ) -> None:
+        """Take over from `made`, which aioquic makes itself, before its first message.
+
+        `refused`: called if the client speaks no version of the mesh that we know.
+        """
         self.__dict__.update(made.__dict__)
         self._request_client_certificate = True
         self.judge = judge
+        self.refused = refused
+
+    def _server_handle_hello(
+        self, input_buf: Buffer, initial_buf: Buffer, handshake_buf: Buffer
+    ) -> None:
+        try:
+            super()._server_handle_hello(input_buf, initial_buf, handshake_buf)
+        except tls.AlertNoApplicationProtocol as e:
+            self.refused(PeerRefusedError(OTHER_MESH))
+            raise tls.AlertNoApplicationProtocol(OTHER_MESH) from e
 
     def _server_handle_certificate(self, input_buf: Buffer) -> None:
         super()._server_handle_certificate(input_buf)

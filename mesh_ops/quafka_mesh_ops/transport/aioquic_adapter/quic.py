@@ -30,7 +30,7 @@ from aioquic.quic.connection import (
     QuicNetworkPath,
 )
 from aioquic.quic.crypto import CryptoPair
-from aioquic.quic.packet import QuicFrameType, QuicPacketType, QuicProtocolVersion
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicPacketType, QuicProtocolVersion
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketPacer, QuicPacketSpace
 from aioquic.quic.stream import QuicStream
@@ -39,6 +39,7 @@ from cryptography import x509
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.node_ids import NodeId
 from quafka_mesh_ops.transport.aioquic_adapter.mutual_tls import (
+    OTHER_MESH,
     MutualContext,
     PeerRefusedAlert,
     VerifyPeer,
@@ -67,6 +68,7 @@ SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _END_STATES = tuple(END_STATES)  # no set: the hash of an enum member is a function in Python
 _LONGEST_FRAME = (1 << 14) - 1
+_NO_COMMON_PROTOCOL = QuicErrorCode.CRYPTO_ERROR + int(tls.AlertDescription.no_application_protocol)
 
 # aioquic logs a warning for each malformed packet of any sender; the mesh logs the relevant ones.
 logging.getLogger("quic").setLevel(logging.ERROR)
@@ -171,6 +173,8 @@ class MeshQuic(QuicConnection):
         event = self._close_event
         if event is None:
             return "closed"
+        if event.error_code == _NO_COMMON_PROTOCOL:  # earlier brokers give no advice
+            return OTHER_MESH
         return event.reason_phrase or f"error code 0x{event.error_code:x}"
 
     def is_quiet(self, now: float) -> bool:
@@ -387,7 +391,7 @@ class MeshQuic(QuicConnection):
         # Kept, as finding them by an enum takes longer than most uses of them.
         self._space = self._spaces[tls.Epoch.ONE_RTT]
         self._pair = self._cryptos[tls.Epoch.ONE_RTT]
-        self.tls = MutualContext(self.tls, self._judge)
+        self.tls = MutualContext(self.tls, self._judge, self._refused)
 
     def _write_stream_frame(
         self,
@@ -408,9 +412,12 @@ class MeshQuic(QuicConnection):
             connection_id.stateless_reset_token = token
         super()._write_new_connection_id_frame(builder, connection_id)
 
+    def _refused(self, reason: PeerRefusedError) -> None:
+        self.refusal = reason
+
     def _judge(self, certificate: x509.Certificate | None) -> None:
         try:
             self.peer = self._verify_certificate(certificate)
         except PeerRefusedError as e:
-            self.refusal = e
+            self._refused(e)
             raise PeerRefusedAlert(f"this node was refused: {e}") from e
