@@ -69,13 +69,15 @@ MATRIX: dict[str, Any] = {
     "names of pods": {
         "gateway": {"perPod": True, "replicas": 3, "listeners": {
             "outside": {**OUTSIDE, "advertised": "kafka-{pod}.example.org:443"}}},
-        "tls": CERTIFICATES, "console": {"enabled": True},
+        "tls": CERTIFICATES, "console": {"enabled": True}, "test": {
+            "listener": "outside", "commandConfigSecret": "tester"},
     },
     "tls": {
         "tls": {"secret": "certificate", "clientCaSecret": "clients"},
         "gateway": {"listeners": {"internal": {"protocol": "SSL"}, "partners": {
             "port": 9096, "protocol": "SSL", "clientAuth": "required", "org": "acme"}}},
         "console": {"enabled": True},
+        "test": {"enabled": False},
     },
     "sasl": {
         "tls": CERTIFICATES,
@@ -440,6 +442,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tls": {"certManager": {"enabled": True}}}, "name an Issuer"),
     ({"tls": CERTIFICATES, "gateway": {"listeners": {"internal": {"protocol": "SASL_SSL"}}}},
      "set test.commandConfigSecret"),
+    ({"tls": CERTIFICATES, "gateway": {"listeners": {"outside": OUTSIDE}}}, "User:ANONYMOUS"),
     ({"console": {"enabled": True, "listener": "web"}}, "there is no listener web"),
     ({"console": {"ingress": {"enabled": True}}}, "set the name that browsers use"),
 ]  # fmt: skip
@@ -449,6 +452,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_wrong_values_are_refused_with_the_reason(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(chart.RefusedError, match=re.escape(reason)):
         render(values)
+
+
+PAGE = (DEPLOY.parent / "docs" / "kubernetes.md").read_text()
+
+
+@pytest.mark.parametrize("example", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+def test_the_values_on_the_page_are_accepted(example: str) -> None:
+    for name, _, _, variables in programs(objects(render(yaml.safe_load(example)))):
+        load(PROGRAMS[name], {}, variables, known_to_any())
 
 
 def test_a_packaged_chart_is_complete(tmp_path: Path) -> None:

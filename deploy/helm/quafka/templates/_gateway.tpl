@@ -12,6 +12,17 @@
 {{- toJson $found -}}
 {{- end -}}
 
+{{- /* Whether rules apply: as soon as one listener authenticates clients, to those of all listeners. */ -}}
+{{- define "quafka.rules" -}}
+{{- $authenticates := false -}}
+{{- range fromJson (include "quafka.listeners" .) -}}
+{{- if or (hasPrefix "SASL" .protocol) (has (default "" .clientAuth) (list "requested" "required")) -}}{{- $authenticates = true -}}{{- end -}}
+{{- end -}}
+{{- $config := .Values.gateway.config -}}
+{{- $authorizer := default (ternary "acl" "none" $authenticates) (get $config "authorizer") -}}
+{{- if and (eq $authorizer "acl") (ne (toString (get $config "allow.everyone.if.no.acl.found")) "true") -}}true{{- end -}}
+{{- end -}}
+
 {{- /* The address that a listener's clients get: (list $ name listener). */ -}}
 {{- define "quafka.advertised" -}}
 {{- $root := index . 0 -}}

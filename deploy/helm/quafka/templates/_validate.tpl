@@ -37,6 +37,7 @@
 {{- if and $listener.login (not $values.commandConfigSecret) (or (eq $which "test") (eq $listener.clientAuth "required")) -}}{{- fail (printf "%s: the listener %s asks for a login; set %s.commandConfigSecret, another listener, or %s.enabled: false" $which $values.listener $which $which) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.test.enabled (include "quafka.rules" .) (not .Values.test.commandConfigSecret) (not (has "User:ANONYMOUS" .Values.gateway.superUsers)) -}}{{- fail "test: clients that do not log in are User:ANONYMOUS, which no rule allows anything at first; set test.commandConfigSecret and a test.listener that asks for a login, or test.enabled: false" -}}{{- end -}}
 {{- if and .Values.console.ingress.enabled (not .Values.console.ingress.host) -}}{{- fail "console.ingress.host: set the name that browsers use" -}}{{- end -}}
 {{- range $pod := list "gateway" "broker" "console" -}}
 {{- range $each := (get $.Values $pod).env -}}
