@@ -50,6 +50,11 @@ def test_every_way_in(kafka: SecuredKafka) -> None:
             quafka("produce -t t", stdin=b"%d" % n)
             assert quafka("consume -t t -e").out.splitlines()[-1] == str(n)
     assert quafka("doctor").out.count("fail") == 0
+    (listed,) = quafka("topics list --sizes --rates 0.1 --format json").json["topics"]
+    assert (listed["records"], listed["records_per_second"]) == (3, 0)
+    assert listed["bytes"] > 3 * 68, "three batches"
+    assert quafka("consume -t t --count").out == "3\n"
+    assert quafka("consume -t t -o 1 --until 2").out == "3\n", "the record of the fourth way"
 
 
 @pytest.mark.parametrize(
