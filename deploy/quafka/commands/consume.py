@@ -62,7 +62,13 @@ def _read(options: argparse.Namespace, view: View, places: dict[Place, Range]) -
     try:
         if options.group is None:
             reading.assign(places)
-            consumer.assign([TopicPartition(*each, its.first) for each, its in places.items()])
+            consumer.assign(
+                [
+                    TopicPartition(*each, its.first)
+                    for each, its in places.items()
+                    if its.end is None or its.first < its.end
+                ]
+            )
         else:
             consumer.subscribe(options.topic, on_assign=reading.on_assign)
         reading.run()
@@ -218,9 +224,6 @@ class _Reading:
         self._assigned = True
         self._of = sum(its.size for its in places.values())
         self._stops = {each: its.end for each, its in places.items() if its.end is not None}
-        self._ended = {
-            each for each, its in places.items() if its.end is not None and its.first >= its.end
-        }
 
     def on_assign(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
         """The group has assigned partitions to this member, possibly none."""
@@ -282,8 +285,11 @@ class _Reading:
         if stop is None:
             self._ended.discard(place)
             return False
-        if offset + 1 >= stop:
+        if offset + 1 >= stop and place not in self._ended:
+            from confluent_kafka import TopicPartition
+
             self._ended.add(place)
+            self._consumer.pause([TopicPartition(*place)])  # others may have much left to read
         return offset >= stop
 
     def _is_end(self, message: Message) -> bool:

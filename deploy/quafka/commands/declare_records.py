@@ -121,7 +121,8 @@ def _end(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--isolation-level", choices=ISOLATION, default=ISOLATION[0],
-        help="whether records of open and aborted transactions are left out (default: they are)",
+        help="read_uncommitted: also records of open and aborted transactions (default: "
+        f"{ISOLATION[0]})",
     )  # fmt: skip
 
 
