@@ -31,7 +31,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.memory_link import MemoryLink
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpKind, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, AnyStruct, Buffer, Op, OpKind
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
 from quafka_mesh_ops.ops.group_offsets import CommitOffsetsResp
 from quafka_mesh_ops.ops.records import ProduceOpsResp
@@ -52,7 +52,7 @@ from quafka_telemetry.tracing import (
 
 logger = logging.getLogger("quafka.mesh.client")
 
-R = TypeVar("R", bound=WireStruct)
+R = TypeVar("R", bound=AnyStruct)
 
 _RECORDS = OpKind.RECORDS
 _ASK_AGAIN = {OpKind.FETCHES: 6, OpKind.GROUP_WAITS: 14}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription
 from quafka_mesh_ops.settings import CommonSettings, Setting
 from quafka_proto.config_kinds import ConfigSource, ConfigType
+from quafka_proto.schema.configs import DescribeConfigsSynonym
 
 
 def describe(settings: CommonSettings, of: type[CommonSettings]) -> list[ConfigDescription]:
@@ -20,11 +21,11 @@ def describe(settings: CommonSettings, of: type[CommonSettings]) -> list[ConfigD
         value = getattr(settings, field.name)
         shown, default = (None if v is None else known.show(v) for v in (value, field.default))
         name = field.name.replace("_", ".")
-        synonyms: list[ConfigSynonym] = []
+        synonyms: list[DescribeConfigsSynonym] = []
         if value != field.default:
-            synonyms.append(ConfigSynonym(name, shown, ConfigSource.STATIC_BROKER))
+            synonyms.append(DescribeConfigsSynonym(name, shown, ConfigSource.STATIC_BROKER))
         if default is not None:
-            synonyms.append(ConfigSynonym(name, default, ConfigSource.DEFAULT))
+            synonyms.append(DescribeConfigsSynonym(name, default, ConfigSource.DEFAULT))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         words = f"{known.help}. Allowed: {known.allowed}."
         kind = _kind(value, str(field.type))

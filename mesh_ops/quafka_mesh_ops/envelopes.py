@@ -8,7 +8,7 @@ from typing import Any, cast
 from quafka_mesh_ops import frames, payloads
 from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import Tag, frame_header
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer, carries_records
 from quafka_mesh_ops.ops.codec import to_wire
 from quafka_mesh_ops.payloads import (
     ARRAY_COST,
@@ -61,7 +61,7 @@ REQUEST_TYPES = (int, int, int, str, str, int, list)
 RESPONSE_TYPES = (int, int, (list, type(None)), str)
 
 
-def encode_body(struct: WireStruct) -> list[Buffer]:
+def encode_body(struct: AnyStruct) -> list[Buffer]:
     """Encode an op or its answer as msgpack, in pieces: record bytes are passed by reference.
 
     Raises:
@@ -69,7 +69,7 @@ def encode_body(struct: WireStruct) -> list[Buffer]:
         TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
     """
     values = to_wire(struct)
-    if struct.carries_records and has_long_bytes(values):
+    if carries_records(struct) and has_long_bytes(values):
         packer = msgpack.Packer(autoreset=False)
         pieces: list[Buffer] = []
         pack_pieces(packer, values, pieces)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.ops.base import WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct
 from quafka_telemetry.tracing import TraceContext, Tracer, trace_fields
 
 
@@ -52,5 +52,5 @@ class OpContext:
         return {"request_id": request_id, **trace_fields(self.trace)}
 
 
-Handler = Callable[[OpContext, Any], Awaitable[WireStruct]]
+Handler = Callable[[OpContext, Any], Awaitable[AnyStruct]]
 """Answers one type of op; `Op.handled_by` checks the types of both at registration."""

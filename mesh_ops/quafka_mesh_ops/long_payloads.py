@@ -27,8 +27,8 @@ from quafka_mesh_ops.envelopes import (
     response_from,
 )
 from quafka_mesh_ops.errors import OpTooLargeError
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
-from quafka_mesh_ops.ops.codec import fields_to_wire, is_long, long_lists, to_wire
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer, carries_records
+from quafka_mesh_ops.ops.codec import fields_to_wire, is_long, long_parts, to_wire
 from quafka_mesh_ops.payloads import (
     CostCounter,
     check_cost,
@@ -144,13 +144,13 @@ class LongPayload:
         return self._counter.count(items)
 
 
-def encode_body_in_steps(struct: WireStruct) -> Generator[None, None, list[Buffer]]:
+def encode_body_in_steps(struct: AnyStruct) -> Generator[None, None, list[Buffer]]:
     """Encode as `envelopes.encode_body`. The op must not change before the last step.
 
     Raises:
         OpTooLargeError, TypeError, ValueError, OverflowError: as `envelopes.encode_body`.
     """
-    writer = _Writer(struct.carries_records)
+    writer = _Writer(carries_records(struct))
     yield from writer.write(struct)
     return writer.finish()
 
@@ -163,19 +163,22 @@ class _Writer:
         self._counter = CostCounter(ENVELOPE_COST)
         self._too_large: OpTooLargeError | None = None
 
-    def write(self, struct: WireStruct) -> Generator[None, None, None]:
+    def write(self, struct: AnyStruct) -> Generator[None, None, None]:
         """Write one struct; its long lists item by item."""
         if not is_long(struct):
             self._pack(to_wire(struct))
             return
-        lists = long_lists(struct)
-        values = fields_to_wire(struct, without=lists)
+        parts = long_parts(struct)
+        values = fields_to_wire(struct, without=parts)
         self._array(values)
         for place, value in enumerate(values):
-            if place not in lists:
+            if place not in parts:
                 self._pack(value)
                 continue
-            items = lists[place]
+            items = parts[place]
+            if not isinstance(items, list):
+                yield from self.write(items)
+                continue
             self._array(items)
             for number, item in enumerate(items):
                 yield from self.write(item)

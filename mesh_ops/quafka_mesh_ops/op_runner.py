@@ -22,7 +22,7 @@ from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.node_ids import NodeId
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, AnyStruct, Buffer, OpCode
 from quafka_mesh_ops.ops.codec import from_wire_in_steps, is_long, weight
 from quafka_mesh_ops.running_op import REQUEST_TIMED_OUT, RunningOp
 from quafka_mesh_ops.transport.connection import QuicSocketConnection
@@ -397,7 +397,7 @@ class OpRunner:
         )
 
 
-def _error_codes(answer: WireStruct) -> Iterator[int]:
+def _error_codes(answer: AnyStruct) -> Iterator[int]:
     """The error codes of an answer, and of the partitions or groups that it lists."""
     yield getattr(answer, "error_code", 0)
     for name in ("partitions", "groups"):

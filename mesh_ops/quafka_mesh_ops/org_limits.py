@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from math import isfinite
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from quafka_mesh_ops.ops.security import OrgLimitValue
+from quafka_proto.schema.quafka import OrgLimit
 
 _MAX_LONG = (1 << 63) - 1
 _ORG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
@@ -51,7 +49,7 @@ def is_org_name(text: str) -> bool:
     return _ORG_NAME.fullmatch(text) is not None
 
 
-def limit_problem(limits: Iterable[OrgLimitValue]) -> str:
+def limit_problem(limits: Iterable[OrgLimit]) -> str:
     """Return what is wrong with the limits of a record; "": nothing."""
     found: set[str] = set()
     for limit in limits:
@@ -70,6 +68,6 @@ def limit_problem(limits: Iterable[OrgLimitValue]) -> str:
     return ""
 
 
-def limit_of(limits: Iterable[OrgLimitValue], name: LimitName) -> float | None:
+def limit_of(limits: Iterable[OrgLimit], name: LimitName) -> float | None:
     """Return the value of a limit; None: the record does not name it."""
     return next((limit.value for limit in limits if limit.name == name), None)

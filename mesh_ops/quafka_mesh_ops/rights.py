@@ -71,6 +71,7 @@ NEEDS: dict[int, Need] = {
     OpCode.DESCRIBE_GROUPS: Need(MeshRight.SERVE, _GROUP),
     OpCode.CONSUMER_HEARTBEAT: Need(MeshRight.SERVE, _GROUP),
     OpCode.DESCRIBE_CONSUMER_GROUPS: Need(MeshRight.SERVE, _GROUP),
+    OpCode.PREVIOUS_DESCRIBE_CONSUMER_GROUPS: Need(MeshRight.SERVE, _GROUP),
     OpCode.GROUP_LAG: Need(MeshRight.SERVE, _GROUP),
     OpCode.LAG_OF_OFFSETS: Need(MeshRight.SERVE, _GROUP),
     OpCode.INIT_TRANSACTIONS: Need(MeshRight.SERVE, _TRANSACTION),
@@ -106,6 +107,7 @@ NEEDS: dict[int, Need] = {
     OpCode.SHARE_GROUP_CONFIGS: Need(MeshRight.SERVE, _GROUP),
     OpCode.SHARE_HEARTBEAT: Need(MeshRight.SERVE, _GROUP),
     OpCode.DESCRIBE_SHARE_GROUPS: Need(MeshRight.SERVE, _GROUP),
+    OpCode.PREVIOUS_DESCRIBE_SHARE_GROUPS: Need(MeshRight.SERVE, _GROUP),
     OpCode.ALTER_GROUP_CONFIGS: Need(MeshRight.ADMINISTER, _GROUP),
     # The answer has what concerns the orgs that the node may serve.
     OpCode.WATCH_SECURITY: Need(MeshRight.SERVE, _CLUSTER),

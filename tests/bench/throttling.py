@@ -19,14 +19,13 @@ from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.ops.security import (
-    OrgLimitValue,
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     SecurityChange,
     WatchSecurityResp,
 )
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 from quafka_telemetry.tracing import NO_SPAN, Tracer
 from tests.support.tenants import LISTENER, only, tenant_over
 
@@ -46,19 +45,19 @@ def _context() -> RequestContext:
 
 def _set(context: RequestContext, *, clients: int, limits: bool) -> None:
     values = [
-        QuotaValue(QuotaKind.PRODUCE.value, _PLENTY),
-        QuotaValue(QuotaKind.REQUESTS.value, _PLENTY),
+        ValueData(QuotaKind.PRODUCE.value, _PLENTY),
+        ValueData(QuotaKind.REQUESTS.value, _PLENTY),
     ]
     changes = [
         SecurityChange(
-            False, quota=QuotaRecord(1, [QuotaEntity("client-id", f"client-{number}")], values)
+            False, quota=QuotaRecord(1, [EntityData("client-id", f"client-{number}")], values)
         )
         for number in range(clients - 1)
     ]
     if clients:
-        default = [QuotaEntity("user", None)]
+        default = [EntityData("user", None)]
         changes.append(SecurityChange(False, quota=QuotaRecord(1, default, values)))
-    org_limits = [OrgLimitValue(QuotaKind.PRODUCE.org_limit, _PLENTY)] if limits else []
+    org_limits = [OrgLimit(QuotaKind.PRODUCE.org_limit, _PLENTY)] if limits else []
     changes.append(SecurityChange(False, org=OrgRecord(1, "one", "active", org_limits)))
     context.services.directory.learn(WatchSecurityResp(b"i", 1, True, False, changes))
 

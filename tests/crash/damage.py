@@ -366,7 +366,8 @@ def security_of(state: BrokerState) -> frozenset[str] | None:
 async def _share(state: BrokerState, turn: int) -> None:
     """A member of a share group takes two records, and accepts one; sometimes the second one."""
     member = f"member {turn}"
-    taken = [at for each in await acquire(state, member, 2, "b") for at in (each.first, each.last)]
+    acquired = await acquire(state, member, 2, "b")
+    taken = [at for each in acquired for at in (each.first_offset, each.last_offset)]
     kinds = dict.fromkeys(sorted({taken[turn % 2], taken[0]}), ACCEPT)
     assert not await acknowledge(state, member, kinds, "b")
     if turn == 20:

@@ -14,8 +14,9 @@ from random import Random
 from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, PartitionsById
+from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.consumer_groups import ConsumerGroupTopicPartitions
 from tests.unit.broker.tools import ORG
 
 GROUP, NAMES = "members", ("m0", "m1", "m2")
@@ -38,7 +39,7 @@ class Members:
 
     beats: dict[str, list[Beat]] = field(default_factory=dict)
     _epochs: dict[str, int] = field(default_factory=dict)
-    _owned: dict[str, list[PartitionsById]] = field(default_factory=dict)
+    _owned: dict[str, list[ConsumerGroupTopicPartitions]] = field(default_factory=dict)
 
     async def beat_one(
         self, state: BrokerState, rng: Random, now: Callable[[], int], topics: Collection[str]

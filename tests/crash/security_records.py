@@ -14,7 +14,6 @@ from quafka_broker.ops import security as ops
 from quafka_broker.ops.group_configs import alter as alter_configs
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.group_configs import AlterGroupConfigs
 from quafka_mesh_ops.ops.security import (
     AclFilter,
@@ -24,15 +23,15 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimitValue,
     QuotaChange,
-    QuotaEntity,
-    QuotaValue,
     ScramCredential,
     UserChange,
 )
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import IncrementalAlterableConfig
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 from tests.unit.broker.tools import ORG, context
 
 _MECHANISM = "SCRAM-SHA-256"
@@ -114,9 +113,9 @@ async def _put_rule(state: BrokerState, name: str, value: int) -> int:
 
 
 async def _put_quota(state: BrokerState, name: str, value: int) -> int:
-    entity = [QuotaEntity("user", name)]
+    entity = [EntityData("user", name)]
     change = QuotaChange(
-        entity, [QuotaValue(_KEY, float(value))] if value else [], [] if value else [_KEY]
+        entity, [ValueData(_KEY, float(value))] if value else [], [] if value else [_KEY]
     )
     answer = await ops.alter_quotas(state, context(), AlterQuotas([change]))
     return answer.error_codes[0]
@@ -124,13 +123,15 @@ async def _put_quota(state: BrokerState, name: str, value: int) -> int:
 
 async def _put_org(state: BrokerState, name: str, value: int) -> int:
     create = _OTHER_ORG not in state.security.table.orgs
-    op = AlterOrg(_OTHER_ORG, name, "", [OrgLimitValue(_LIMIT, float(value))], create=create)
+    op = AlterOrg(_OTHER_ORG, name, "", [OrgLimit(_LIMIT, float(value))], create=create)
     return (await ops.alter_org(state, context(), op)).error_code
 
 
 async def _put_config(state: BrokerState, name: str, value: int) -> int:
     operation = ConfigOperation.SET if value else ConfigOperation.DELETE
-    change = ConfigChange(_CONFIG, operation, str(_CONFIG_UNIT * value) if value else None)
+    change = IncrementalAlterableConfig(
+        _CONFIG, operation, str(_CONFIG_UNIT * value) if value else None
+    )
     return (await alter_configs(state, context(), AlterGroupConfigs(name, [change]))).error_code
 
 
@@ -153,7 +154,7 @@ def _get(state: BrokerState, name: str) -> int:
     if kind == "rule":
         return int(_rule(name) in its.rules)
     if kind == "quota":
-        found = [q for q in its.quotas.values() if q.entity[0].name == name]
+        found = [q for q in its.quotas.values() if q.entity[0].entity_name == name]
         return int(found[0].values[0].value) if found else 0
     if kind == "config":
         return int(state.group_configs.of(ORG, name).get(_CONFIG, "0")) // _CONFIG_UNIT

@@ -22,13 +22,13 @@ from quafka_mesh_ops.ops.shares import (
     EARLIEST,
     AcknowledgedBatch,
     AcknowledgeRecords,
-    AcquiredRange,
     AcquireRecords,
     PartitionAcknowledgements,
     ReleaseRecords,
     ShareConfigs,
     SharePlace,
 )
+from quafka_proto.schema.share_fetch import AcquiredRecords
 from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Faults, Moment, RecordedDisk, moments
 from tests.support.no_threads import no_threads
@@ -138,7 +138,7 @@ class Workload:
 
 async def acquire(
     state: BrokerState, member: str, most: int, topic: str = "t"
-) -> list[AcquiredRange]:
+) -> list[AcquiredRecords]:
     """What a member gets."""
     op = AcquireRecords(
         GROUP, member, [SharePlace(topic, 0)], max_records=most, exact=True, configs=CONFIGS
@@ -146,8 +146,8 @@ async def acquire(
     return (await shares.acquire(state, context(), op)).partitions[0].acquired
 
 
-def _offsets(ranges: Iterable[AcquiredRange]) -> list[int]:
-    return [at for each in ranges for at in range(each.first, each.last + 1)]
+def _offsets(ranges: Iterable[AcquiredRecords]) -> list[int]:
+    return [at for each in ranges for at in range(each.first_offset, each.last_offset + 1)]
 
 
 async def acknowledge(

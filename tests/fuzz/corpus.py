@@ -26,7 +26,6 @@ from quafka_mesh_ops.ops.shares import (
     AcknowledgedBatch,
     AcknowledgeRecords,
     AcquiredPartition,
-    AcquiredRange,
     AcquireRecords,
     AcquireRecordsResp,
     BatchRange,
@@ -74,6 +73,7 @@ from quafka_proto.record_codec import (
     build_batch,
     build_marker,
 )
+from quafka_proto.schema.share_fetch import AcquiredRecords
 from tests.fuzz.chain import chain_seeds
 from tests.fuzz.group_facts import group_facts_seeds
 from tests.fuzz.sasl import sasl_seeds
@@ -233,7 +233,7 @@ ANSWERS: list[tuple[OpCode, WireStruct]] = [
     (
         OpCode.ACQUIRE_RECORDS,
         AcquireRecordsResp(
-            [AcquiredPartition([AcquiredRange(5, 7, 1)], [BatchRange(4, 9, 300)])], 30_000
+            [AcquiredPartition([AcquiredRecords(5, 7, 1)], [BatchRange(4, 9, 300)])], 30_000
         ),
     ),
     (OpCode.OPEN_PLACES, OpenPlacesResp("/tmp/places", bytes(32))),

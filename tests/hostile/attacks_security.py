@@ -19,16 +19,15 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimitValue,
     QuotaChange,
-    QuotaEntity,
-    QuotaValue,
     ScramCredential,
     UserChange,
     WatchSecurity,
     WatchSecurityResp,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
@@ -72,8 +71,8 @@ def _user(number: int) -> UserChange:
 
 
 def _quota(number: int) -> QuotaChange:
-    entity = [QuotaEntity("user", f"user {number}"), QuotaEntity("client-id", None)]
-    return QuotaChange(entity, [QuotaValue("producer_byte_rate", 1.0)], [])
+    entity = [EntityData("user", f"user {number}"), EntityData("client-id", None)]
+    return QuotaChange(entity, [ValueData("producer_byte_rate", 1.0)], [])
 
 
 @attack("a node fills an org with users, ACLs and quotas, and asks for all of them again and again",
@@ -142,7 +141,7 @@ def impossible(arena: Arena) -> None:
 
 
 async def _impossible(arena: Arena) -> None:
-    limits = [OrgLimitValue("max.topics", float("nan"))]
+    limits = [OrgLimit("max.topics", float("nan"))]
     async with _Node(arena) as node:
         assert (await node.call(AlterOrg(node.org, "x" * 10_000, "", None, create=True))).error_code
         assert (await node.call(AlterOrg(node.org, "x", "", limits, create=True))).error_code
@@ -159,7 +158,7 @@ async def _impossible(arena: Arena) -> None:
             answer = await node.call(WatchSecurity(b"\x00" * 70_000, number, -1))
             assert answer.restart
         for value in (float("nan"), float("inf"), -1.0, 1e300):
-            change = QuotaChange([QuotaEntity("ip", "::1")], [QuotaValue("k", value)], [])
+            change = QuotaChange([EntityData("ip", "::1")], [ValueData("k", value)], [])
             assert (await node.call(AlterQuotas([change]))).error_codes == [42]
         with pytest.raises(OpFailedError, match="42"):
             await node.call(CreateAcls([_rule(node.org, 0)] * (_PER_OP + 1)))

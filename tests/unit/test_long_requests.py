@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args, get_origin, get_type_hints
+from typing import get_args, get_origin
 
 import quafka_broker.ops
 import quafka_gateway.handlers
 from quafka_gateway.api import APIS
-from quafka_mesh_ops.ops.base import WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct
+from quafka_mesh_ops.ops.forms import form_of, is_struct
 from quafka_mesh_ops.ops.table import OPS
 from quafka_proto.message import Struct
 
@@ -34,11 +35,10 @@ BOUNDED = {
     ("shares", "_acknowledge", "range(0, len(op.partitions), _AT_ONCE)"): _BATCHED,
     ("shares", "_acquired", "target.batches"): "at most MOST_BATCHES",
     ("alter_org", "_limits", "request.limits"): "at most _MOST_LIMITS",
-    ("describe_orgs", "described", "record.limits"): "the limits that exist",
     ("client_context", "context_of_produce", "request.topic_data"): "returns at the first",
     ("client_context", "context_of_produce", "topic.partition_data"): "returns at the first",
     ("create_topics", "_assignment_fault", "topic.assignments"): "max.partitions.per.request",
-    ("create_topics", "handle", "topic.configs"): "at most _MOST_CONFIGS",
+    ("config_changes", "_refusal", "resource.configs"): "at most _MOST_CHANGES",
     ("create_topics", "_configs", "answer.configs or []"): "the configs that exist",
     ("configs", "describe_broker",
      "described_settings.describe(state.configs.dynamic.static, LogSettings)"): "the settings",
@@ -77,17 +77,17 @@ def _array_names(owner: type[Struct], known: set[type[Struct]]) -> Iterator[str]
             yield from _array_names(inner.element, known)
 
 
-def _list_names(owner: type[WireStruct], known: set[type[WireStruct]]) -> Iterator[str]:
+def _list_names(owner: type[AnyStruct], known: set[type[AnyStruct]]) -> Iterator[str]:
     if owner in known:
         return
     known.add(owner)
-    for name, hint in get_type_hints(owner).items():
+    for name, hint in zip(form_of(owner).names, form_of(owner).hints, strict=True):
         for each in (hint, *get_args(hint)):
             if get_origin(each) is not list:
                 continue
             yield name
             (item,) = get_args(each)
-            if isinstance(item, type) and issubclass(item, WireStruct):
+            if is_struct(item):
                 yield from _list_names(item, known)
 
 
@@ -138,7 +138,7 @@ def test_no_handler_loops_over_a_clients_list_at_once() -> None:
     names = {name for api in APIS.values() for name in _array_names(api.request, known)}
     assert {"topics", "partitions", "partition_indexes"} <= names
     found = set(_found(Path(quafka_gateway.handlers.__path__[0]), names))
-    known_ops: set[type[WireStruct]] = set()
+    known_ops: set[type[AnyStruct]] = set()
     names = {name for op in OPS.values() for name in _list_names(op, known_ops)}
     assert {"topics", "offsets", "groups"} <= names
     found |= set(_found(Path(quafka_broker.ops.__path__[0]), names))

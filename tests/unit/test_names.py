@@ -12,7 +12,6 @@ import pytest
 from tests.shape import Module, product, repeated
 
 EXCEPTIONS: dict[str, str] = {
-    "GroupListing": "of a broker's op, and of the client",
     "GroupOffsets": "of a broker, and of the client",
     "StatusPage": "of a process, and as the console has read it",
 }

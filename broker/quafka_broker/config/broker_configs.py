@@ -14,9 +14,10 @@ from typing import Any
 
 from quafka_broker.config.settings import BrokerConfig
 from quafka_mesh_ops import settings
-from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription
 from quafka_mesh_ops.settings import Setting
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
+from quafka_proto.schema.configs import DescribeConfigsSynonym, IncrementalAlterableConfig
 
 log = logging.getLogger("quafka.broker")
 
@@ -84,13 +85,17 @@ class DynamicConfigs:
                 log.warning("%s: %r is not used; allowed: %s", name, text, known.allowed)
         return replace(self.static, **values)
 
-    def synonyms(self, name: str) -> list[ConfigSynonym]:
+    def synonyms(self, name: str) -> list[DescribeConfigsSynonym]:
         """The values set for a config, the one in effect first."""
         scopes = (
             (self.own, ConfigSource.DYNAMIC_BROKER),
             (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         )
-        return [ConfigSynonym(name, values[name], src) for values, src in scopes if name in values]
+        return [
+            DescribeConfigsSynonym(name, values[name], src)
+            for values, src in scopes
+            if name in values
+        ]
 
 
 def throttles() -> list[ConfigDescription]:
@@ -99,14 +104,20 @@ def throttles() -> list[ConfigDescription]:
     words = f"{_THROTTLE.help}. Allowed: {_THROTTLE.allowed}."
     return [
         ConfigDescription(
-            name, value, source, ConfigType.LONG, False, words, [ConfigSynonym(name, value, source)]
+            name,
+            value,
+            source,
+            ConfigType.LONG,
+            False,
+            words,
+            [DescribeConfigsSynonym(name, value, source)],
         )
         for name in THROTTLES
     ]
 
 
 def changed(
-    present: Mapping[str, str], changes: Iterable[ConfigChange], *, replaces: bool
+    present: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig], *, replaces: bool
 ) -> dict[str, str]:
     """The configs after these changes; with `replaces`, of these changes only.
 
@@ -118,21 +129,21 @@ def changed(
     """
     result: dict[str, str] = {} if replaces else dict(present)
     for change in changes:
-        if change.operation == ConfigOperation.DELETE:
+        if change.config_operation == ConfigOperation.DELETE:
             result.pop(change.name, None)
         else:
             result[change.name] = _checked(change)
     return result
 
 
-def _checked(change: ConfigChange) -> str:
+def _checked(change: IncrementalAlterableConfig) -> str:
     name = change.name
     if name not in SETTINGS and name not in THROTTLES:
         can = ", ".join(sorted([*SETTINGS, *THROTTLES]))
         raise ReadOnlyConfigError(
             f"{name[:100]} cannot be changed while the broker runs; these can: {can}"
         )
-    if change.operation != ConfigOperation.SET:
+    if change.config_operation != ConfigOperation.SET:
         raise BrokerConfigError(f"{name} can be set or deleted, not appended to or subtracted from")
     known = _THROTTLE if name in THROTTLES else SETTINGS[name][1]
     text = (change.value or "").strip()

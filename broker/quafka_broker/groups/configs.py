@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from quafka_broker.config.settings import BrokerConfig
-from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST, ShareConfigs
 from quafka_mesh_ops.suggestions import did_you_mean
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
+from quafka_proto.schema.configs import DescribeConfigsSynonym, IncrementalAlterableConfig
 
 Configs = Mapping[str, str]
 """What a group sets, by name."""
@@ -139,7 +140,11 @@ GROUP_CONFIGS: dict[str, GroupConfig] = {
 
 
 def changed(
-    broker: BrokerConfig, present: Configs, changes: Iterable[ConfigChange], *, replaces: bool
+    broker: BrokerConfig,
+    present: Configs,
+    changes: Iterable[IncrementalAlterableConfig],
+    *,
+    replaces: bool,
 ) -> dict[str, str]:
     """The configs of a group after these changes; with `replaces`, of these changes only.
 
@@ -154,9 +159,9 @@ def changed(
         if change.name not in GROUP_CONFIGS:
             text = f"unknown group config {change.name[:_LONGEST_VALUE]!r}"
             raise GroupConfigError(text + did_you_mean(change.name, GROUP_CONFIGS))
-        if change.operation == ConfigOperation.DELETE:
+        if change.config_operation == ConfigOperation.DELETE:
             result.pop(change.name, None)
-        elif change.operation == ConfigOperation.SET:
+        elif change.config_operation == ConfigOperation.SET:
             result[change.name] = _checked(broker, change)
         else:
             raise GroupConfigError(f"{change.name} is not a list: it can be set or deleted")
@@ -172,7 +177,7 @@ def _check_below(broker: BrokerConfig, configs: Configs, interval: str, timeout:
         raise GroupConfigError(f"{interval} {low} must be below {timeout} {high}")
 
 
-def _checked(broker: BrokerConfig, change: ConfigChange) -> str:
+def _checked(broker: BrokerConfig, change: IncrementalAlterableConfig) -> str:
     known = GROUP_CONFIGS[change.name]
     text = (change.value or "").strip()
     if not _is_allowed(broker, known, text):
@@ -248,11 +253,11 @@ def _described(broker: BrokerConfig, known: GroupConfig) -> ConfigDescription:
     if known.setting:
         name = known.setting.replace("_", ".")
         value, default = getattr(broker, known.setting), getattr(_DEFAULTS, known.setting)
-        synonyms = [ConfigSynonym(name, str(default), ConfigSource.DEFAULT)]
+        synonyms = [DescribeConfigsSynonym(name, str(default), ConfigSource.DEFAULT)]
         if value != default:
-            synonyms.insert(0, ConfigSynonym(name, str(value), ConfigSource.STATIC_BROKER))
+            synonyms.insert(0, DescribeConfigsSynonym(name, str(value), ConfigSource.STATIC_BROKER))
     else:
-        synonyms = [ConfigSynonym(known.name, known.default, ConfigSource.DEFAULT)]
+        synonyms = [DescribeConfigsSynonym(known.name, known.default, ConfigSource.DEFAULT)]
     first = synonyms[0]
     return ConfigDescription(
         known.name, first.value, first.source, known.kind, False, words, synonyms

@@ -19,11 +19,11 @@ from quafka_broker.groups.served_consumer import ServedConsumerGroup
 from quafka_broker.groups.table import GroupEntry, Key
 from quafka_loop.slices import in_slices
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.consumer_groups import DescribedConsumerGroup
 
 _IN_A_TURN = 10
 """Members that join or leave."""
@@ -152,28 +152,28 @@ class ConsumerRequests:
             return entry.is_empty
         return entry.group.is_empty and not entry.group.has_pending_members()
 
-    async def create(self, org: int, name: str) -> ConsumerGroupDescription:
+    async def create(self, org: int, name: str) -> DescribedConsumerGroup:
         """A group without members: found, or created durably; else the error."""
         key = (org, name)
         found = self._group_of(key, ConsumerHeartbeat(name, "", JOIN))
         if isinstance(found, ConsumerHeartbeatResp):
-            return ConsumerGroupDescription(name, found.error_code, found.error)
+            return DescribedConsumerGroup(found.error_code, found.error, name)
         if found.member_count:
             text = f"The group {name} is not empty."
-            return ConsumerGroupDescription(name, ErrorCode.NON_EMPTY_GROUP, text)
+            return DescribedConsumerGroup(ErrorCode.NON_EMPTY_GROUP, text, name)
         found.changes.store_own()
         stored = await found.changes.all_stored()
         self._host.drop_if_empty(key)
-        return ConsumerGroupDescription(name, 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        error = 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return DescribedConsumerGroup(error, group_id=name)
 
-    async def describe(self, org: int, name: str) -> ConsumerGroupDescription:
+    async def describe(self, org: int, name: str) -> DescribedConsumerGroup:
         """A group and its members; the error of a group of another kind is Kafka's."""
         entry = self._host.find(org, name)
         group = self._groups.of(entry)
         if group is None:
             what = "not found" if entry is None else f"is not a {self._kind} group"
-            return ConsumerGroupDescription(
-                name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}."
-            )
+            text = f"Group {name} {what}."
+            return DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, text, name)
         await group.changes.all_stored()
         return await in_slices(group.described())

@@ -6,8 +6,12 @@ from collections.abc import Generator, Mapping
 
 from quafka_broker.groups.consumer.beat import BeatAnswer, MemberHeartbeat
 from quafka_broker.groups.consumer.topics import Held, Partitions, TopicMetadata
-from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, ConsumerHeartbeatResp
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeTopicPartitions,
+    ConsumerGroupTopicPartitions,
+)
 
 
 def beat_of(op: ConsumerHeartbeat) -> MemberHeartbeat:
@@ -31,11 +35,11 @@ def beat_of(op: ConsumerHeartbeat) -> MemberHeartbeat:
 
 def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]:
     """The answer as an op's response; one step for each topic."""
-    assignment: list[ops.PartitionsById] | None = None
+    assignment: list[ConsumerGroupTopicPartitions] | None = None
     if answer.assignment is not None:
         assignment = []
         for topic_id, partitions in answer.assignment.items():
-            assignment.append(ops.PartitionsById(topic_id, sorted(partitions)))
+            assignment.append(ConsumerGroupTopicPartitions(topic_id, sorted(partitions)))
             yield
     return ConsumerHeartbeatResp(
         answer.error,
@@ -49,10 +53,12 @@ def response(answer: BeatAnswer) -> Generator[None, None, ConsumerHeartbeatResp]
 
 def named(
     partitions: Partitions | Held, topics: Mapping[bytes, TopicMetadata]
-) -> list[ops.NamedPartitions]:
+) -> ConsumerGroupDescribeAssignment:
     """Partitions by the names of their topics, without deleted topics."""
-    return [
-        ops.NamedPartitions(topics[topic_id].name, topic_id, sorted(numbers))
-        for topic_id, numbers in partitions.items()
-        if topic_id in topics
-    ]
+    return ConsumerGroupDescribeAssignment(
+        [
+            ConsumerGroupDescribeTopicPartitions(topic_id, topics[topic_id].name, sorted(numbers))
+            for topic_id, numbers in partitions.items()
+            if topic_id in topics
+        ]
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.groups import MemberProtocol
+from quafka_proto.schema.groups import JoinGroupRequestProtocol
 
 _MEMBER_COST, _PROTOCOL_COST, _PENDING_COST, _OFFSET_COST = 1_500, 300, 400, 600
 
@@ -29,7 +29,9 @@ def member_cost(names: Iterable[str], protocols: Iterable[tuple[str, bytes]], as
     return _MEMBER_COST + sum(map(len, names)) + brought + assigned
 
 
-def joining_cost(names: Iterable[str], protocols: Iterable[MemberProtocol], assigned: int) -> int:
+def joining_cost(
+    names: Iterable[str], protocols: Iterable[JoinGroupRequestProtocol], assigned: int
+) -> int:
     """The bytes of a member that joins with these protocols."""
     return member_cost(names, ((each.name, each.metadata) for each in protocols), assigned)
 

@@ -26,11 +26,16 @@ from quafka_broker.groups.org_usage import member_cost
 from quafka_broker.groups.stored_changes import StoredChanges
 from quafka_broker.groups.table import Key
 from quafka_loop.slices import at_once, in_slices
-from quafka_mesh_ops.ops import consumer_groups as ops
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.group_offsets import CommitOffsets
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.consumer_groups import (
+    CLASSIC_MEMBER,
+    CONSUMER_MEMBER,
+    ConsumerGroupDescribeMember,
+    DescribedConsumerGroup,
+)
 
 log = logging.getLogger("quafka.broker.groups")
 
@@ -109,24 +114,25 @@ class ServedConsumerGroup:
     def owners(self) -> Mapping[Place, str]:
         return self.core.owners()
 
-    def described(self) -> Generator[None, None, ops.ConsumerGroupDescription]:
+    def described(self) -> Generator[None, None, DescribedConsumerGroup]:
         """The group with its members; one step for each."""
         core = self.core
         topics = core.subscriptions.topics_by_id
-        members: list[ops.ConsumerMember] = []
+        members: list[ConsumerGroupDescribeMember] = []
         for member in list(core.members.values()):
             members.append(
-                ops.ConsumerMember(
-                    member.id, member.instance_id, member.rack, member.epoch,
+                ConsumerGroupDescribeMember(
+                    member.id, member.instance_id or None, member.rack or None, member.epoch,
                     member.client_id, member.client_host, sorted(member.names), member.regex,
                     named(member.has, topics), named(member.target, topics),
-                    member.classic is not None,
+                    CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
                 )
             )  # fmt: skip
             yield
-        return ops.ConsumerGroupDescription(
-            self.name, 0, "", self.state, core.epoch, core.assignment_epoch, core.assignor, members
-        )
+        return DescribedConsumerGroup(
+            0, None, self.name, self.state, core.epoch, core.assignment_epoch, core.assignor,
+            members,
+        )  # fmt: skip
 
     # --- heartbeats -------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
     DescribeCompaction,
     DescribeCompactionResp,
-    PartitionCompactionStatus,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quafka import PartitionCompaction
 
 
 async def describe(
@@ -25,12 +25,12 @@ async def describe(
     return DescribeCompactionResp([each for each in found if each is not None])
 
 
-def _describe(state: BrokerState, topic: Topic, number: int) -> PartitionCompactionStatus | None:
+def _describe(state: BrokerState, topic: Topic, number: int) -> PartitionCompaction | None:
     found = state.compaction.status(topic, number)
     if found is None:
         return None
     described = number, found.clean_bytes, found.dirty_bytes, found.due
     if found.last is None:
-        return PartitionCompactionStatus(*described)
+        return PartitionCompaction(*described)
     last = found.last
-    return PartitionCompactionStatus(*described, last.at_ms, last.bytes_before, last.bytes_after)
+    return PartitionCompaction(*described, last.at_ms, last.bytes_before, last.bytes_after)

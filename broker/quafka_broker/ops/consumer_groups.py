@@ -1,4 +1,4 @@
-"""Ops 0x78 and 0x79: heartbeats of the consumer group protocol (KIP-848), and its groups."""
+"""Ops 0x78 and 0x145: heartbeats of the consumer group protocol (KIP-848), and its groups."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from quafka_broker.state import BrokerState
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
     DescribeConsumerGroups,
-    DescribeConsumerGroupsResp,
+)
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
 )
 from quafka_telemetry import semconv
 
@@ -30,11 +32,11 @@ async def heartbeat(
 
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeConsumerGroups
-) -> DescribeConsumerGroupsResp:
+) -> ConsumerGroupDescribeResponse:
     """Describe groups and their members."""
-    found: list[ConsumerGroupDescription] = []
+    found: list[DescribedConsumerGroup] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
         found.append(await state.groups.consumer.describe(context.org_id, name))
         await slices.done()
-    return DescribeConsumerGroupsResp(found)
+    return ConsumerGroupDescribeResponse(groups=found)

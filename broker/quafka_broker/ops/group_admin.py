@@ -18,12 +18,12 @@ from quafka_mesh_ops.ops.groups import (
     DescribeGroups,
     DescribeGroupsResp,
     GroupDescription,
-    GroupListing,
     ListGroups,
     ListGroupsResp,
 )
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.group_admin import ListedGroup
 
 _BETWEEN = (ClassicState.COMPLETING, ClassicState.STABLE)
 _PER_SLICE = 500
@@ -36,7 +36,7 @@ async def list_groups(state: BrokerState, context: OpContext, op: ListGroups) ->
     groups = [entry.group for entry in state.groups.groups(context.org_id)]
     return ListGroupsResp(
         await listed(
-            GroupListing(group.name, group.protocol_type, group.state, group.kind)
+            ListedGroup(group.name, group.protocol_type, group.state, group.kind)
             for group in groups
             if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
         )

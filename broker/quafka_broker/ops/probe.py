@@ -10,7 +10,8 @@ from quafka_broker.transactions.figures import figures_of
 from quafka_loop import clock
 from quafka_loop.slices import listed
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.probe import Probe, ProbedServer, ProbeResp
+from quafka_mesh_ops.ops.probe import Probe, ProbeResp
+from quafka_proto.schema.quafka import GatewayServer
 from quafka_telemetry.version import version
 
 _LOOK_SECONDS = 1.0
@@ -39,7 +40,7 @@ async def handle(state: BrokerState, context: OpContext, _op: Probe) -> ProbeRes
     )
 
 
-async def _servers(state: BrokerState, org: int) -> list[ProbedServer]:
+async def _servers(state: BrokerState, org: int) -> list[GatewayServer]:
     """Look at the servers of the org's topics, for a second at most."""
     topics = await listed(t for t in state.registry.every_topic() if t.source == REDIS)
     found = state.redis.servers_of(topic for topic in topics if topic.org == org)
@@ -47,12 +48,12 @@ async def _servers(state: BrokerState, org: int) -> list[ProbedServer]:
     if looks:
         await asyncio.wait(looks, timeout=_LOOK_SECONDS)
     return [
-        ProbedServer(server.name, _problem_of(look), server.detail, topics)
+        GatewayServer(server.name, _problem_of(look), server.detail, topics)
         for (server, topics), look in zip(found.items(), looks, strict=True)
     ]
 
 
-def _folders(state: BrokerState, org: int) -> list[ProbedServer]:
+def _folders(state: BrokerState, org: int) -> list[GatewayServer]:
     """Check the log folders of Kafka, if the org has their topics."""
     kafka = state.kafka
     if kafka is None or kafka.org != org:
@@ -60,7 +61,7 @@ def _folders(state: BrokerState, org: int) -> list[ProbedServer]:
     found = kafka.figures()
     detail = f"{found.open} partitions in use, {found.unreadable} of them cannot be read"
     name = ", ".join(map(str, kafka.folders.folders))[:_LONGEST_NAME]
-    return [ProbedServer(name, found.problem, detail, found.topics, "kafka")]
+    return [GatewayServer(name, found.problem, detail, found.topics, "kafka")]
 
 
 def _problem_of(look: asyncio.Future[str]) -> str:

@@ -1,4 +1,4 @@
-"""Ops 0x86, 0x87, 0x8C to 0x8E: share groups (KIP-932): members, topics, creation."""
+"""Ops 0x86, 0x87, 0x8C, 0x8E and 0x14D: share groups (KIP-932): members, topics, creation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from quafka_loop.slices import Slices, in_slices
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
-    DescribeConsumerGroupsResp,
 )
 from quafka_mesh_ops.ops.share_groups import (
     CreateShareGroup,
@@ -24,6 +22,10 @@ from quafka_mesh_ops.ops.share_groups import (
     ShareHeartbeat,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
 from quafka_telemetry import semconv
 
 _PER_SLICE = 20
@@ -46,14 +48,14 @@ async def heartbeat(
 
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeShareGroups
-) -> DescribeConsumerGroupsResp:
+) -> ConsumerGroupDescribeResponse:
     """Describe share groups and their members."""
-    found: list[ConsumerGroupDescription] = []
+    found: list[DescribedConsumerGroup] = []
     slices = Slices(_PER_SLICE)
     for name in op.groups:
         found.append(await state.groups.share.describe(context.org_id, name))
         await slices.done()
-    return DescribeConsumerGroupsResp(found)
+    return ConsumerGroupDescribeResponse(groups=found)
 
 
 async def create(
@@ -62,7 +64,7 @@ async def create(
     """Create a share group without members."""
     found = await state.groups.share.create(context.org_id, op.group)
     if found.error_code or not op.topics:
-        return CreateShareGroupResp(found.error_code, found.error)
+        return CreateShareGroupResp(found.error_code, found.error_message or "")
     group = _find(state, context, op.group)
     if group is None or not await group.learn_first(op.topics):
         return CreateShareGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)

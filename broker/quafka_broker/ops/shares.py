@@ -31,7 +31,6 @@ from quafka_mesh_ops.ops.shares import (
     AcknowledgeRecords,
     AcknowledgeRecordsResp,
     AcquiredPartition,
-    AcquiredRange,
     AcquireRecords,
     AcquireRecordsResp,
     AlterShareOffsets,
@@ -50,6 +49,7 @@ from quafka_mesh_ops.ops.shares import (
     SharePlace,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.share_fetch import AcquiredRecords
 from quafka_telemetry import semconv
 from quafka_telemetry.destinations import describe_destinations
 from quafka_telemetry.tracing import Steps, fail_with
@@ -128,7 +128,7 @@ async def _targets(
 
 def _acquired(target: AcquiringTarget) -> AcquiredPartition:
     return AcquiredPartition(
-        [AcquiredRange(part.first, part.end - 1, part.deliveries) for part in target.acquired],
+        [AcquiredRecords(part.first, part.end - 1, part.deliveries) for part in target.acquired],
         [BatchRange(span.first, span.end - 1, span.size) for span in target.batches],
         target.error,
         target.source.leader_epoch if target.source is not None else -1,

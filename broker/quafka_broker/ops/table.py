@@ -30,6 +30,7 @@ from quafka_broker.ops import (
     offsets,
     partitions,
     places,
+    previous_ops,
     probe,
     produce,
     producer_ids,
@@ -56,7 +57,7 @@ from quafka_mesh_ops.ops.admin import (
     DescribeProducersOps,
     DescribeTopicConfigs,
 )
-from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, OpCode
 from quafka_mesh_ops.ops.branches import FinishTransactions, JoinTransaction, ResolveTransactions
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat, DescribeConsumerGroups
 from quafka_mesh_ops.ops.group_configs import (
@@ -84,6 +85,10 @@ from quafka_mesh_ops.ops.lag import GroupLag, LagOfOffsets
 from quafka_mesh_ops.ops.leases import HoldLease
 from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
 from quafka_mesh_ops.ops.places import OpenPlaces
+from quafka_mesh_ops.ops.previous import (
+    PreviousDescribeConsumerGroups,
+    PreviousDescribeShareGroups,
+)
 from quafka_mesh_ops.ops.probe import Probe
 from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, InitProducerId, ProduceOps
 from quafka_mesh_ops.ops.security import (
@@ -132,7 +137,7 @@ from quafka_proto.errors import ErrorCode
 
 _UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 
-Handler = Callable[[BrokerState, OpContext, Any], Awaitable[WireStruct]]
+Handler = Callable[[BrokerState, OpContext, Any], Awaitable[AnyStruct]]
 
 OPS: dict[OpCode, Handler] = dict(
     (
@@ -168,6 +173,8 @@ OPS: dict[OpCode, Handler] = dict(
         ShareGroupConfigs.handled_by(group_configs.of_share_group),
         ShareHeartbeat.handled_by(share_groups.heartbeat),
         DescribeShareGroups.handled_by(share_groups.describe),
+        PreviousDescribeConsumerGroups.handled_by(previous_ops.describe_consumer_groups),
+        PreviousDescribeShareGroups.handled_by(previous_ops.describe_share_groups),
         CreateShareGroup.handled_by(share_groups.create),
         ShareGroupTopics.handled_by(share_groups.topics),
         ForgetShareTopics.handled_by(share_groups.forget),
@@ -216,14 +223,14 @@ OPS: dict[OpCode, Handler] = dict(
 
 def handlers(
     state: BrokerState, stats: BrokerStats
-) -> dict[OpCode, Callable[[OpContext, Any], Awaitable[WireStruct]]]:
+) -> dict[OpCode, Callable[[OpContext, Any], Awaitable[AnyStruct]]]:
     """The handlers for a mesh server: bound to the broker's state, and counted."""
     return {code: partial(_count, handler, state, stats.of(code)) for code, handler in OPS.items()}
 
 
 def serve(
     handler: Handler, state: BrokerState, context: OpContext, op: Any
-) -> Awaitable[WireStruct]:
+) -> Awaitable[AnyStruct]:
     """Run a handler for an org. Org 0 is the broker's own; no gateway may name it.
 
     Not a coroutine: each coroutine on the way to a wait makes the step after it more expensive.
@@ -235,7 +242,7 @@ def serve(
 
 async def _count(
     handler: Handler, state: BrokerState, stats: OpStats, context: OpContext, op: Any
-) -> WireStruct:
+) -> AnyStruct:
     """Serve and count an op."""
     began = clock.perf_counter()
     try:

@@ -11,7 +11,6 @@ from quafka_broker.topics.topic import Topic, legal_name, unknown_topic
 from quafka_loop.slices import Slices
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.topics import (
-    ConfigEntry,
     CreateTopic,
     CreateTopicResp,
     DeleteTopic,
@@ -22,6 +21,7 @@ from quafka_mesh_ops.ops.topics import (
     TopicDescription,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.topics import CreatableTopicConfig
 from quafka_telemetry import semconv
 
 _TOPICS_PER_SLICE = 500
@@ -111,7 +111,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
     return CreateTopicResp(uuid, partitions, configs=[DescribedConfig(*c) for c in shown])
 
 
-def _configs(entries: list[ConfigEntry]) -> dict[str, str]:
+def _configs(entries: list[CreatableTopicConfig]) -> dict[str, str]:
     given: dict[str, str | None] = {}
     for entry in entries:
         if entry.name in given:

@@ -14,12 +14,11 @@ from quafka_mesh_ops.ops.security import (
     AclRecord,
     AlterOrg,
     QuotaChange,
-    QuotaEntity,
-    QuotaValue,
     UserChange,
 )
 from quafka_mesh_ops.org_limits import is_org_name, limit_problem
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 MOST_CHANGES = 2_000
 """Changes in one op; Kafka's clients send far fewer."""
@@ -104,7 +103,7 @@ def quota_refusal(change: QuotaChange) -> Refusal | None:
     """Why quotas cannot be changed like this."""
     problem = _entity_problem(change.entity)
     if not problem:
-        keys = _OF_ADDRESSES if change.entity[0].kind == "ip" else _OF_CLIENTS
+        keys = _OF_ADDRESSES if change.entity[0].entity_type == "ip" else _OF_CLIENTS
         named = [value.key for value in change.values] + change.removed
         if len(set(named)) < len(named):
             problem = "a quota occurs twice"
@@ -116,16 +115,16 @@ def quota_refusal(change: QuotaChange) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 
-def _entity_problem(entity: Sequence[QuotaEntity]) -> str:
-    kinds = [part.kind for part in entity]
+def _entity_problem(entity: Sequence[EntityData]) -> str:
+    kinds = [part.entity_type for part in entity]
     if sorted(kinds) not in (["user"], ["client-id"], ["client-id", "user"], ["ip"]):
         return "an entity is a user, a client id, both, or an ip"
-    if any(part.name is not None and not _is_name(part.name) for part in entity):
+    if any(part.entity_name is not None and not _is_name(part.entity_name) for part in entity):
         return "a name in an entity has 1 to 1024 characters"
     return ""
 
 
-def _value_problem(quota: QuotaValue) -> str:
+def _value_problem(quota: ValueData) -> str:
     if not isfinite(quota.value) or not 0 < quota.value <= _MAX_LONG:
         return f"Quota {quota.key} must be greater than 0"
     if quota.key in _WHOLE and abs(quota.value - round(quota.value)) > _ALMOST_WHOLE:

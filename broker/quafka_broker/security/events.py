@@ -17,14 +17,13 @@ from typing import NamedTuple, TypeAlias
 from quafka_broker.journals.event_values import EventValues
 from quafka_mesh_ops.ops.security import (
     AclRecord,
-    OrgLimitValue,
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     ScramCredential,
     UserRecord,
 )
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 Credential = tuple[str, bytes, int, bytes, bytes]
 Rule = tuple[int, str, int, str, str, int, int]
@@ -125,7 +124,7 @@ def org_set(record: OrgRecord) -> OrgSet:
 
 def org_record(event: OrgSet) -> OrgRecord:
     """The record that an event makes."""
-    limits = [OrgLimitValue(name, value) for name, value in event.limits]
+    limits = [OrgLimit(name, value) for name, value in event.limits]
     return OrgRecord(event.org, event.name, event.state, limits)
 
 
@@ -173,11 +172,11 @@ def _some(records: Iterable[AclRecord]) -> list[list[Rule]]:
 
 def quota_set(record: QuotaRecord) -> QuotaSet:
     """The event that makes this record."""
-    entity = [(part.kind, part.name) for part in record.entity]
+    entity = [(part.entity_type, part.entity_name) for part in record.entity]
     return QuotaSet(record.org_id, entity, [(v.key, float(v.value)) for v in record.values])
 
 
 def quota_record(event: QuotaSet) -> QuotaRecord:
     """The record that an event makes."""
-    entity = [QuotaEntity(kind, name) for kind, name in event.entity]
-    return QuotaRecord(event.org, entity, [QuotaValue(key, value) for key, value in event.values])
+    entity = [EntityData(kind, name) for kind, name in event.entity]
+    return QuotaRecord(event.org, entity, [ValueData(key, value) for key, value in event.values])

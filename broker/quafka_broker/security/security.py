@@ -26,13 +26,13 @@ from quafka_mesh_ops.ops.security import (
     OrgRecord,
     QuotaChange,
     QuotaRecord,
-    QuotaValue,
     ScramCredential,
     UserChange,
     UserRecord,
 )
 from quafka_mesh_ops.org_limits import LimitName, limit_of
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quotas import ValueData
 
 log = logging.getLogger("quafka.broker.security")
 
@@ -253,7 +253,7 @@ class BrokerSecurity:
         refusal = checks.quota_refusal(change)
         if refusal is not None:
             return refusal
-        key = entity_key([(part.kind, part.name) for part in change.entity])
+        key = entity_key([(part.entity_type, part.entity_name) for part in change.entity])
         present = after.get(key) or its.quotas.get(key)
         values = {value.key: value.value for value in present.values} if present else {}
         for name in change.removed:
@@ -263,7 +263,7 @@ class BrokerSecurity:
             if len(its.quotas) + len(new) >= self.limits.org_quotas:
                 return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.quotas.per.org is reached")
             new.add(key)
-        after[key] = QuotaRecord(org, change.entity, [QuotaValue(*each) for each in values.items()])
+        after[key] = QuotaRecord(org, change.entity, [ValueData(*each) for each in values.items()])
         return None
 
     # --- orgs -------------------------------------------------------------------------------

@@ -142,6 +142,6 @@ def _size(change: SecurityChange) -> int:
         acl = change.acl
         return _COST + 4 * (len(acl.resource_name) + len(acl.principal) + len(acl.host))
     if change.quota is not None:
-        names = sum(len(part.name or "") for part in change.quota.entity)
+        names = sum(len(part.entity_name or "") for part in change.quota.entity)
         return _COST * (1 + len(change.quota.values)) + 4 * names
     return _COST * (1 + len(change.org.limits if change.org is not None else ()))

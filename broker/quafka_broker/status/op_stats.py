@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from quafka_loop import clock
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, OpCode
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.ops.records import FetchOpsResp
 from quafka_mesh_ops.ops.shares import AcquireRecordsResp
@@ -45,7 +45,7 @@ class OpStats:
         self._slow_seconds = slow_seconds
         self._slow = slow
 
-    def answered(self, context: OpContext, seconds: float, answer: WireStruct) -> None:
+    def answered(self, context: OpContext, seconds: float, answer: AnyStruct) -> None:
         """Count an op that was answered after this many seconds."""
         parked = _parked(self._code, answer, seconds)
         seconds -= parked
@@ -88,7 +88,7 @@ class BrokerStats:
         return stats
 
 
-def _parked(code: OpCode, answer: WireStruct, seconds: float) -> float:
+def _parked(code: OpCode, answer: AnyStruct, seconds: float) -> float:
     if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp, AcquireRecordsResp)):
         return answer.parked_us / 1e6
     return seconds if code in _ALL_WAITING else 0.0

@@ -13,9 +13,10 @@ from quafka_broker.config.broker_configs import DynamicConfigs
 from quafka_broker.config.settings import BrokerConfig
 from quafka_broker.topics.config_table import FIXED, KAFKA_NAMES, TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.topic import SOURCE
-from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription
 from quafka_mesh_ops.suggestions import did_you_mean
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
+from quafka_proto.schema.configs import DescribeConfigsSynonym, IncrementalAlterableConfig
 
 _NONE = DynamicConfigs()
 _DEFAULTS = BrokerConfig()
@@ -97,7 +98,7 @@ def changed(
     broker: BrokerConfig,
     configs: Configs,
     fixed: Configs,
-    changes: Iterable[ConfigChange],
+    changes: Iterable[IncrementalAlterableConfig],
 ) -> dict[str, str]:
     """The configs of a topic that sets `configs`, after these changes.
 
@@ -109,11 +110,11 @@ def changed(
     result = dict(configs)
     for change in changes:
         name = change.name
-        if change.operation == ConfigOperation.DELETE:
+        if change.config_operation == ConfigOperation.DELETE:
             result.pop(name, None)
         elif name not in fixed or change.value != fixed[name]:
             value = change.value
-            if change.operation != ConfigOperation.SET and name not in FIXED:
+            if change.config_operation != ConfigOperation.SET and name not in FIXED:
                 value = _with_items(change, _effective(broker, result, name).value)
             result |= check({name: value})
     check_together(broker, result)
@@ -132,9 +133,9 @@ def check_together(broker: BrokerConfig, configs: Configs) -> None:
         raise ConfigError(f"{least} {low} cannot be above {greatest} {high}")
 
 
-def _with_items(change: ConfigChange, present: str) -> str:
+def _with_items(change: IncrementalAlterableConfig, present: str) -> str:
     """A list config's value with the change's items appended, or removed."""
-    appends = change.operation == ConfigOperation.APPEND
+    appends = change.config_operation == ConfigOperation.APPEND
     if TOPIC_CONFIGS[change.name].kind != ConfigType.LIST:
         verb = "append to" if appends else "subtract from"
         raise ConfigError(f"cannot {verb} {change.name}: it is not a list")
@@ -175,11 +176,11 @@ def _described(
 
 def _synonyms(
     broker: BrokerConfig, known: TopicConfig, dynamic: DynamicConfigs
-) -> list[ConfigSynonym]:
+) -> list[DescribeConfigsSynonym]:
     if not known.settings:
         name = KAFKA_NAMES.get(known.name, known.name)
-        return [ConfigSynonym(name, known.default, ConfigSource.DEFAULT)]
-    found: list[ConfigSynonym] = []
+        return [DescribeConfigsSynonym(name, known.default, ConfigSource.DEFAULT)]
+    found: list[DescribeConfigsSynonym] = []
     for setting in known.settings:
         value, default = getattr(broker, setting), getattr(_DEFAULTS, setting)
         name = _dotted(setting)
@@ -188,9 +189,9 @@ def _synonyms(
         if set_while_running:
             value = getattr(dynamic.static, setting)
         if value != default:
-            found.append(ConfigSynonym(name, str(value), ConfigSource.STATIC_BROKER))
+            found.append(DescribeConfigsSynonym(name, str(value), ConfigSource.STATIC_BROKER))
         if default is not None:
-            found.append(ConfigSynonym(name, str(default), ConfigSource.DEFAULT))
+            found.append(DescribeConfigsSynonym(name, str(default), ConfigSource.DEFAULT))
     return found
 
 

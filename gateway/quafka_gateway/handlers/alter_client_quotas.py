@@ -18,7 +18,7 @@ from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.quotas import records
 from quafka_gateway.quotas.alteration import change_problem
 from quafka_loop.slices import in_slices, listed
-from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+from quafka_mesh_ops.ops.security import QuotaChange
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quotas import (
@@ -26,6 +26,7 @@ from quafka_proto.schema.quotas import (
     AlterClientQuotasResponse,
     AlterClientQuotasResponseEntryData,
     EntityData,
+    ValueData,
 )
 
 _PER_OP = 200
@@ -80,17 +81,13 @@ API = Api(
 def _changes(request: AlterClientQuotasRequest) -> Generator[None, None, list[QuotaChange]]:
     changes: list[QuotaChange] = []
     for entry in request.entries:
-        entity: list[QuotaEntity] = []
-        for part in entry.entity:
-            entity.append(QuotaEntity(part.entity_type, part.entity_name))
-            yield
-        change = QuotaChange(entity, [], [])
+        change = QuotaChange(entry.entity, [], [])
         changes.append(change)
         for op in entry.ops:
             if op.remove:
                 change.removed.append(op.key)
             else:
-                change.values.append(QuotaValue(op.key, op.value))
+                change.values.append(ValueData(op.key, op.value))
             yield
         yield
     return changes

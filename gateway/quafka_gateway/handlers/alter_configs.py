@@ -11,14 +11,17 @@ from quafka_gateway.handlers.authorized import (
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC_CONFIGS,
 )
-from quafka_gateway.handlers.config_changes import ChangedResource
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import in_slices
-from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.message import Versions
-from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
+from quafka_proto.schema.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsResource,
+)
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
@@ -42,13 +45,18 @@ API = Api(
 )
 
 
-def _resources(request: AlterConfigsRequest) -> Generator[None, None, list[ChangedResource]]:
-    found: list[ChangedResource] = []
+def _resources(
+    request: AlterConfigsRequest,
+) -> Generator[None, None, list[IncrementalAlterConfigsResource]]:
+    found: list[IncrementalAlterConfigsResource] = []
     for each in request.resources:
-        changes: list[ConfigChange] = []
-        found.append(ChangedResource(each.resource_type, each.resource_name, changes))
+        changes: list[IncrementalAlterableConfig] = []
+        found.append(
+            IncrementalAlterConfigsResource(each.resource_type, each.resource_name, changes)
+        )
         yield
         for config in each.configs:
-            changes.append(ConfigChange(config.name, ConfigOperation.SET, config.value))
+            change = IncrementalAlterableConfig(config.name, ConfigOperation.SET, config.value)
+            changes.append(change)
             yield
     return found

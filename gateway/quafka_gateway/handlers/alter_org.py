@@ -15,11 +15,11 @@ from quafka_gateway.handlers.order import Order, SeenState
 from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenants import ACTIVE
 from quafka_mesh_ops.grants import LAST_ORG
-from quafka_mesh_ops.ops.security import AlterOrg, OrgLimitValue, OrgRecord
+from quafka_mesh_ops.ops.security import AlterOrg, OrgRecord
 from quafka_mesh_ops.org_limits import limit_problem
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
-from quafka_proto.schema.quafka import AlterOrgRequest, AlterOrgResponse
+from quafka_proto.schema.quafka import AlterOrgRequest, AlterOrgResponse, OrgLimit
 
 _MOST_LIMITS = 100
 """More than all limits that exist."""
@@ -85,16 +85,16 @@ def _op(request: AlterOrgRequest, context: RequestContext) -> AlterOrg | AlterOr
     return AlterOrg(org_id, request.new_name, request.state, _changed_limits(record, request))
 
 
-def _changed_limits(record: OrgRecord, request: AlterOrgRequest) -> list[OrgLimitValue] | None:
+def _changed_limits(record: OrgRecord, request: AlterOrgRequest) -> list[OrgLimit] | None:
     if not request.limits and not request.removed_limits:
         return None
     return _limits(record.limits, request)
 
 
-def _limits(present: list[OrgLimitValue], request: AlterOrgRequest) -> list[OrgLimitValue]:
+def _limits(present: list[OrgLimit], request: AlterOrgRequest) -> list[OrgLimit]:
     named = {limit.name for limit in request.limits} | set(request.removed_limits)
     kept = [limit for limit in present if limit.name not in named]
-    return kept + [OrgLimitValue(limit.name, limit.value) for limit in request.limits]
+    return kept + request.limits
 
 
 def _failed(code: int, message: str) -> AlterOrgResponse:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import (
@@ -20,11 +19,15 @@ from quafka_gateway.handlers.authorized import (
     may_on_all_orgs,
 )
 from quafka_loop.slices import Slices
-from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
+from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs
 from quafka_mesh_ops.ops.group_configs import AlterGroupConfigs
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
-from quafka_proto.schema.configs import AlterConfigsResourceResponse
+from quafka_proto.schema.configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsResource,
+)
 from quafka_telemetry.tracing import TraceContext
 
 _OPERATIONS = set(ConfigOperation)
@@ -34,16 +37,8 @@ _CHANGES_PER_SLICE = 500
 _OF_CLUSTER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 
 
-class ChangedResource(NamedTuple):
-    """A resource that has configs, and the requested changes."""
-
-    kind: int
-    name: str
-    changes: list[ConfigChange]
-
-
 async def apply(
-    resources: Sequence[ChangedResource],
+    resources: Sequence[IncrementalAlterConfigsResource],
     context: RequestContext,
     trace: TraceContext | None,
     *,
@@ -54,48 +49,50 @@ async def apply(
     slices = Slices(_CHANGES_PER_SLICE)
     times: Counter[tuple[int, str]] = Counter()
     for resource in resources:
-        times[resource.kind, resource.name] += 1
+        times[resource.resource_type, resource.resource_name] += 1
         await slices.done()
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
-        await slices.done(1 + len(resource.changes))
+        await slices.done(1 + len(resource.configs))
         code, message = _denial(resource, times, context, replace=replace)
         if not code:
             code, message = _refusal(resource, context.node_id)
-        if not code and resource.kind == ResourceType.TOPIC:
-            op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
+        if not code and resource.resource_type == ResourceType.TOPIC:
+            op = AlterTopicConfigs(resource.resource_name, resource.configs, replace, validate_only)
             answer = await context.tenant.admin.alter_topic_configs(op, trace)
             code, message = answer.error_code, answer.error_message
-        elif not code and resource.kind == ResourceType.BROKER:
-            own = bool(resource.name)
-            of_broker = AlterBrokerConfigs(resource.changes, own, replace, validate_only)
+        elif not code and resource.resource_type == ResourceType.BROKER:
+            own = bool(resource.resource_name)
+            of_broker = AlterBrokerConfigs(resource.configs, own, replace, validate_only)
             altered = await context.tenant.admin.alter_broker_configs(of_broker, trace)
             code, message = altered.error_code, altered.error_message
-        elif not code and resource.kind == ResourceType.GROUP:
-            of_group = AlterGroupConfigs(resource.name, resource.changes, replace, validate_only)
+        elif not code and resource.resource_type == ResourceType.GROUP:
+            of_group = AlterGroupConfigs(
+                resource.resource_name, resource.configs, replace, validate_only
+            )
             made = await context.tenant.admin.alter_group_configs(of_group, trace)
-            context.tenant.shares.forget_configs(resource.name)
+            context.tenant.shares.forget_configs(resource.resource_name)
             code, message = made.error_code, made.error_message
         done.append(
             AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message or None,
-                resource_type=resource.kind,
-                resource_name=resource.name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
         )
     return done
 
 
 def _denial(
-    resource: ChangedResource,
+    resource: IncrementalAlterConfigsResource,
     times: Counter[tuple[int, str]],
     context: RequestContext,
     *,
     replace: bool,
 ) -> tuple[int, str]:
     """Why the client may not change the resource, or may not know more of it."""
-    kind, name = resource.kind, resource.name
+    kind, name = resource.resource_type, resource.resource_name
     if times[kind, name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this resource twice"
     if kind == ResourceType.TOPIC and not context.may(ALTER_TOPIC_CONFIGS, name):
@@ -109,38 +106,39 @@ def _denial(
     return ErrorCode.NONE, ""
 
 
-def _refusal(resource: ChangedResource, node: int) -> tuple[int, str]:
-    if len(resource.changes) > _MOST_CHANGES:
+def _refusal(resource: IncrementalAlterConfigsResource, node: int) -> tuple[int, str]:
+    kind, name = resource.resource_type, resource.resource_name
+    if len(resource.configs) > _MOST_CHANGES:
         return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
-    names = ", ".join(change.name for change in resource.changes)
-    if resource.kind == ResourceType.BROKER:
-        if resource.name not in ("", str(node)):
+    names = ", ".join(change.name for change in resource.configs)
+    if kind == ResourceType.BROKER:
+        if name not in ("", str(node)):
             return ErrorCode.INVALID_REQUEST, f"the only broker is {node}"
-        return _fault(resource.changes)
-    if resource.kind == ResourceType.BROKER_LOGGER:
+        return _fault(resource.configs)
+    if kind == ResourceType.BROKER_LOGGER:
         return ErrorCode.INVALID_CONFIG, (
             f"{names}: log levels are set by log.level and cannot be changed at run time"
         )
-    if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) and not resource.name:
-        return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
-    if resource.kind == ResourceType.CLIENT_METRICS:
-        if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
+    if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) and not name:
+        return ErrorCode.INVALID_REQUEST, f"a {ResourceType(kind).name} needs a name"
+    if kind == ResourceType.CLIENT_METRICS:
+        if all(change.config_operation == ConfigOperation.DELETE for change in resource.configs):
             return ErrorCode.NONE, ""  # nothing is set, so nothing has to be deleted
         return ErrorCode.INVALID_CONFIG, f"{names}: client metrics have no configs here"
-    if resource.kind not in (ResourceType.TOPIC, ResourceType.GROUP):
-        return ErrorCode.INVALID_REQUEST, f"resource type {resource.kind} has no configs here"
-    return _fault(resource.changes)
+    if kind not in (ResourceType.TOPIC, ResourceType.GROUP):
+        return ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
+    return _fault(resource.configs)
 
 
-def _fault(changes: list[ConfigChange]) -> tuple[int, str]:
+def _fault(changes: list[IncrementalAlterableConfig]) -> tuple[int, str]:
     """The error of changes that are wrong for every resource; NONE and "" for good ones."""
     twice = [name for name, times in Counter(c.name for c in changes).items() if times > 1]
     if twice:
         return ErrorCode.INVALID_REQUEST, f"given twice: {', '.join(twice)}"
     for change in changes:
-        if change.operation not in _OPERATIONS:
-            message = f"{change.name}: operation {change.operation} is not known"
+        if change.config_operation not in _OPERATIONS:
+            message = f"{change.name}: operation {change.config_operation} is not known"
             return ErrorCode.INVALID_REQUEST, message
-        if change.value is None and change.operation != ConfigOperation.DELETE:
+        if change.value is None and change.config_operation != ConfigOperation.DELETE:
             return ErrorCode.INVALID_REQUEST, f"{change.name} cannot be set to null"
     return ErrorCode.NONE, ""

@@ -26,17 +26,15 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
-from quafka_loop.slices import in_slices, listed, turn
+from quafka_loop.slices import in_slices, turn
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
-    PartitionsById,
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.linear_pattern import LinearPattern, PatternError
 from quafka_proto.message import Versions
-from quafka_proto.schema import consumer_groups
 from quafka_proto.schema.consumer_groups import (
     ConsumerGroupAssignment,
     ConsumerGroupHeartbeatRequest,
@@ -73,7 +71,7 @@ async def handle(
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
         request.server_assignor,
-        await _owned(request),
+        request.topic_partitions,
         context.client_id or "",
         context.client_host,
     )
@@ -95,7 +93,7 @@ async def handle(
             return refusal
     if answer.asks or answer.asks_pattern:
         answer = ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return await _response(answer)
+    return _response(answer)
 
 
 API = Api(
@@ -137,14 +135,6 @@ def _error(code: int, message: str) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
-async def _owned(request: ConsumerGroupHeartbeatRequest) -> list[PartitionsById] | None:
-    if request.topic_partitions is None:
-        return None
-    return await listed(
-        PartitionsById(each.topic_id, each.partitions) for each in request.topic_partitions
-    )
-
-
 async def _with_topics(
     op: ConsumerHeartbeat,
     answer: ConsumerHeartbeatResp,
@@ -183,22 +173,13 @@ def _matched(
     return list(found)
 
 
-async def _response(answer: ConsumerHeartbeatResp) -> ConsumerGroupHeartbeatResponse:
-    assignment: ConsumerGroupAssignment | None = None
-    if answer.assignment is not None:
-        assignment = ConsumerGroupAssignment(
-            topic_partitions=await listed(
-                consumer_groups.ConsumerGroupTopicPartitions(
-                    topic_id=each.topic_id, partitions=each.partitions
-                )
-                for each in answer.assignment
-            )
-        )
+def _response(answer: ConsumerHeartbeatResp) -> ConsumerGroupHeartbeatResponse:
+    assigned = answer.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=answer.error_code,
         error_message=answer.error or None,
         member_id=answer.member_id or None,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=None if assigned is None else ConsumerGroupAssignment(assigned),
     )

@@ -24,7 +24,7 @@ from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (
@@ -71,9 +71,8 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             if refusal is not None:
                 results.append(refusal)
                 continue
-            entries = [ConfigEntry(config.name, config.value) for config in topic.configs]
             partitions = len(topic.assignments) or topic.num_partitions
-            op = CreateTopic(topic.name, partitions, request.validate_only, entries)
+            op = CreateTopic(topic.name, partitions, request.validate_only, topic.configs)
             answer = await context.tenant.topics.create(op, span.context)
             if not answer.error_code and not request.validate_only:
                 mutations.made(answer.partitions)

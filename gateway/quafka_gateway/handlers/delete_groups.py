@@ -13,12 +13,12 @@ from quafka_gateway.handlers.items import Items
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
-from quafka_mesh_ops.ops.consumer_groups import DescribeConsumerGroupsResp
 from quafka_mesh_ops.ops.groups import DeleteGroups
 from quafka_mesh_ops.ops.share_groups import DescribeShareGroups
 from quafka_mesh_ops.ops.shares import DeleteShareOffsets
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
+from quafka_proto.schema.consumer_groups import ConsumerGroupDescribeResponse
 from quafka_proto.schema.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -67,7 +67,7 @@ API = Api(
 
 
 async def _forget_shares(
-    described: DescribeConsumerGroupsResp, context: RequestContext, trace: TraceContext | None
+    described: ConsumerGroupDescribeResponse, context: RequestContext, trace: TraceContext | None
 ) -> dict[str, int]:
     """Free what empty share groups have at the brokers of their partitions; the failures.
 
@@ -80,8 +80,8 @@ async def _forget_shares(
         if group.error_code or group.members:
             continue
         try:
-            everything = DeleteShareOffsets(group.group, [])
+            everything = DeleteShareOffsets(group.group_id, [])
             await context.tenant.shares.change(everything, trace)
         except BrokerUnavailableError as e:
-            failed[group.group] = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            failed[group.group_id] = e.code_or(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return failed

@@ -17,7 +17,7 @@ from quafka_gateway.quotas import records
 from quafka_gateway.quotas.filters import EntityFilter, FilterError
 from quafka_gateway.quotas.kinds import PLACES
 from quafka_loop.slices import in_slices, listed
-from quafka_mesh_ops.ops.security import QuotaRecord, QuotaValue
+from quafka_mesh_ops.ops.security import QuotaRecord
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quotas import (
@@ -49,15 +49,14 @@ async def handle(
         ):
             if wanted.matches(key):
                 entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in key]
-                values = [ValueData(key=each.key, value=each.value) for each in _ordered(record)]
-                entries.append(EntryData(entity=entity, values=values))
+                entries.append(EntryData(entity=entity, values=_ordered(record)))
             yield
 
     await in_slices(find())
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def _ordered(record: QuotaRecord) -> list[QuotaValue]:
+def _ordered(record: QuotaRecord) -> list[ValueData]:
     return sorted(record.values, key=lambda each: PLACES.get(each.key, 0))
 
 

@@ -6,13 +6,11 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import DESCRIBE_TOPIC
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, SeenState
-from quafka_loop.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeCompactionRequest,
     DescribeCompactionResponse,
-    PartitionCompaction,
 )
 
 
@@ -24,21 +22,7 @@ async def handle(
         return DescribeCompactionResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with context.child("gateway.kafka.describe_compaction") as span:
         found = await context.tenant.admin.describe_compaction(request.topic, span.context)
-    return DescribeCompactionResponse(
-        error_code=found.error_code,
-        partitions=await listed(
-            PartitionCompaction(
-                partition_index=each.partition,
-                clean_bytes=each.clean_bytes,
-                dirty_bytes=each.dirty_bytes,
-                due=each.due,
-                last_ms=each.last_ms,
-                bytes_before=each.bytes_before,
-                bytes_after=each.bytes_after,
-            )
-            for each in found.partitions
-        ),
-    )
+    return DescribeCompactionResponse(error_code=found.error_code, partitions=found.partitions)
 
 
 API = Api(

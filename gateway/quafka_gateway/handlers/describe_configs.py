@@ -29,7 +29,7 @@ from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import Slices, listed
 from quafka_mesh_ops import described_settings
-from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym, DescribeBroker
+from quafka_mesh_ops.ops.admin import ConfigDescription, DescribeBroker
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -244,7 +244,7 @@ def _facts(context: RequestContext) -> list[ConfigDescription]:
     for name, (value, kind) in facts.items():
         is_given = not given.isdisjoint(_SETTINGS_OF.get(name, ()))
         source = ConfigSource.STATIC_BROKER if is_given else ConfigSource.DEFAULT
-        synonyms = [ConfigSynonym(name, value, source)]
+        synonyms = [DescribeConfigsSynonym(name, value, source)]
         words = "This value is fixed."
         found.append(ConfigDescription(name, value, source, kind, True, words, synonyms))
     return found
@@ -286,10 +286,10 @@ class _Writer:
         for each in defaults:
             name = each.name
             if name in own:
-                synonym = ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_TOPIC)
+                synonym = DescribeConfigsSynonym(name, own[name], ConfigSource.DYNAMIC_TOPIC)
                 written[name] = self._write(_valued(each, synonym), is_default=False)
             elif name in fixed:
-                synonym = ConfigSynonym(name, fixed[name], ConfigSource.DEFAULT)
+                synonym = DescribeConfigsSynonym(name, fixed[name], ConfigSource.DEFAULT)
                 written[name] = self._write(_valued(each, synonym), is_default=True)
         return [each for name, each in written.items() if not keys or name in keys]
 
@@ -301,7 +301,9 @@ class _Writer:
         own = {each.name: each.value for each in group.own}
         for each in group.defaults:
             if each.name in own:
-                synonym = ConfigSynonym(each.name, own[each.name], ConfigSource.DYNAMIC_GROUP)
+                synonym = DescribeConfigsSynonym(
+                    each.name, own[each.name], ConfigSource.DYNAMIC_GROUP
+                )
                 written[each.name] = self._write(_valued(each, synonym), is_default=False)
         return [each for name, each in written.items() if not keys or name in keys]
 
@@ -339,14 +341,11 @@ class _Writer:
         else:
             written.is_default = is_default
         if self._synonyms:
-            written.synonyms = [
-                DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
-                for s in each.synonyms
-            ]
+            written.synonyms = each.synonyms
         return written
 
 
-def _valued(each: ConfigDescription, synonym: ConfigSynonym) -> ConfigDescription:
+def _valued(each: ConfigDescription, synonym: DescribeConfigsSynonym) -> ConfigDescription:
     """Return the config with a synonym that overrides all others."""
     return ConfigDescription(
         each.name, synonym.value, synonym.source, each.config_type, each.read_only,

@@ -27,7 +27,6 @@ from quafka_proto.schema.quafka import (
     DescribeGatewayResponse,
     GatewayBroker,
     GatewayListener,
-    GatewayServer,
 )
 from quafka_telemetry.tracing import TraceContext
 from quafka_telemetry.version import version
@@ -113,11 +112,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         found.overdue_transaction_ms = answer.overdue_transaction_ms
         found.unfinished_transactions = answer.unfinished_transactions
         found.unfinished_transaction_ms = answer.unfinished_transaction_ms
-        found.servers = [
-            GatewayServer(name=each.name, problem=each.problem, detail=each.detail,
-                          topics=each.topics, kind=each.kind)
-            for each in answer.servers or ()
-        ]  # fmt: skip
+        found.servers = answer.servers or []
     if counters.transport is not None:
         found.rtt_us = counters.transport.rtt_us
         found.datagram_bytes = counters.transport.datagram_bytes

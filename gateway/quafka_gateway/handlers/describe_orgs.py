@@ -21,7 +21,6 @@ from quafka_proto.schema.quafka import (
     DescribeOrgsRequest,
     DescribeOrgsResponse,
     Org,
-    OrgLimit,
 )
 
 _NO_TRAFFIC = Traffic()
@@ -63,7 +62,7 @@ def described(record: OrgRecord, context: RequestContext) -> Org:
         org_id=record.org_id,
         name=record.name,
         state=record.state,
-        limits=[OrgLimit(name=limit.name, value=limit.value) for limit in record.limits],
+        limits=record.limits,
         connections=0 if tenant is None else len(tenant.clients),
         requests=traffic.requests,
         received_bytes=traffic.received,

@@ -7,7 +7,7 @@ group that the request names twice is described once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from quafka_gateway.cluster.cluster import RouteBy
 from quafka_gateway.context import RequestContext
@@ -18,29 +18,25 @@ from quafka_gateway.handlers.authorized import (
     group_operations,
 )
 from quafka_gateway.handlers.items import Items, Refused
-from quafka_loop.slices import Slices, listed
+from quafka_loop.slices import Slices
 from quafka_mesh_ops.ops.base import Op
-from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroupDescription,
-    ConsumerMember,
-    DescribeConsumerGroupsResp,
-)
 from quafka_proto.errors import ErrorCode
-from quafka_proto.message import Struct
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 _PER_SLICE = 100
 
-Group = TypeVar("Group", bound=Struct)
 
-
-def items(span: str) -> Items[str, ConsumerGroupDescription]:
+def items(span: str) -> Items[str, DescribedConsumerGroup]:
     """The groups of an API."""
     return Items(
         span=span,
         right=DESCRIBE_GROUP,
         route=RouteBy.GROUP,
-        failed=ConsumerGroupDescription,
+        failed=lambda name, code, text: DescribedConsumerGroup(code, text or None, name),
         refused=Refused.FIRST,
     )
 
@@ -51,45 +47,34 @@ class _Request(Protocol):
 
 
 async def described(
-    groups: Items[str, ConsumerGroupDescription],
-    op: Callable[[list[str]], Op[DescribeConsumerGroupsResp]],
-    member: Callable[[ConsumerMember], Struct],
-    result: Callable[..., Group],
+    groups: Items[str, DescribedConsumerGroup],
+    op: Callable[[list[str]], Op[ConsumerGroupDescribeResponse]],
     request: _Request,
     context: RequestContext,
-) -> list[Group]:
+) -> list[DescribedConsumerGroup]:
     """The groups by `op`; those that the client may not see have nothing but an error."""
     names = dict.fromkeys(request.group_ids)
-    results: list[Group] = []
+    results: list[DescribedConsumerGroup] = []
     slices = Slices(_PER_SLICE)
     for group in await groups.answers(names, op, lambda resp: resp.groups, context):
         await slices.done()
-        code, message = group.error_code, group.error
-        if not code and await denied(_topics_of(group), DESCRIBE_TOPIC, context):
-            code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN
-        if code:
-            refusal = result(error_code=code, error_message=message or None, group_id=group.group)
-            results.append(refusal)
-            continue
-        shown = result(
-            group_id=group.group,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
-            assignor_name=group.assignor,
-            members=await listed(map(member, group.members or ())),
-            authorized_operations=group_operations(
-                group.group, context, requested=request.include_authorized_operations
-            ),
-        )
+        shown = group
+        if not group.error_code:
+            if await denied(_topics_of(group), DESCRIBE_TOPIC, context):
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                shown = DescribedConsumerGroup(error, _HIDDEN, group.group_id)
+            else:
+                shown.authorized_operations = group_operations(
+                    group.group_id, context, requested=request.include_authorized_operations
+                )
         results.append(shown)
     return results
 
 
-def _topics_of(group: ConsumerGroupDescription) -> Iterable[str]:
-    for member in group.members or ():
-        yield from member.topics
-        for part in member.assignment:
-            yield part.topic
-        for part in member.target:
-            yield part.topic
+def _topics_of(group: DescribedConsumerGroup) -> Iterable[str]:
+    for member in group.members:
+        yield from member.subscribed_topic_names
+        for part in member.assignment.topic_partitions:
+            yield part.topic_name
+        for part in member.target_assignment.topic_partitions:
+            yield part.topic_name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
 from quafka_gateway.handlers.authorized import (
@@ -11,11 +9,8 @@ from quafka_gateway.handlers.authorized import (
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC_CONFIGS,
 )
-from quafka_gateway.handlers.config_changes import ChangedResource
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
-from quafka_loop.slices import in_slices
-from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.message import Versions
 from quafka_proto.schema.configs import (
     IncrementalAlterConfigsRequest,
@@ -27,11 +22,14 @@ async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change the configs of each resource, durably."""
-    resources = await in_slices(_resources(request))
     with context.child("gateway.kafka.incremental_alter_configs") as span:
         done = await config_changes.apply(
-            resources, context, span.context, replace=False, validate_only=request.validate_only
-        )
+            request.resources,
+            context,
+            span.context,
+            replace=False,
+            validate_only=request.validate_only,
+        )  # fmt: skip
     return IncrementalAlterConfigsResponse(responses=done)
 
 
@@ -44,17 +42,3 @@ API = Api(
     order=Order(reads=SeenState.TOPICS, writes=SeenState.CONFIGS),
     audited=True,
 )
-
-
-def _resources(
-    request: IncrementalAlterConfigsRequest,
-) -> Generator[None, None, list[ChangedResource]]:
-    found: list[ChangedResource] = []
-    for each in request.resources:
-        changes: list[ConfigChange] = []
-        found.append(ChangedResource(each.resource_type, each.resource_name, changes))
-        yield
-        for config in each.configs:
-            changes.append(ConfigChange(config.name, config.config_operation, config.value))
-            yield
-    return found

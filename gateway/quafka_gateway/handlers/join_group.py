@@ -11,7 +11,7 @@ from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
-from quafka_mesh_ops.ops.groups import JoinGroup, MemberProtocol
+from quafka_mesh_ops.ops.groups import JoinGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
@@ -30,7 +30,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         request.member_id,
         request.group_instance_id or "",
         request.protocol_type,
-        await listed(MemberProtocol(each.name, each.metadata) for each in request.protocols),
+        request.protocols,
         request.session_timeout_ms,
         request.rebalance_timeout_ms,
         context.client_id or "",

@@ -17,7 +17,7 @@ from quafka_gateway.handlers.order import Order, SeenState
 from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.message import Versions
-from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from quafka_proto.schema.group_admin import ListGroupsRequest, ListGroupsResponse
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -31,19 +31,8 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     groups = await listed(group for answer in answers for group in answer.groups)
     hidden: Collection[str] = ()
     if not may_on_cluster(DESCRIBE_CLUSTER, context):
-        hidden = await denied((each.group for each in groups), DESCRIBE_GROUP, context)
-    return ListGroupsResponse(
-        groups=await listed(
-            ListedGroup(
-                group_id=group.group,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.kind,
-            )
-            for group in groups
-            if group.group not in hidden
-        )
-    )
+        hidden = await denied((each.group_id for each in groups), DESCRIBE_GROUP, context)
+    return ListGroupsResponse(groups=await listed(g for g in groups if g.group_id not in hidden))
 
 
 API = Api(

@@ -47,7 +47,6 @@ from quafka_loop.slices import in_slices, listed
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_mesh_ops.ops.shares import (
-    AcquiredRange,
     AcquireRecords,
     BatchRange,
     ReleasePartition,
@@ -80,7 +79,7 @@ class _Fetched:
     """What a partition has for the member."""
 
     error: int = 0
-    acquired: list[AcquiredRange] = field(default_factory=list[AcquiredRange])
+    acquired: list[AcquiredRecords] = field(default_factory=list[AcquiredRecords])
     records: list[Buffer] = field(default_factory=list[Buffer])
 
 
@@ -142,7 +141,7 @@ API = Api(
 def _acquired(found: Mapping[Place, _Fetched]) -> dict[Place, OffsetRange]:
     """The first and last offsets that were acquired in each partition."""
     return {
-        place: (each.acquired[0].first, each.acquired[-1].last)
+        place: (each.acquired[0].first_offset, each.acquired[-1].last_offset)
         for place, each in found.items()
         if each.acquired
     }
@@ -329,20 +328,21 @@ async def _withdraw(
 def _release(session: ShareSession, found: Mapping[Place, _Fetched]) -> ReleaseRecords:
     """The op that gives back acquired records, which the member has not seen."""
     parts = [
-        ReleasePartition("", place[1], each.first, each.last, place[0])
+        ReleasePartition("", place[1], each.first_offset, each.last_offset, place[0])
         for place, its in found.items()
         for each in its.acquired
     ]
     return ReleaseRecords(*session.key, parts, session.id)
 
 
-def _without(acquired: Iterable[AcquiredRange], batch: BatchRange) -> Iterator[AcquiredRange]:
+def _without(acquired: Iterable[AcquiredRecords], batch: BatchRange) -> Iterator[AcquiredRecords]:
     """The acquired records that are not in a batch."""
     for each in acquired:
-        if each.first < batch.first:
-            yield replace(each, last=min(each.last, batch.first - 1))
-        if each.last > batch.last:
-            yield replace(each, first=max(each.first, batch.last + 1))
+        first, last = each.first_offset, each.last_offset
+        if first < batch.first:
+            yield AcquiredRecords(first, min(last, batch.first - 1), each.delivery_count)
+        if last > batch.last:
+            yield AcquiredRecords(max(first, batch.last + 1), last, each.delivery_count)
 
 
 def _charge(found: Iterable[_Fetched], context: RequestContext) -> None:
@@ -385,18 +385,15 @@ def _partition(number: int, code: int, found: _Fetched, batch_size: int) -> Shar
         error_code=found.error,
         acknowledge_error_code=code,
         records=found.records,
-        acquired_records=[
-            AcquiredRecords(part.first, part.last, part.deliveries)
-            for each in found.acquired
-            for part in _in_ranges(each, batch_size)
-        ],
+        acquired_records=[part for each in found.acquired for part in _in_ranges(each, batch_size)],
     )
 
 
-def _in_ranges(acquired: AcquiredRange, size: int) -> Iterator[AcquiredRange]:
+def _in_ranges(acquired: AcquiredRecords, size: int) -> Iterator[AcquiredRecords]:
     """Acquired records in ranges of up to `size` records; 0 or less: as they are."""
-    if size <= 0 or acquired.last - acquired.first < size:
+    first, last = acquired.first_offset, acquired.last_offset
+    if size <= 0 or last - first < size:
         yield acquired
         return
-    for first in range(acquired.first, acquired.last + 1, size):
-        yield AcquiredRange(first, min(first + size - 1, acquired.last), acquired.deliveries)
+    for start in range(first, last + 1, size):
+        yield AcquiredRecords(start, min(start + size - 1, last), acquired.delivery_count)

@@ -18,7 +18,6 @@ from quafka_gateway.handlers.authorized import (
 )
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
-from quafka_loop.slices import listed
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeatResp
 from quafka_mesh_ops.ops.share_groups import ShareHeartbeat
 from quafka_proto.errors import ErrorCode
@@ -27,7 +26,6 @@ from quafka_proto.schema.share_groups import (
     ShareGroupAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupTopicPartitions,
 )
 
 _ROUNDS = 3
@@ -60,7 +58,7 @@ async def handle(
             return refusal
     if answer.asks:
         answer = ConsumerHeartbeatResp(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return await _response(answer)
+    return _response(answer)
 
 
 API = Api(
@@ -87,20 +85,13 @@ def _error(code: int) -> ShareGroupHeartbeatResponse:
     return ShareGroupHeartbeatResponse(error_code=code, error_message=DENIED)
 
 
-async def _response(answer: ConsumerHeartbeatResp) -> ShareGroupHeartbeatResponse:
-    assignment: ShareGroupAssignment | None = None
-    if answer.assignment is not None:
-        assignment = ShareGroupAssignment(
-            topic_partitions=await listed(
-                ShareGroupTopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
-                for each in answer.assignment
-            )
-        )
+def _response(answer: ConsumerHeartbeatResp) -> ShareGroupHeartbeatResponse:
+    assigned = answer.assignment
     return ShareGroupHeartbeatResponse(
         error_code=answer.error_code,
         error_message=answer.error or None,
         member_id=answer.member_id or None,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=None if assigned is None else ShareGroupAssignment(assigned),
     )

@@ -36,7 +36,7 @@ async def check_group(group: str, context: RequestContext, trace: TraceContext |
         return e.code, str(e)
     found = answer.groups[0]
     if found.error_code:
-        return found.error_code, found.error
+        return found.error_code, found.error_message or ""
     if found.members:
         return ErrorCode.NON_EMPTY_GROUP, f"The group {group} is not empty."
     return GOOD

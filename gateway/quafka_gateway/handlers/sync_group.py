@@ -9,11 +9,13 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import READ_GROUP
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, SeenState
-from quafka_loop.slices import listed
-from quafka_mesh_ops.ops.groups import MemberAssignment, SyncGroup
+from quafka_mesh_ops.ops.groups import SyncGroup
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
-from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
+from quafka_proto.schema.groups import (
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 _NAMES_PROTOCOL = 5
 
@@ -30,9 +32,7 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         request.generation_id,
         request.member_id,
         request.group_instance_id or "",
-        await listed(
-            MemberAssignment(each.member_id, each.assignment) for each in request.assignments
-        ),
+        request.assignments,
         request.protocol_type,
         request.protocol_name,
     )

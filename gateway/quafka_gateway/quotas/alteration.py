@@ -7,7 +7,8 @@ from ipaddress import ip_address
 from math import isfinite
 
 from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, QuotaKind
-from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+from quafka_mesh_ops.ops.security import QuotaChange
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 _LONG, _INT = (1 << 63) - 1, (1 << 31) - 1
 _WHOLE = {
@@ -30,7 +31,7 @@ def change_problem(change: QuotaChange) -> str:
     keys = [*(value.key for value in change.values), *change.removed]
     if len(set(keys)) < len(keys):
         return "a quota of an entity can be changed once in a request"
-    allowed = _ADDRESS_KEYS if change.entity[0].kind == IP else _CLIENT_KEYS
+    allowed = _ADDRESS_KEYS if change.entity[0].entity_type == IP else _CLIENT_KEYS
     for value in change.values:
         problem = _value_problem(value, allowed)
         if problem:
@@ -38,26 +39,26 @@ def change_problem(change: QuotaChange) -> str:
     return next((_unknown_key(key) for key in change.removed if key not in allowed), "")
 
 
-def _entity_problem(entity: Sequence[QuotaEntity]) -> str:
+def _entity_problem(entity: Sequence[EntityData]) -> str:
     if not entity:
         return "Invalid empty client quota entity."
-    kinds = [part.kind for part in entity]
+    kinds = [part.entity_type for part in entity]
     for part in entity:
-        if part.kind not in (USER, CLIENT_ID, IP):
-            return f"Unhandled client quota entity type: {part.kind[:64]}"
-        if kinds.count(part.kind) > 1:
-            return f"Invalid client quota entity: duplicate entity type {part.kind}"
-        if part.name == "":
-            return f"Empty {part.kind} not supported"
-        if part.name is not None and len(part.name) > _LONGEST_NAME:
-            return f"{part.kind} is longer than {_LONGEST_NAME} characters"
+        if part.entity_type not in (USER, CLIENT_ID, IP):
+            return f"Unhandled client quota entity type: {part.entity_type[:64]}"
+        if kinds.count(part.entity_type) > 1:
+            return f"Invalid client quota entity: duplicate entity type {part.entity_type}"
+        if part.entity_name == "":
+            return f"Empty {part.entity_type} not supported"
+        if part.entity_name is not None and len(part.entity_name) > _LONGEST_NAME:
+            return f"{part.entity_type} is longer than {_LONGEST_NAME} characters"
     if IP in kinds:
         if len(kinds) > 1:
             return (
                 "Invalid quota entity combination, IP entity should not be combined with User or "
                 "ClientId"
             )
-        return _address_problem(entity[0].name)
+        return _address_problem(entity[0].entity_name)
     return ""
 
 
@@ -70,7 +71,7 @@ def _address_problem(name: str | None) -> str:
     return ""
 
 
-def _value_problem(value: QuotaValue, allowed: frozenset[str]) -> str:
+def _value_problem(value: ValueData, allowed: frozenset[str]) -> str:
     key, number = value.key, value.value
     if key not in allowed:
         return _unknown_key(key)

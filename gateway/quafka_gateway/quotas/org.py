@@ -10,7 +10,7 @@ from quafka_gateway.quotas.kinds import QuotaKind
 from quafka_gateway.quotas.precedence import QuotaTable
 from quafka_gateway.quotas.rates import RateWindow, TokenBucket
 from quafka_gateway.quotas.windows import Windows, WindowSettings
-from quafka_mesh_ops.ops.security import OrgLimitValue
+from quafka_proto.schema.quafka import OrgLimit
 
 _LONGEST_REFUSAL = 1.0
 """How long a refused connection is kept at most, as in Kafka."""
@@ -39,7 +39,7 @@ class OrgQuotas:
         self.times_requests = False
         """Whether the time of requests is charged to any client."""
 
-    def set(self, table: QuotaTable, limits: Iterable[OrgLimitValue]) -> None:
+    def set(self, table: QuotaTable, limits: Iterable[OrgLimit]) -> None:
         """Replace all quotas. What was used before still counts."""
         values = {limit.name: limit.value for limit in limits}
         self._table = table

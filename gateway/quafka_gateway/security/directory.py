@@ -10,12 +10,12 @@ from typing import TypeVar
 from quafka_mesh_ops.ops.security import (
     AclRecord,
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
     SecurityChange,
     UserRecord,
     WatchSecurityResp,
 )
+from quafka_proto.schema.quotas import EntityData
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,9 +24,9 @@ QuotaKey = tuple[tuple[str, str | None], ...]
 """An entity: its parts (kind, name or None for the default), in the order of their kinds."""
 
 
-def quota_key(entity: list[QuotaEntity]) -> QuotaKey:
+def quota_key(entity: list[EntityData]) -> QuotaKey:
     """The key of an entity, whatever the order of its parts."""
-    return tuple(sorted((part.kind, part.name) for part in entity))
+    return tuple(sorted((part.entity_type, part.entity_name) for part in entity))
 
 
 class _Records:

@@ -6,6 +6,8 @@ The sources, types and operations of configs are Kafka's numbers (`config_kinds`
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
+from quafka_proto.schema.configs import DescribeConfigsSynonym, IncrementalAlterableConfig
+from quafka_proto.schema.quafka import PartitionCompaction
 
 # --- CreatePartitions 0x40 ------------------------------------------------------------------
 
@@ -37,15 +39,6 @@ class CreatePartitions(Op[CreatePartitionsResp]):
 
 
 @wire_struct
-class ConfigSynonym(WireStruct):
-    """A possible origin of a config's value, and the value there."""
-
-    name: str
-    value: str | None
-    source: int
-
-
-@wire_struct
 class ConfigDescription(WireStruct):
     """A config, as Kafka describes one. `synonyms`: in order of precedence."""
 
@@ -55,7 +48,7 @@ class ConfigDescription(WireStruct):
     config_type: int
     read_only: bool
     documentation: str
-    synonyms: list[ConfigSynonym]
+    synonyms: list[DescribeConfigsSynonym]
     sensitive: bool = False
 
 
@@ -95,15 +88,6 @@ class DescribeTopicConfigs(Op[DescribeTopicConfigsResp]):
 
 
 @wire_struct
-class ConfigChange(WireStruct):
-    """One change. `operation`: Kafka's number."""
-
-    name: str
-    operation: int
-    value: str | None = None
-
-
-@wire_struct
 class AlterTopicConfigsResp(WireStruct):
     """The result."""
 
@@ -120,7 +104,7 @@ class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
 
     code = OpCode.ALTER_TOPIC_CONFIGS
     topic: str
-    changes: list[ConfigChange]
+    changes: list[IncrementalAlterableConfig]
     replace: bool = False
     validate_only: bool = False
 
@@ -161,7 +145,7 @@ class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
     """
 
     code = OpCode.ALTER_BROKER_CONFIGS
-    changes: list[ConfigChange]
+    changes: list[IncrementalAlterableConfig]
     this_broker: bool = False
     replace: bool = False
     validate_only: bool = False
@@ -254,31 +238,10 @@ class DescribeProducersOps(Op[DescribeProducersOpsResp]):
 
 
 @wire_struct
-class PartitionCompactionStatus(WireStruct):
-    """The compaction of one partition. Bytes are estimates.
-
-    Attributes:
-        clean_bytes: bytes of the batches that a pass has covered.
-        dirty_bytes: bytes of those that the next pass may compact.
-        due: whether the next pass includes the partition.
-        last_ms: when the last pass ended, in ms since the epoch; -1: none did since the start.
-        bytes_before, bytes_after: bytes that the last pass read, and those that it left.
-    """
-
-    partition: int
-    clean_bytes: int
-    dirty_bytes: int
-    due: bool
-    last_ms: int = -1
-    bytes_before: int = 0
-    bytes_after: int = 0
-
-
-@wire_struct
 class DescribeCompactionResp(WireStruct):
     """All partitions of a topic; none if the topic is not compacted."""
 
-    partitions: list[PartitionCompactionStatus]
+    partitions: list[PartitionCompaction]
     error_code: int = 0
 
 

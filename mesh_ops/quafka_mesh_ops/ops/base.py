@@ -17,6 +17,8 @@ from typing import (
     overload,
 )
 
+from quafka_proto.message import Struct as MessagePart
+
 Buffer = bytes | bytearray | memoryview
 """Bytes that are passed by reference: the type of a field for record batches and files.
 
@@ -26,7 +28,7 @@ have that type: a view of a few bytes keeps the whole received frame in memory.
 
 
 class OpCode(IntEnum):
-    """The op that an envelope carries."""
+    """The op that an envelope carries. 0x100 and the API key: its answer is that of a Kafka API."""
 
     PRODUCE = 0x02
     FETCH = 0x03
@@ -91,7 +93,7 @@ class OpCode(IntEnum):
     ALTER_QUOTAS = 0x74
     ALTER_ORG = 0x75
     CONSUMER_HEARTBEAT = 0x78
-    DESCRIBE_CONSUMER_GROUPS = 0x79
+    PREVIOUS_DESCRIBE_CONSUMER_GROUPS = 0x79
     ACQUIRE_RECORDS = 0x80
     ACKNOWLEDGE_RECORDS = 0x81
     RELEASE_RECORDS = 0x82
@@ -105,8 +107,10 @@ class OpCode(IntEnum):
     LIST_GROUP_CONFIGS = 0x8A
     SHARE_GROUP_CONFIGS = 0x8B
     SHARE_HEARTBEAT = 0x8C
-    DESCRIBE_SHARE_GROUPS = 0x8D
+    PREVIOUS_DESCRIBE_SHARE_GROUPS = 0x8D
     CREATE_SHARE_GROUP = 0x8E
+    DESCRIBE_CONSUMER_GROUPS = 0x145
+    DESCRIBE_SHARE_GROUPS = 0x14D
 
 
 class OpKind(IntEnum):
@@ -186,7 +190,16 @@ def _add_methods(struct: type[WireStruct]) -> None:
         setattr(struct, name, scope[name])
 
 
-R = TypeVar("R", bound=WireStruct, covariant=True)
+AnyStruct = WireStruct | MessagePart
+"""What travels as an array of its fields: ops and their parts, and Kafka's messages and theirs."""
+
+
+def carries_records(struct: AnyStruct) -> bool:
+    """See WireStruct."""
+    return isinstance(struct, WireStruct) and struct.carries_records
+
+
+R = TypeVar("R", bound=AnyStruct, covariant=True)
 Context = TypeVar("Context")
 Shared = TypeVar("Shared")
 
@@ -240,19 +253,19 @@ class Op(WireStruct, Generic[R]):
     @classmethod
     def handled_by(
         cls, handler: Callable[[Context, Self], Awaitable[R]]
-    ) -> tuple[OpCode, Callable[[Context, Any], Awaitable[WireStruct]]]: ...
+    ) -> tuple[OpCode, Callable[[Context, Any], Awaitable[AnyStruct]]]: ...
 
     @overload
     @classmethod
     def handled_by(
         cls, handler: Callable[[Shared, Context, Self], Awaitable[R]]
-    ) -> tuple[OpCode, Callable[[Shared, Context, Any], Awaitable[WireStruct]]]: ...
+    ) -> tuple[OpCode, Callable[[Shared, Context, Any], Awaitable[AnyStruct]]]: ...
 
     @classmethod
-    def handled_by(cls, handler: Callable[..., Awaitable[WireStruct]]) -> object:
+    def handled_by(cls, handler: Callable[..., Awaitable[AnyStruct]]) -> object:
         """Return the item of a handler table. The handler takes this op and returns an `R`."""
         return cls.code, handler
 
 
-AnyOp = Op[WireStruct]
+AnyOp = Op[AnyStruct]
 """An op of any type."""

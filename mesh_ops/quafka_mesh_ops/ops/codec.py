@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Container, Generator
 from typing import Any, TypeVar, cast
 
-from quafka_mesh_ops.ops.base import WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct
 from quafka_mesh_ops.ops.compiled import COMPILED
-from quafka_mesh_ops.ops.forms import LONG, form_of
+from quafka_mesh_ops.ops.forms import LONG, Form, form_of, is_struct
 
-P = TypeVar("P", bound=WireStruct)
+P = TypeVar("P", bound=AnyStruct)
 
 _STEP = 32  # a power of two
+_FEW = 8
+"""Items of a list that are read at once, if they have no lists themselves."""
 
 
-def to_wire(struct: WireStruct) -> list[Any]:
+def to_wire(struct: AnyStruct) -> list[Any]:
     """Return the op as a fixed-order array of msgpack values.
 
     Record bytes and lists of plain values are passed by reference.
@@ -37,28 +39,32 @@ def from_wire(struct_type: type[P], values: object) -> P:
     return struct
 
 
-def is_long(struct: WireStruct) -> bool:
+def is_long(struct: AnyStruct) -> bool:
     """Whether a struct has lists so long that it must be written in steps."""
     return COMPILED[type(struct)].is_long(struct)
 
 
-def weight(struct: WireStruct) -> int:
+def weight(struct: AnyStruct) -> int:
     """Estimate the bytes of memory that the lists of an op take, besides their contents."""
     return COMPILED[type(struct)].weight(struct)
 
 
-def long_lists(struct: WireStruct) -> dict[int, list[Any]]:
-    """Return the fields with lists so long that the op must be written in steps, by position."""
+def long_parts(struct: AnyStruct) -> dict[int, list[Any] | AnyStruct]:
+    """Return the fields that make an op so long that it must be written in steps, by position."""
     form = form_of(type(struct))
-    found: dict[int, list[Any]] = {}
+    found: dict[int, list[Any] | AnyStruct] = {}
     for place in form.listed:
         items = getattr(struct, form.names[place])
         if items and (len(items) >= LONG or any(map(is_long, items))):
             found[place] = items
+    for place in form.nested:
+        part = getattr(struct, form.names[place])
+        if part is not None and is_long(part):
+            found[place] = part
     return found
 
 
-def fields_to_wire(struct: WireStruct, without: Container[int]) -> list[Any]:
+def fields_to_wire(struct: AnyStruct, without: Container[int]) -> list[Any]:
     """Return the fields as `to_wire`, except for those at the positions `without`."""
     names = form_of(type(struct)).names
     return [
@@ -68,7 +74,7 @@ def fields_to_wire(struct: WireStruct, without: Container[int]) -> list[Any]:
 
 
 def _value_to_wire(value: Any) -> Any:
-    if isinstance(value, WireStruct):
+    if is_struct(type(value)):
         return to_wire(value)
     if isinstance(value, list):
         return [_value_to_wire(item) for item in cast("list[Any]", value)]
@@ -80,20 +86,39 @@ def from_wire_in_steps(struct_type: type[P], values: object) -> Generator[None, 
     form = form_of(struct_type)
     fields_read: list[Any] = []
     for place, (read, value) in enumerate(zip(form.readers, form.array(values), strict=False)):
-        kind = form.listed.get(place)
-        if kind is None or not isinstance(value, list):
-            fields_read.append(read(value))
+        listed, nested = form.listed.get(place), form.nested.get(place)
+        if listed is not None and isinstance(value, list):
+            fields_read.append((yield from _items_in_steps(listed, cast("list[Any]", value))))
+        elif nested is not None and isinstance(value, list):
+            fields_read.append((yield from from_wire_in_steps(nested, cast("list[Any]", value))))
         else:
-            fields_read.append((yield from _items_in_steps(kind, cast("list[Any]", value))))
+            fields_read.append(read(value))
     return cast(P, form.make(fields_read))
 
 
 def _items_in_steps(kind: type[P], values: list[Any]) -> Generator[None, None, list[P]]:
     structs: list[P] = []
-    nests = bool(form_of(kind).listed)
+    form = form_of(kind)
     for number, value in enumerate(values):
-        structs.append((yield from from_wire_in_steps(kind, value)) if nests
-                     else from_wire(kind, value))  # fmt: skip
+        structs.append(from_wire(kind, value) if _is_short(form, value)
+                       else (yield from from_wire_in_steps(kind, value)))  # fmt: skip
         if number & (_STEP - 1) == _STEP - 1:
             yield
     return structs
+
+
+def _is_short(form: Form, values: Any) -> bool:
+    """Whether a struct's lists have few items, and those have no lists."""
+    if not isinstance(values, list):
+        return True
+    items = cast("list[Any]", values)
+    for place, kind in form.listed.items():
+        listed: Any = items[place] if place < len(items) else None
+        if type(listed) is list and (
+            len(cast("list[Any]", listed)) > _FEW or form_of(kind).may_be_long
+        ):
+            return False
+    return all(
+        place >= len(items) or _is_short(form_of(kind), items[place])
+        for place, kind in form.nested.items()
+    )

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast, get_args, get_origin
 
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
-from quafka_mesh_ops.ops.forms import BUFFERS, LONG, Form, form_of, read_each
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer
+from quafka_mesh_ops.ops.forms import BUFFERS, LONG, Form, form_of, is_struct, read_each
 
 _BYTES_PER_ITEM = 256  # an object with a few numbers, and its reference in the list
 
@@ -33,8 +33,8 @@ class Compiled:
     weight: Callable[[Any], int]
 
 
-class _Table(dict[type[WireStruct], Compiled]):
-    def __missing__(self, struct_type: type[WireStruct]) -> Compiled:
+class _Table(dict[type[Any], Compiled]):
+    def __missing__(self, struct_type: type[AnyStruct]) -> Compiled:
         compiled = self[struct_type] = _compile(form_of(struct_type))
         return compiled
 
@@ -67,9 +67,12 @@ class _Source:
         for place, kind in self._form.listed.items():
             name = f"struct.{self._form.names[place]}"
             long = f"len({name}) >= {LONG}"
-            if form_of(kind).listed:
+            if form_of(kind).may_be_long:
                 long += f" or any(map({self._name('is_long', COMPILED[kind].is_long)}, {name}))"
             checks.append(f"{name} and ({long})")
+        for place, kind in self._form.nested.items():
+            name = f"struct.{self._form.names[place]}"
+            checks.append(f"{name} and {self._name('is_long', COMPILED[kind].is_long)}({name})")
         return self._made(f"def made(struct):\n return bool({' or '.join(checks) or False})")
 
     def weight(self) -> Callable[[Any], int]:
@@ -103,7 +106,7 @@ class _Source:
             f"{unpacked}"
             f"  if {' and '.join(checks[1:]) or True}:\n"
             + "".join(f"   {line}\n" for line in lines)
-            + f"   return struct_type({names})\n"
+            + f"   return struct_type({', '.join(f'v{each}' for each in self._form.places)})\n"
             " return read_all(values)"
         )
 
@@ -113,7 +116,7 @@ class _Source:
             return f"type({value}) in BUFFERS"
         if get_origin(hint) is list:
             return f"type({value}) is list"
-        if issubclass(hint, WireStruct):
+        if is_struct(hint):
             return f"{value} is not None"  # its own reader checks the rest
         return f"type({value}) is {hint.__name__}"
 
@@ -123,12 +126,12 @@ class _Source:
             if item is Buffer:
                 return [f"for each in {value}:", " if type(each) not in BUFFERS:",
                         "  return read_all(values)"]  # fmt: skip
-            if isinstance(item, type) and issubclass(item, WireStruct):
+            if is_struct(item):
                 read = self._name("read", COMPILED[item].read)
                 return [f"if {value}: {value} = read_each({read}, {value})"]
             read = self._name("read", self._form.readers[place])
             return [f"if {value}: {value} = {read}({value})"]
-        if isinstance(hint, type) and issubclass(hint, WireStruct):
+        if is_struct(hint):
             read = self._name("read", COMPILED[hint].read)
             return [f"if {value} is not None: {value} = {read}({value})"]
         return []
@@ -169,6 +172,6 @@ def _written(hint: Any, value: str, depth: int) -> str:
         each = f"i{depth}"
         written = _written(item, each, depth + 1)
         return value if written == each else f"[{written} for {each} in {value}]"
-    if isinstance(hint, type) and issubclass(hint, WireStruct):
+    if is_struct(hint):
         return _written_struct(form_of(hint), value, depth)
     return value

@@ -1,4 +1,4 @@
-"""Ops of the consumer group protocol (KIP-848): 0x78 and 0x79.
+"""Ops of the consumer group protocol (KIP-848): 0x78 and 0x145.
 
 The broker that coordinates a group knows its own topics only, and no ACLs. So it asks: an answer
 with `asks` or `asks_pattern` has changed nothing, and the gateway sends the heartbeat again with
@@ -8,14 +8,10 @@ what it knows of those topics.
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
-
-
-@wire_struct
-class PartitionsById(WireStruct):
-    """Partitions of one topic, by the topic's id."""
-
-    topic_id: bytes
-    partitions: list[int]
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupTopicPartitions,
+)
 
 
 @wire_struct
@@ -45,7 +41,7 @@ class ConsumerHeartbeatResp(WireStruct):
     member_id: str = ""
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: list[PartitionsById] | None = None
+    assignment: list[ConsumerGroupTopicPartitions] | None = None
     asks: list[str] | None = None
     asks_pattern: str = ""
 
@@ -73,7 +69,7 @@ class ConsumerHeartbeat(Op[ConsumerHeartbeatResp]):
     topics: list[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: list[PartitionsById] | None = None
+    owned: list[ConsumerGroupTopicPartitions] | None = None
     client_id: str = ""
     client_host: str = ""
     is_whole: bool = False
@@ -82,55 +78,8 @@ class ConsumerHeartbeat(Op[ConsumerHeartbeatResp]):
 
 
 @wire_struct
-class NamedPartitions(WireStruct):
-    """Partitions of one topic, by the topic's id and name."""
-
-    topic: str
-    topic_id: bytes
-    partitions: list[int]
-
-
-@wire_struct
-class ConsumerMember(WireStruct):
-    """A member. `is_classic`: it uses the classic protocol within the group."""
-
-    member_id: str
-    instance_id: str
-    rack_id: str
-    member_epoch: int
-    client_id: str
-    client_host: str
-    topics: list[str]
-    pattern: str
-    assignment: list[NamedPartitions]
-    target: list[NamedPartitions]
-    is_classic: bool = False
-
-
-@wire_struct
-class ConsumerGroupDescription(WireStruct):
-    """A group, or the error."""
-
-    group: str
-    error_code: int = 0
-    error: str = ""
-    state: str = ""
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assignor: str = ""
-    members: list[ConsumerMember] | None = None
-
-
-@wire_struct
-class DescribeConsumerGroupsResp(WireStruct):
-    """One answer per group, in the order of the request."""
-
-    groups: list[ConsumerGroupDescription]
-
-
-@wire_struct
-class DescribeConsumerGroups(Op[DescribeConsumerGroupsResp]):
-    """Describe groups of the consumer group protocol by name."""
+class DescribeConsumerGroups(Op[ConsumerGroupDescribeResponse]):
+    """Describe groups of the consumer group protocol by name. One answer per group, in order."""
 
     code = OpCode.DESCRIBE_CONSUMER_GROUPS
     reads = True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, NamedValue
+from quafka_mesh_ops.ops.admin import ConfigDescription, NamedValue
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.shares import ShareConfigs
+from quafka_proto.schema.configs import IncrementalAlterableConfig
 
 
 @wire_struct
@@ -48,7 +49,7 @@ class AlterGroupConfigs(Op[AlterGroupConfigsResp]):
 
     code = OpCode.ALTER_GROUP_CONFIGS
     group: str
-    changes: list[ConfigChange]
+    changes: list[IncrementalAlterableConfig]
     replace: bool = False
     validate_only: bool = False
 

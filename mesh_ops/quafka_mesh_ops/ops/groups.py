@@ -7,16 +7,10 @@ is empty if a member is not static (KIP-345).
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, OpKind, WireStruct, wire_struct
+from quafka_proto.schema.group_admin import ListedGroup
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 
 # --- members ----------------------------------------------------------------------------------
-
-
-@wire_struct
-class MemberProtocol(WireStruct):
-    """An assignment protocol that a member supports, and the member's metadata for it."""
-
-    name: str
-    metadata: bytes
 
 
 @wire_struct
@@ -61,7 +55,7 @@ class JoinGroup(Op[JoinGroupResp]):
     member_id: str
     instance_id: str
     protocol_type: str
-    protocols: list[MemberProtocol]
+    protocols: list[JoinGroupRequestProtocol]
     session_timeout_ms: int
     rebalance_timeout_ms: int
     client_id: str = ""
@@ -73,14 +67,6 @@ class JoinGroup(Op[JoinGroupResp]):
     def kind(self) -> OpKind:
         """See Op."""
         return OpKind.GROUP_WAITS
-
-
-@wire_struct
-class MemberAssignment(WireStruct):
-    """The assignment that the leader makes for a member."""
-
-    member_id: str
-    assignment: bytes
 
 
 @wire_struct
@@ -105,7 +91,7 @@ class SyncGroup(Op[SyncGroupResp]):
     generation: int
     member_id: str
     instance_id: str
-    assignments: list[MemberAssignment]
+    assignments: list[SyncGroupRequestAssignment]
     protocol_type: str | None = None
     protocol: str | None = None
 
@@ -177,20 +163,10 @@ class LeaveGroup(Op[LeaveGroupResp]):
 
 
 @wire_struct
-class GroupListing(WireStruct):
-    """A group. `state`: one of Kafka's names. `kind`: Kafka's name of its type."""
-
-    group: str
-    protocol_type: str
-    state: str
-    kind: str
-
-
-@wire_struct
 class ListGroupsResp(WireStruct):
     """The org's groups, by name."""
 
-    groups: list[GroupListing]
+    groups: list[ListedGroup]
 
 
 @wire_struct

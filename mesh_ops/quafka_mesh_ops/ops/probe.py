@@ -5,25 +5,7 @@ round trip.
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
-
-
-@wire_struct
-class ProbedServer(WireStruct):
-    """What has the records of some topics of the org: a Redis, or log folders of a Kafka.
-
-    Attributes:
-        name: its address without a secret, or the folders.
-        problem: the reason why it cannot be used now; empty: it can.
-        detail: its version and role, as far as it gives them.
-        topics: the number of topics from it.
-        kind: "redis" or "kafka".
-    """
-
-    name: str
-    problem: str = ""
-    detail: str = ""
-    topics: int = 0
-    kind: str = "redis"
+from quafka_proto.schema.quafka import GatewayServer
 
 
 @wire_struct
@@ -53,7 +35,7 @@ class ProbeResp(WireStruct):
     open_transactions: int = 0
     oldest_transaction_ms: int = -1
     overdue_transaction_ms: int = 0
-    servers: list[ProbedServer] | None = None
+    servers: list[GatewayServer] | None = None
     unfinished_transactions: int = 0
     unfinished_transaction_ms: int = 0
 

@@ -10,16 +10,10 @@ Resource types, pattern types, operations and permissions are Kafka's numbers (K
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 # --- records ----------------------------------------------------------------------------------
-
-
-@wire_struct
-class OrgLimitValue(WireStruct):
-    """One limit of an org, by its name in `docs/security.md`; the value is 0 or more."""
-
-    name: str
-    value: float
 
 
 @wire_struct
@@ -29,7 +23,7 @@ class OrgRecord(WireStruct):
     org_id: int
     name: str
     state: str
-    limits: list[OrgLimitValue]
+    limits: list[OrgLimit]
 
 
 @wire_struct
@@ -67,28 +61,12 @@ class AclRecord(WireStruct):
 
 
 @wire_struct
-class QuotaEntity(WireStruct):
-    """A part of a quota's entity. `kind`: "user", "client-id" or "ip". `name` None: the default."""
-
-    kind: str
-    name: str | None
-
-
-@wire_struct
-class QuotaValue(WireStruct):
-    """A quota's key, such as "producer_byte_rate", and its value."""
-
-    key: str
-    value: float
-
-
-@wire_struct
 class QuotaRecord(WireStruct):
     """All quotas of one entity of an org; no values: none is left."""
 
     org_id: int
-    entity: list[QuotaEntity]
-    values: list[QuotaValue]
+    entity: list[EntityData]
+    values: list[ValueData]
 
 
 # --- WatchSecurity 0x70 -----------------------------------------------------------------------
@@ -239,8 +217,8 @@ class DeleteAcls(Op[DeleteAclsResp]):
 class QuotaChange(WireStruct):
     """Values to set for an entity, and keys to remove."""
 
-    entity: list[QuotaEntity]
-    values: list[QuotaValue]
+    entity: list[EntityData]
+    values: list[ValueData]
     removed: list[str]
 
 
@@ -285,7 +263,7 @@ class AlterOrg(Op[AlterOrgResp]):
     org_id: int
     name: str
     state: str
-    limits: list[OrgLimitValue] | None
+    limits: list[OrgLimit] | None
     create: bool = False
     copy: bool = False
 

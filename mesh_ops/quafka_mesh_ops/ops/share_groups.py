@@ -1,4 +1,4 @@
-"""Ops on share groups, their topics and their members (KIP-932): 0x86, 0x87, 0x8C to 0x8E.
+"""Ops on share groups, their topics and their members (KIP-932): 0x86, 0x87, 0x8C, 0x8E, 0x14D.
 
 They go to the broker that coordinates the group. Answers to heartbeats and descriptions are those
 of consumer groups: an answer with `asks` has changed nothing, and the gateway sends the heartbeat
@@ -10,9 +10,9 @@ from __future__ import annotations
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.consumer_groups import (
     ConsumerHeartbeatResp,
-    DescribeConsumerGroupsResp,
     KnownTopic,
 )
+from quafka_proto.schema.consumer_groups import ConsumerGroupDescribeResponse
 
 
 @wire_struct
@@ -35,8 +35,8 @@ class ShareHeartbeat(Op[ConsumerHeartbeatResp]):
 
 
 @wire_struct
-class DescribeShareGroups(Op[DescribeConsumerGroupsResp]):
-    """Describe share groups by name."""
+class DescribeShareGroups(Op[ConsumerGroupDescribeResponse]):
+    """Describe share groups by name: as consumer groups, which have more fields."""
 
     code = OpCode.DESCRIBE_SHARE_GROUPS
     reads = True

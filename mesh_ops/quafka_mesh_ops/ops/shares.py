@@ -11,6 +11,7 @@ that the member has acquired through another gateway meanwhile. Earlier gateways
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, OpKind, WireStruct, wire_struct
+from quafka_proto.schema.share_fetch import AcquiredRecords
 
 EARLIEST, LATEST = -2, -1
 EVERY_PARTITION = -1
@@ -59,15 +60,6 @@ class SharePlace(WireStruct):
 
 
 @wire_struct
-class AcquiredRange(WireStruct):
-    """Records [first, last] that the member has, and how often they were delivered."""
-
-    first: int
-    last: int
-    deliveries: int
-
-
-@wire_struct
 class BatchRange(WireStruct):
     """Adjacent batches that hold acquired records: read `size` bytes from `first` on."""
 
@@ -80,7 +72,7 @@ class BatchRange(WireStruct):
 class AcquiredPartition(WireStruct):
     """What a member has acquired in one partition, or the error."""
 
-    acquired: list[AcquiredRange]
+    acquired: list[AcquiredRecords]
     batches: list[BatchRange]
     error_code: int = 0
     leader_epoch: int = -1

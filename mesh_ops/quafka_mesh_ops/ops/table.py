@@ -17,6 +17,7 @@ from quafka_mesh_ops.ops import (
     offsets,
     pieces,
     places,
+    previous,
     probe,
     records,
     security,
@@ -31,7 +32,7 @@ from quafka_mesh_ops.ops.base import AnyOp
 _FAMILIES = (
     records, offsets, topics, leases, groups, consumer_groups, group_offsets, group_configs, admin,
     lag, probe, places, bulk, memory, pieces, cluster, snapshots, transactions, branches, security,
-    share_groups, shares,
+    share_groups, shares, previous,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

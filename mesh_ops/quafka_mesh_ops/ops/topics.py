@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
+from quafka_proto.schema.topics import CreatableTopicConfig
 
 
 @wire_struct
@@ -81,14 +82,6 @@ class DescribeTopics(Op[DescribeTopicsResp]):
 
 
 @wire_struct
-class ConfigEntry(WireStruct):
-    """A config that a client sets. `value` None: the client gave none."""
-
-    name: str
-    value: str | None
-
-
-@wire_struct
 class DescribedConfig(WireStruct):
     """A config of a topic. `source`: Kafka's number for the origin of its value."""
 
@@ -116,7 +109,7 @@ class CreateTopic(Op[CreateTopicResp]):
     topic: str
     partitions: int = -1
     validate_only: bool = False
-    configs: list[ConfigEntry] | None = None
+    configs: list[CreatableTopicConfig] | None = None
 
 
 ALL: tuple[type[AnyOp], ...] = (

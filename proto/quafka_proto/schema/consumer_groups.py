@@ -21,6 +21,9 @@ from quafka_proto.message import (
 )
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Values of member_type."""
+
 
 class ConsumerGroupTopicPartitions(Struct):
     topic_id: bytes = uuid()

@@ -17,6 +17,7 @@ from quafka_proto.message import (
     struct,
     uuid,
 )
+from quafka_proto.schema.consumer_groups import ConsumerGroupTopicPartitions
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
 
@@ -28,13 +29,8 @@ class ShareGroupHeartbeatRequest(Request, key=76, versions="1", flexible="0+"):
     subscribed_topic_names: list[str] | None = array(string(), default=None, nullable="0+")
 
 
-class ShareGroupTopicPartitions(Struct):
-    topic_id: bytes = uuid()
-    partitions: list[int] = array(int32())
-
-
 class ShareGroupAssignment(Struct):
-    topic_partitions: list[ShareGroupTopicPartitions] = array(ShareGroupTopicPartitions)
+    topic_partitions: list[ConsumerGroupTopicPartitions] = array(ConsumerGroupTopicPartitions)
 
 
 class ShareGroupHeartbeatResponse(Response, key=76, versions="1", flexible="0+"):

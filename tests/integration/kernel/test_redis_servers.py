@@ -18,8 +18,9 @@ from cryptography.x509.oid import NameOID
 from quafka_broker.ops import probe
 from quafka_broker.state import BrokerState
 from quafka_loop import clock
-from quafka_mesh_ops.ops.probe import Probe, ProbedServer
+from quafka_mesh_ops.ops.probe import Probe
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quafka import GatewayServer
 from tests.support.ports import lasting_port
 from tests.support.redis_server import RedisServer, load
 from tests.unit.broker.redis.tools import create, get, put, read_all, state_with
@@ -28,7 +29,7 @@ from tests.unit.broker.tools import context
 pytestmark = pytest.mark.needs("redis-server")
 
 
-async def probed(state: BrokerState) -> ProbedServer:
+async def probed(state: BrokerState) -> GatewayServer:
     servers = (await probe.handle(state, context(), Probe())).servers
     assert servers is not None
     (server,) = servers

@@ -13,15 +13,17 @@ from quafka_broker.sources.redis.bounds import StreamBounds
 from quafka_broker.sources.redis.entry_ids import EntryId
 from quafka_broker.sources.redis.partition import RedisPartition
 from quafka_loop import clock
-from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
+from quafka_mesh_ops.ops.admin import AlterTopicConfigs, CreatePartitions
 from quafka_mesh_ops.ops.records import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.ops.topics import ConfigEntry, DeleteTopic
+from quafka_mesh_ops.ops.topics import DeleteTopic
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.schema.configs import IncrementalAlterableConfig
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.support.redis_server import RedisServer, load
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.redis.tools import (
@@ -314,7 +316,7 @@ async def test_what_a_topic_may_name(server: RedisServer) -> None:
     async with state_with(f"2@{server.address}") as state:
         assert (await create(state, server.source("s"))).error_code == ErrorCode.INVALID_CONFIG
     async with state_with(server.address) as state:
-        compacted = ConfigEntry("cleanup.policy", "compact")
+        compacted = CreatableTopicConfig("cleanup.policy", "compact")
         for refused in (
             await create(state, f"redis://user:hunter2@{server.address}/0?stream=s"),
             await create(state, server.source("s", "bits=1")),
@@ -332,7 +334,7 @@ async def test_what_a_topic_may_name(server: RedisServer) -> None:
         for name, value in (
             ("quafka.source", server.source("other")), ("cleanup.policy", "compact"),
         ):  # fmt: skip
-            change = [ConfigChange(name, ConfigOperation.SET, value)]
+            change = [IncrementalAlterableConfig(name, ConfigOperation.SET, value)]
             altered = await configs.alter(state, context(), AlterTopicConfigs("plain", change))
             assert altered.error_code == ErrorCode.INVALID_CONFIG, name
         kept = await configs.alter(state, context(), AlterTopicConfigs("plain", [], replace=True))

@@ -24,7 +24,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
-from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
+from quafka_mesh_ops.ops.admin import AlterTopicConfigs, CreatePartitions
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOps,
@@ -33,10 +33,12 @@ from quafka_mesh_ops.ops.records import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, DeleteTopic
+from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.schema.configs import IncrementalAlterableConfig
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context
@@ -134,7 +136,10 @@ class StateModel(RuleBasedStateMachine):
 
     @rule(name=names, ms=st.sampled_from([-1, 0, 300]), size=st.sampled_from([-1, 0, 200]))
     def create(self, name: str, ms: int, size: int) -> None:
-        configs = [ConfigEntry("retention.ms", str(ms)), ConfigEntry("retention.bytes", str(size))]
+        configs = [
+            CreatableTopicConfig("retention.ms", str(ms)),
+            CreatableTopicConfig("retention.bytes", str(size)),
+        ]
         op = CreateTopic(name, 1, configs=configs)
         answer = self.run(topics.create(self.state, context(), op))
         if name in self.models:
@@ -145,7 +150,7 @@ class StateModel(RuleBasedStateMachine):
 
     @rule(name=names, ms=st.sampled_from([-1, 0, 300]))
     def change(self, name: str, ms: int) -> None:
-        op = AlterTopicConfigs(name, [ConfigChange("retention.ms", SET, str(ms))])
+        op = AlterTopicConfigs(name, [IncrementalAlterableConfig("retention.ms", SET, str(ms))])
         answer = self.run(configs.alter(self.state, context(), op))
         known = self.models.get(name)
         assert bool(answer.error_code) == (known is None)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin
 from zlib import crc32
 
 import pytest
@@ -34,7 +34,8 @@ from quafka_gateway.security.principal import Principal
 from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
-from quafka_mesh_ops.ops.base import AnyOp, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, AnyStruct
+from quafka_mesh_ops.ops.forms import form_of, is_struct
 from quafka_proto.acl_kinds import ResourceKind
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Message
@@ -100,7 +101,7 @@ class Broker:
     said_goodbye: bool = False
     peer: str = "broker"
 
-    async def call(self, op: AnyOp, **_: object) -> WireStruct:
+    async def call(self, op: AnyOp, **_: object) -> AnyStruct:
         await asyncio.sleep(self.delay)
         if any(getattr(op, name) for name in _list_names(op)):
             if not self.connected:
@@ -109,11 +110,11 @@ class Broker:
                 raise self.failure
         return self._answered(op.response, op)
 
-    def _answered(self, kind: type[WireStruct], asked: WireStruct) -> WireStruct:
+    def _answered(self, kind: type[AnyStruct], asked: AnyStruct) -> AnyStruct:
         """One answer for each item of a list; `others` are lists of items."""
         answers: dict[str, Any] = {}
         for its, name in zip(_list_names(asked), _list_names(kind), strict=True):
-            (one,) = get_args(_lists(get_type_hints(kind)[name])[0])
+            (one,) = get_args(_lists(_hint(kind, name))[0])
             items = getattr(asked, its)
             if name != "others":
                 answers[name] = [_made(one, item) for item in items or ()]
@@ -122,9 +123,14 @@ class Broker:
         return kind(**answers)
 
 
-def _list_names(owner: WireStruct | type[WireStruct]) -> list[str]:
-    hints = get_type_hints(owner if isinstance(owner, type) else type(owner))
-    return [each.name for each in fields(owner) if _lists(hints[each.name])]
+def _list_names(owner: AnyStruct | type[AnyStruct]) -> list[str]:
+    form = form_of(owner if isinstance(owner, type) else type(owner))
+    return [name for name, hint in zip(form.names, form.hints, strict=True) if _lists(hint)]
+
+
+def _hint(owner: type[AnyStruct], name: str) -> Any:
+    form = form_of(owner)
+    return form.hints[form.names.index(name)]
 
 
 def _lists(hint: Any) -> list[Any]:
@@ -142,11 +148,10 @@ def _made(hint: Any, item: object, field: str = "") -> Any:
         return number.to_bytes(4) * 4
     if hint is str:
         return item if isinstance(item, str) else NAMES[number % len(NAMES)]
-    if isinstance(hint, type) and issubclass(hint, WireStruct):
-        hints = get_type_hints(hint)
-        return hint(
-            **{each.name: _made(hints[each.name], item, each.name) for each in fields(hint)}
-        )
+    if is_struct(hint):
+        form = form_of(hint)
+        declared = zip(form.names, form.hints, strict=True)
+        return hint(**{name: _made(its, item, name) for name, its in declared})
     if _lists(hint) and number % 3:
         return [_made(get_args(_lists(hint)[0])[0], item, field)]
     return [] if get_origin(hint) is list else None

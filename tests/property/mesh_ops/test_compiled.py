@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.base import WireStruct
-from quafka_mesh_ops.ops.codec import from_wire, is_long, long_lists, to_wire, weight
+from quafka_mesh_ops.ops.base import AnyStruct
+from quafka_mesh_ops.ops.codec import from_wire, is_long, long_parts, to_wire, weight
 from quafka_mesh_ops.ops.forms import LONG, form_of
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.payloads import pack, unpack
 from tests.unit.mesh_ops.op_fillers import filled
 
-STRUCTS: list[WireStruct] = [
+STRUCTS: list[AnyStruct] = [
     each.part
     for op_type in OPS.values()
     for part_type in (op_type, op_type.response)
@@ -53,7 +52,7 @@ def mutate(data: st.DataObject, values: list[Any]) -> None:
 
 
 @given(st.data(), st.sampled_from(STRUCTS), st.integers(0, 3))
-def test_mutated_values(data: st.DataObject, struct: WireStruct, changes: int) -> None:
+def test_mutated_values(data: st.DataObject, struct: AnyStruct, changes: int) -> None:
     values = unpack(pack(to_wire(struct)))
     for _ in range(changes):
         mutate(data, values)
@@ -75,7 +74,7 @@ def test_nil_in_place_of_any_value() -> None:
 
 
 @given(VALUES, st.sampled_from(STRUCTS))
-def test_any_values(values: Any, struct: WireStruct) -> None:
+def test_any_values(values: Any, struct: AnyStruct) -> None:
     kind = type(struct)
     found = outcome(lambda wire: from_wire(kind, wire), values)
     assert found == outcome(form_of(kind).read, values)
@@ -86,7 +85,7 @@ def test_lengths_of_every_struct() -> None:
         for part_type in (op_type, op_type.response):
             for items in (1, LONG - 1, LONG):
                 for struct in [each.part for each in filled(part_type, 1, items=items)]:
-                    assert is_long(struct) == bool(long_lists(struct))
-                    values = [getattr(struct, f.name) for f in fields(type(struct))]
+                    assert is_long(struct) == bool(long_parts(struct))
+                    values = [getattr(struct, name) for name in form_of(type(struct)).names]
                     lists = [value for value in values if isinstance(value, list)]
                     assert weight(struct) == 256 * sum(map(len, lists))

@@ -15,12 +15,11 @@ from quafka_mesh_ops.ops.groups import (
     JoinGroup,
     JoinGroupResp,
     Leaver,
-    MemberAssignment,
-    MemberProtocol,
     SyncGroup,
     SyncGroupResp,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 
 SESSION, REBALANCE = 10, 60
 DELAY = 6
@@ -117,7 +116,7 @@ class Clocked:
             "g",
             member_id,
             instance,
-            protocols=[MemberProtocol(*each) for each in protocols],
+            protocols=[JoinGroupRequestProtocol(*each) for each in protocols],
             **values,
         )
         self.group.join(op, self.now, told)
@@ -132,7 +131,7 @@ class Clocked:
         **changes: Any,
     ) -> Told:
         told = Told()
-        rows = [MemberAssignment(*row) for row in (assignments or {}).items()]
+        rows = [SyncGroupRequestAssignment(*row) for row in (assignments or {}).items()]
         now = self.group.generation if generation is None else generation
         self.group.sync(SyncGroup("g", now, member_id, instance, rows, **changes), self.now, told)
         return told

@@ -11,12 +11,12 @@ from quafka_broker.ops import configs
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
-    ConfigChange,
     ConfigDescription,
     DescribeBroker,
 )
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 from quafka_proto.errors import ErrorCode as E
+from quafka_proto.schema.configs import IncrementalAlterableConfig as Change
 from tests.unit.broker.compacting import COMPACT, compacting
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
@@ -27,7 +27,7 @@ BACKOFF = "log.cleaner.backoff.ms"
 
 async def change(state: BrokerState, name: str, value: str | None, *, own: bool = True) -> int:
     operation = DELETE if value is None else SET
-    changes = [ConfigChange(name, operation, value)]
+    changes = [Change(name, operation, value)]
     answer = await configs.alter_broker(state, context(), AlterBrokerConfigs(changes, own))
     assert bool(answer.error_message) == bool(answer.error_code)
     return answer.error_code

@@ -21,11 +21,12 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.events import encode_event, topic_created
 from quafka_broker.topics.identity import new_topic_identity
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic
+from quafka_mesh_ops.ops.topics import CreateTopic
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, ORG, context, running_state
 
@@ -94,7 +95,7 @@ def test_what_members_send_each_other_is_written_as_msgpack_does(size: int) -> N
 
 async def test_a_list_of_policies_without_end_is_refused() -> None:
     async with running_state(MemoryDisk()) as state:
-        entry = ConfigEntry("cleanup.policy", "delete" + ",delete" * 1_000)
+        entry = CreatableTopicConfig("cleanup.policy", "delete" + ",delete" * 1_000)
         answer = await topic_ops.create(state, context(), CreateTopic("t", configs=[entry]))
         assert answer.error_code == ErrorCode.INVALID_CONFIG
         assert len(answer.error_message) < 2_000

@@ -16,8 +16,9 @@ from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, LeaveGroup, Leaver, MemberProtocol
+from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, LeaveGroup, Leaver
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.groups import JoinGroupRequestProtocol
 from tests.unit.broker.group_members import DELAY, Clocked
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
@@ -42,7 +43,7 @@ async def joined(
         "",
         "",
         "consumer",
-        [MemberProtocol("range", b"m")],
+        [JoinGroupRequestProtocol("range", b"m")],
         10_000,
         10_000,
         require_member_id=True,
@@ -71,7 +72,10 @@ def held(state: BrokerState, org: int = ORG) -> OrgUsage:
         ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"member_id": "somebody"}, E.UNKNOWN_MEMBER_ID),
         ({"group": ""}, E.INVALID_GROUP_ID),
-        ({"protocols": [MemberProtocol("range", bytes(2 << 20))]}, E.GROUP_MAX_SIZE_REACHED),
+        (
+            {"protocols": [JoinGroupRequestProtocol("range", bytes(2 << 20))]},
+            E.GROUP_MAX_SIZE_REACHED,
+        ),
     ],
 )
 async def test_a_refused_join_makes_no_group(changes: dict[str, Any], error: ErrorCode) -> None:

@@ -11,15 +11,15 @@ from quafka_broker.groups import configs as group_configs
 from quafka_broker.groups.configs import GROUP_CONFIGS, GroupConfigError
 from quafka_broker.topics.events import group_configs_changed
 from quafka_broker.topics.registry import Registry
-from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.shares import EARLIEST, LATEST, ShareConfigs
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource
+from quafka_proto.schema.configs import IncrementalAlterableConfig as Change
 
 BROKER = BrokerConfig()
 
 
-def _set(*values: tuple[str, str]) -> list[ConfigChange]:
-    return [ConfigChange(name, ConfigOperation.SET, value) for name, value in values]
+def _set(*values: tuple[str, str]) -> list[Change]:
+    return [Change(name, ConfigOperation.SET, value) for name, value in values]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_heartbeat_interval_is_below_the_session_timeout() -> None:
 
 
 def test_lists_are_not_there_to_append_to() -> None:
-    change = ConfigChange("share.isolation.level", ConfigOperation.APPEND, "read_committed")
+    change = Change("share.isolation.level", ConfigOperation.APPEND, "read_committed")
     with pytest.raises(GroupConfigError, match="not a list"):
         group_configs.changed(BROKER, {}, [change], replaces=False)
 
@@ -89,7 +89,7 @@ def test_changes_are_merged_or_replace_what_was_set() -> None:
     assert group_configs.changed(BROKER, before, changes, replaces=True) == {
         "share.delivery.count.limit": "7"
     }
-    delete = [ConfigChange("share.isolation.level", ConfigOperation.DELETE)]
+    delete = [Change("share.isolation.level", ConfigOperation.DELETE)]
     assert group_configs.changed(BROKER, before, delete, replaces=False) == {}
 
 

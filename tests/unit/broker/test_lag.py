@@ -21,14 +21,13 @@ from quafka_mesh_ops.ops.groups import (
     JoinGroup,
     LeaveGroup,
     Leaver,
-    MemberAssignment,
-    MemberProtocol,
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup, PartitionLag
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 from tests.support.suites import examples
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
@@ -163,12 +162,22 @@ async def test_the_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 async def join(state: BrokerState, *partitions: int) -> str:
     """A member that is assigned these of "t"; its id."""
     op = JoinGroup(
-        "g", "", "", "consumer", [MemberProtocol("range", b"m")], 10_000, 10_000, "c", "/h"
+        "g",
+        "",
+        "",
+        "consumer",
+        [JoinGroupRequestProtocol("range", b"m")],
+        10_000,
+        10_000,
+        "c",
+        "/h",
     )
     member = (await groups.join(state, context(), op)).member_id
     assigned = ConsumerProtocolMemberAssignment(0, [("t", list(partitions))], b"").encode()
     await groups.sync(
-        state, context(), SyncGroup("g", 1, member, "", [MemberAssignment(member, assigned)])
+        state,
+        context(),
+        SyncGroup("g", 1, member, "", [SyncGroupRequestAssignment(member, assigned)]),
     )
     return member
 

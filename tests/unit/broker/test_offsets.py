@@ -28,11 +28,10 @@ from quafka_mesh_ops.ops.groups import (
     JoinGroupResp,
     LeaveGroup,
     Leaver,
-    MemberAssignment,
-    MemberProtocol,
     SyncGroup,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 from tests.support.suites import more
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, checked, context, running_state
@@ -56,7 +55,7 @@ async def committed(state: BrokerState, group: str, org: int = ORG) -> dict[tupl
 
 async def join(state: BrokerState, group: str, member_id: str = "") -> JoinGroupResp:
     op = JoinGroup(
-        group, member_id, "", "consumer", [MemberProtocol("range", b"m")], 10_000, 10_000
+        group, member_id, "", "consumer", [JoinGroupRequestProtocol("range", b"m")], 10_000, 10_000
     )
     return await groups.join(state, context(), op)
 
@@ -65,7 +64,7 @@ async def stable(state: BrokerState, group: str) -> str:
     """A group of one member."""
     state.groups.limits = replace(state.groups.limits, initial_delay=0.0)
     member = (await join(state, group)).member_id
-    op = SyncGroup(group, 1, member, "", [MemberAssignment(member, b"all")])
+    op = SyncGroup(group, 1, member, "", [SyncGroupRequestAssignment(member, b"all")])
     assert (await groups.sync(state, context(), op)).assignment == b"all"
     return member
 

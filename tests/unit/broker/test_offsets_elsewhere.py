@@ -14,7 +14,8 @@ from quafka_mesh_ops.ops.group_offsets import (
     CommittedQuestion,
     ForgetTopic,
 )
-from quafka_mesh_ops.ops.groups import JoinGroup, MemberAssignment, MemberProtocol, SyncGroup
+from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -82,10 +83,10 @@ async def test_what_no_member_is_subscribed_to_any_more_expires() -> None:
         state.groups.now_ms = lambda: now
         for topic in ("read", "left", "lately"):
             await state.topics.create(ORG, topic, 1)
-        known = [MemberProtocol("range", subscription("read"))]
+        known = [JoinGroupRequestProtocol("range", subscription("read"))]
         join = JoinGroup("g", "", "", "consumer", known, 10_000, 10_000)
         member = (await groups.join(state, context(), join)).member_id
-        sync = SyncGroup("g", 1, member, "", [MemberAssignment(member, b"all")])
+        sync = SyncGroup("g", 1, member, "", [SyncGroupRequestAssignment(member, b"all")])
         assert (await groups.sync(state, context(), sync)).error_code == 0
         parts = [CommitOffset(topic, 0, 1) for topic in ("read", "left")]
         await offsets.commit(state, context(), CommitOffsets("g", 1, member, "", parts))
@@ -96,12 +97,12 @@ async def test_what_no_member_is_subscribed_to_any_more_expires() -> None:
         assert [topic for topic, *_ in await committed(state, "g")] == ["lately", "read"]
         # Who cannot be understood may be reading anything.
         other = JoinGroup(
-            "g", member, "", "consumer", [MemberProtocol("range", b"?")], 10_000, 10_000
+            "g", member, "", "consumer", [JoinGroupRequestProtocol("range", b"?")], 10_000, 10_000
         )
         generation = (await groups.join(state, context(), other)).generation
         now = 9_000
         assert await state.groups.expire(500) == 0, "it is in between"
-        sync = SyncGroup("g", generation, member, "", [MemberAssignment(member, b"all")])
+        sync = SyncGroup("g", generation, member, "", [SyncGroupRequestAssignment(member, b"all")])
         assert (await groups.sync(state, context(), sync)).error_code == 0
         assert await state.groups.expire(500) == 0
     async with running_state(disk, lease_seconds=0) as state:

@@ -13,9 +13,10 @@ from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.group_offsets import CommitOffset
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
-from quafka_mesh_ops.ops.security import AlterOrg, AlterOrgResp, OrgLimitValue
+from quafka_mesh_ops.ops.security import AlterOrg, AlterOrgResp
 from quafka_mesh_ops.ops.topics import CreateTopic
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quafka import OrgLimit
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.test_group_bounds import commit, first_join, joined
 from tests.unit.broker.test_security import alter_users, create_acls, rule, shown, user, watch
@@ -26,7 +27,7 @@ FULL = ErrorCode.POLICY_VIOLATION
 
 
 async def limit(state: BrokerState, **limits: float) -> None:
-    named = [OrgLimitValue(name.replace("_", "."), value) for name, value in limits.items()]
+    named = [OrgLimit(name.replace("_", "."), value) for name, value in limits.items()]
     op = AlterOrg(1, "red", "", named, create=1 not in state.security.table.orgs)
     assert not (await ops.alter_org(state, context(), op)).error_code
 

@@ -25,10 +25,7 @@ from quafka_mesh_ops.ops.security import (
     AlterUsers,
     CreateAcls,
     DeleteAcls,
-    OrgLimitValue,
     QuotaChange,
-    QuotaEntity,
-    QuotaValue,
     ScramCredential,
     SecurityChange,
     UserChange,
@@ -36,6 +33,8 @@ from quafka_mesh_ops.ops.security import (
     WatchSecurityResp,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 
@@ -63,7 +62,7 @@ ANY = AclFilter(1, None, 1, None, None, 1, 1)
 
 
 def quota(value: float, name: str | None = "alice") -> QuotaChange:
-    return QuotaChange([QuotaEntity("user", name)], [QuotaValue("producer_byte_rate", value)], [])
+    return QuotaChange([EntityData("user", name)], [ValueData("producer_byte_rate", value)], [])
 
 
 async def alter_users(state: BrokerState, *changes: UserChange, org: int = 1) -> list[int]:
@@ -80,7 +79,7 @@ async def alter_quotas(state: BrokerState, *changes: QuotaChange, org: int = 1) 
 
 async def alter_org(
     state: BrokerState, org_id: int = 0, name: str = "", became: str = "",
-    limits: list[OrgLimitValue] | None = None, *, create: bool = False, copy: bool = False,
+    limits: list[OrgLimit] | None = None, *, create: bool = False, copy: bool = False,
 ) -> AlterOrgResp:  # fmt: skip
     op = AlterOrg(org_id, name, became, limits, create, copy)
     return await ops.alter_org(state, context(), op)
@@ -112,15 +111,13 @@ def shown(changes: list[SecurityChange]) -> list[str]:
         elif change.acl is not None:
             text = f"acl {change.acl.org_id} {change.acl.resource_name}"
         elif change.quota is not None:
-            text = f"quota {change.quota.org_id} {change.quota.entity[0].name}"
+            text = f"quota {change.quota.org_id} {change.quota.entity[0].entity_name}"
         found.append(("-" if change.removed else "") + text)
     return found
 
 
 async def fill(state: BrokerState) -> None:
-    assert (
-        await alter_org(state, 7, "blue", limits=[OrgLimitValue("max.topics", 3)], create=True)
-    ).org
+    assert (await alter_org(state, 7, "blue", limits=[OrgLimit("max.topics", 3)], create=True)).org
     assert await alter_users(state, user("alice"), user("bob"), user("alice", SHA512)) == [NONE] * 3
     assert await alter_users(state, UserChange("bob", SHA256)) == [NONE]
     assert await alter_users(state, user("alice"), org=7) == [NONE]
@@ -145,7 +142,7 @@ async def test_records_survive_restarts_with_and_without_a_checkpoint() -> None:
             assert answer.restart
             its = state.security.table.of(1).users["alice"]
             assert [each.mechanism for each in its.credentials] == [SHA256, SHA512]
-            assert state.security.table.orgs[7].limits == [OrgLimitValue("max.topics", 3.0)]
+            assert state.security.table.orgs[7].limits == [OrgLimit("max.topics", 3.0)]
 
 
 async def test_a_watch_answers_at_a_change_and_not_before() -> None:
@@ -291,9 +288,9 @@ async def test_what_no_rule_may_be(acl: AclRecord) -> None:
 @pytest.mark.parametrize(
     "change",
     [quota(0), quota(-1), quota(nan), quota(inf), quota(1.5), quota(1e30), quota(1, ""),
-     replace(quota(1), entity=[]), replace(quota(1), entity=[QuotaEntity("host", "a")]),
-     replace(quota(1), entity=[QuotaEntity("ip", "::1")]),
-     replace(quota(1), entity=[QuotaEntity("user", "a")] * 2),
+     replace(quota(1), entity=[]), replace(quota(1), entity=[EntityData("host", "a")]),
+     replace(quota(1), entity=[EntityData("ip", "::1")]),
+     replace(quota(1), entity=[EntityData("user", "a")] * 2),
      replace(quota(1), removed=["producer_byte_rate"]), replace(quota(1), removed=["cats"])],
 )  # fmt: skip
 async def test_what_no_quota_may_be(change: QuotaChange) -> None:
@@ -304,13 +301,13 @@ async def test_what_no_quota_may_be(change: QuotaChange) -> None:
 
 async def test_quotas_are_set_key_by_key_and_removed() -> None:
     async with running_state(MemoryDisk()) as state:
-        both = [QuotaEntity("user", "a"), QuotaEntity("client-id", None)]
-        rate = QuotaValue("request_percentage", 12.5)
+        both = [EntityData("user", "a"), EntityData("client-id", None)]
+        rate = ValueData("request_percentage", 12.5)
         assert await alter_quotas(state, QuotaChange(both, [rate], [])) == [NONE]
-        other = QuotaValue("consumer_byte_rate", 7)
+        other = ValueData("consumer_byte_rate", 7)
         assert await alter_quotas(state, QuotaChange(both[::-1], [other], [])) == [NONE]
         (record,) = state.security.table.of(1).quotas.values()
-        assert record.values == [rate, replace(other, value=7.0)]
+        assert record.values == [rate, ValueData("consumer_byte_rate", 7.0)]
         gone = ["consumer_byte_rate", "request_percentage"]
         assert await alter_quotas(state, QuotaChange(both, [], gone)) == [NONE]
         assert not state.security.table.of(1).quotas
@@ -381,7 +378,7 @@ async def test_orgs_have_one_name_and_id_each() -> None:
             assert answer.error_code == ErrorCode.DUPLICATE_RESOURCE
         for bad in (
             await alter_org(state, 1_005, "a b"), await alter_org(state, 1_005, became="sleepy"),
-            await alter_org(state, 1_005, limits=[OrgLimitValue("max.cats", 1)]),
+            await alter_org(state, 1_005, limits=[OrgLimit("max.cats", 1)]),
             await alter_org(state),
             await alter_org(state, 1 << 32, "x", create=True),
             await alter_org(state, 0, "", create=True),

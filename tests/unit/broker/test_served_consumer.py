@@ -26,7 +26,6 @@ from quafka_broker.ops import (
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_mesh_ops.ops.consumer_groups import (
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerHeartbeatResp,
     DescribeConsumerGroups,
@@ -47,8 +46,6 @@ from quafka_mesh_ops.ops.groups import (
     LeaveGroup,
     Leaver,
     ListGroups,
-    MemberAssignment,
-    MemberProtocol,
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag
@@ -61,6 +58,12 @@ from quafka_mesh_ops.ops.share_groups import (
 from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.consumer_protocol import assigned_partitions, assignment_of
 from quafka_proto.errors import ErrorCode as E
+from quafka_proto.schema.consumer_groups import (
+    CLASSIC_MEMBER,
+    CONSUMER_MEMBER,
+    DescribedConsumerGroup,
+)
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 from tests.unit.broker.consumer_groups.test_facts import MEMBER
 from tests.unit.broker.consumer_groups.test_facts import TOPICS as WRITTEN_TOPICS
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -85,11 +88,11 @@ async def owned(state: BrokerState, member: str = "m", **changes: Any) -> set[in
     return {number for part in answer.assignment or [] for number in part.partitions}
 
 
-async def described(state: BrokerState, group: str = "g") -> ConsumerGroupDescription:
+async def described(state: BrokerState, group: str = "g") -> DescribedConsumerGroup:
     op = DescribeConsumerGroups([group])
     (found,) = (await consumer_groups.describe(state, context(), op)).groups
-    members = sorted(found.members or [], key=lambda each: each.member_id)
-    return replace(found, members=members)
+    found.members.sort(key=lambda each: each.member_id)
+    return found
 
 
 def idle(member: str, epoch: int, group: str = "g") -> ConsumerHeartbeat:
@@ -109,13 +112,13 @@ async def test_members_keep_epochs_and_partitions_through_restarts() -> None:
         assert await owned(state, "a") == {0, 1, 2, 3}
         assert await owned(state, "b") == set()
         for _ in range(30):  # facts are restated meanwhile
-            epoch = (await described(state)).epoch
+            epoch = (await described(state)).group_epoch
             await beat(state, idle("a", epoch), topics=["t"], owned=[])
             await beat(state, member_id="c")
             await beat(state, idle("c", -1))
         before = await described(state)
-        assert [each.member_id for each in before.members or []] == ["a", "b"]
-        assert before.epoch > 60
+        assert [each.member_id for each in before.members] == ["a", "b"]
+        assert before.group_epoch > 60
     for _ in range(2):
         async with running_state(disk, lease_seconds=0) as state:
             assert await described(state) == before
@@ -123,7 +126,7 @@ async def test_members_keep_epochs_and_partitions_through_restarts() -> None:
     async with running_state(disk, lease_seconds=0) as state:
         usage = state.groups.usage(ORG)
         assert usage.members == 2
-        fenced = await beat(state, idle("b", before.epoch + 1))
+        fenced = await beat(state, idle("b", before.group_epoch + 1))
         assert fenced.error_code == E.FENCED_MEMBER_EPOCH
         assert (await beat(state, idle("nobody", 1))).error_code == E.UNKNOWN_MEMBER_ID
         for member in ("a", "b"):
@@ -148,9 +151,10 @@ async def test_facts_as_first_written_are_read_at_a_start() -> None:
     for _ in range(2):
         async with running_state(disk, lease_seconds=0) as state:
             found = await described(state)
-            (member,) = found.members or []
-            assert (found.epoch, member.member_epoch, member.topics) == (5, 5, ["a", "b"])
-            assert [part.topic for part in member.assignment] == ["t"]
+            (member,) = found.members
+            assert (found.group_epoch, member.member_epoch) == (5, 5)
+            assert member.subscribed_topic_names == ["a", "b"]
+            assert [part.topic_name for part in member.assignment.topic_partitions] == ["t"]
             await state.log.checkpoint()
 
 
@@ -160,11 +164,11 @@ async def test_topics_that_change_reach_the_members() -> None:
         assert await owned(state) == {0, 1}
         entry = state.groups.find(ORG, "g")
         assert entry is not None
-        settled = (await described(state)).epoch
+        settled = (await described(state)).group_epoch
         still = Heartbeat("g", settled, "m")
         assert not (await groups.heartbeat(state, context(), still)).error_code
         await state.topics.change(topic, lambda it: replace(it, partitions=3))
-        while (await described(state)).epoch == settled:
+        while (await described(state)).group_epoch == settled:
             await asyncio.sleep(0.01)
         assert (await groups.heartbeat(state, context(), still)).error_code
         answer = await beat(state, idle("m", settled))
@@ -251,7 +255,9 @@ async def test_groups_of_other_kinds() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1)
         await beat(state)
-        join = JoinGroup("g", "", "", "consumer", [MemberProtocol("range", b"")], 10_000, 10_000)
+        join = JoinGroup(
+            "g", "", "", "consumer", [JoinGroupRequestProtocol("range", b"")], 10_000, 10_000
+        )
         answer = await groups.join(state, context(), join)
         assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
         sync = SyncGroup("g", 1, "m", "", [])
@@ -263,7 +269,7 @@ async def test_groups_of_other_kinds() -> None:
         for kinds, names in ((["Consumer"], ["g"]), (["classic"], []), ([], ["g"])):
             op = ListGroups([], kinds)
             listed = (await group_admin.list_groups(state, context(), op)).groups
-            assert [each.group for each in listed] == names
+            assert [each.group_id for each in listed] == names
         await beat(state, idle("m", -1))
         async with asyncio.timeout(5):
             state.groups.limits = GroupLimits(initial_delay=0)
@@ -279,7 +285,7 @@ async def test_groups_of_other_kinds() -> None:
 def classic_join(member: str = "", owned: dict[str, list[int]] | None = None) -> JoinGroup:
     """With metadata of version 1: a topic, no user data, and the partitions that it has."""
     metadata = b"\0\1\0\0\0\1\0\1t" + b"\xff" * 4 + assignment_of(1, owned or {})[2:-4]
-    protocols = [MemberProtocol("cooperative-sticky", metadata)]
+    protocols = [JoinGroupRequestProtocol("cooperative-sticky", metadata)]
     return JoinGroup("g", member, "", "consumer", protocols, 10_000, 10_000)
 
 
@@ -295,15 +301,15 @@ async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
         state.groups.limits = GroupLimits(initial_delay=0)
         await state.topics.create(ORG, "t", 4)
         old = await groups.join(state, context(), classic_join())
-        shares = [MemberAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        shares = [SyncGroupRequestAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
         sync = SyncGroup("g", old.generation, old.member_id, "", shares)
         assert not (await groups.sync(state, context(), sync)).error_code
         # A consumer of the new protocol joins: the classic member keeps what it has until it
         # has given up its part.
         assert await owned(state, "new") == set()
         found = await described(state)
-        assert {each.member_id: each.is_classic for each in found.members or []} == {
-            old.member_id: True, "new": False,
+        assert {each.member_id: each.member_type for each in found.members} == {
+            old.member_id: CLASSIC_MEMBER, "new": CONSUMER_MEMBER,
         }  # fmt: skip
         alive = Heartbeat("g", old.generation, old.member_id)
         told = await groups.heartbeat(state, context(), alive)
@@ -317,7 +323,7 @@ async def test_a_group_moves_to_the_new_protocol_and_back() -> None:
         assert await synced(state, old.member_id, again.generation) == kept
         alive = Heartbeat("g", again.generation, old.member_id)
         assert not (await groups.heartbeat(state, context(), alive)).error_code
-        answer = await beat(state, idle("new", (await described(state)).epoch))
+        answer = await beat(state, idle("new", (await described(state)).group_epoch))
         others = {number for part in answer.assignment or [] for number in part.partitions}
         assert others | set(kept["t"]) == set(range(4))
     async with running_state(disk) as state:
@@ -344,7 +350,7 @@ async def test_a_group_moves_only_when_the_topics_of_its_members_are_known() -> 
     async with running_state(disk) as state:
         state.groups.limits = GroupLimits(initial_delay=0)
         old = await groups.join(state, context(), classic_join())
-        shares = [MemberAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
+        shares = [SyncGroupRequestAssignment(old.member_id, assignment_of(1, {"t": range(4)}))]
         sync = SyncGroup("g", old.generation, old.member_id, "", shares)
         assert not (await groups.sync(state, context(), sync)).error_code
         join = replace(JOIN, member_id="new", topics=["t", "u"], is_whole=False)
@@ -354,15 +360,15 @@ async def test_a_group_moves_only_when_the_topics_of_its_members_are_known() -> 
         known = [KnownTopic("t", b"t" * 16, 4), KnownTopic("u", b"u" * 16, 1)]
         answer = await beat(state, join, known=known)
         assert [part.topic_id for part in answer.assignment or []] == [b"u" * 16]
-        found = {each.member_id: each for each in (await described(state)).members or []}
-        assert [part.partitions for part in found[old.member_id].assignment] == [[0, 1, 2, 3]]
+        found = {each.member_id: each for each in (await described(state)).members}
+        assert found[old.member_id].assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
         still = classic_join(old.member_id, {"t": [0, 1, 2, 3]})
         assert not (await groups.join(state, context(), still)).error_code
     async with running_state(disk) as state:
         # The group knows the topic after a restart, though the coordinator does not: the member
         # still has all of its partitions.
         assert not (await groups.join(state, context(), still)).error_code
-        epoch = (await described(state)).epoch
+        epoch = (await described(state)).group_epoch
         answer = await beat(state, idle("new", epoch), is_whole=False, known=known)
         held = {part.topic_id for part in answer.assignment or []}
         assert held <= {b"u" * 16}
@@ -375,7 +381,9 @@ async def test_classic_members_of_a_group_have_a_protocol_in_common() -> None:
         first = await groups.join(state, context(), classic_join())
         assert not first.error_code
         (protocol,) = classic_join().protocols
-        other = replace(classic_join(), protocols=[replace(protocol, name="range")])
+        other = replace(
+            classic_join(), protocols=[JoinGroupRequestProtocol("range", protocol.metadata)]
+        )
         refused = await groups.join(state, context(), other)
         assert refused.error_code == E.INCONSISTENT_GROUP_PROTOCOL
         # The only member may change its protocols.
@@ -504,7 +512,7 @@ async def test_a_classic_member_joins_consumers_by_the_policy(policy: str) -> No
         answer = await groups.join(state, context(), classic_join())
         assert answer.error_code == (E.INCONSISTENT_GROUP_PROTOCOL if refused else 0)
         assert kind(state) is GroupType.CONSUMER
-        assert len((await described(state)).members or []) == 2 - refused
+        assert len((await described(state)).members) == 2 - refused
 
 
 @pytest.mark.parametrize(
@@ -515,10 +523,10 @@ async def test_a_classic_member_with_malformed_metadata_does_not_join(metadata: 
         set_policy(state, "bidirectional")
         await state.topics.create(ORG, "t", 1)
         await owned(state)
-        join = replace(classic_join(), protocols=[MemberProtocol("range", metadata)])
+        join = replace(classic_join(), protocols=[JoinGroupRequestProtocol("range", metadata)])
         answer = await groups.join(state, context(), join)
         assert answer.error_code == E.INCONSISTENT_GROUP_PROTOCOL
-        assert [each.member_id for each in (await described(state)).members or []] == ["m"]
+        assert [each.member_id for each in (await described(state)).members] == ["m"]
 
 
 async def test_an_assignment_has_a_version_that_is_known() -> None:
@@ -527,7 +535,7 @@ async def test_an_assignment_has_a_version_that_is_known() -> None:
         await state.topics.create(ORG, "t", 2)
         await owned(state)
         metadata = b"\x7f\xff\0\0\0\1\0\1t" + b"\xff" * 4 + bytes(4) + b"\xff" * 6
-        join = replace(classic_join(), protocols=[MemberProtocol("range", metadata)])
+        join = replace(classic_join(), protocols=[JoinGroupRequestProtocol("range", metadata)])
         answer = await groups.join(state, context(), join)
         sync = SyncGroup("g", answer.generation, answer.member_id, "", [])
         synced_ = await groups.sync(state, context(), sync)

@@ -58,7 +58,7 @@ async def acquire(
 
 
 def ranges(answer: AcquiredPartition) -> list[tuple[int, int, int]]:
-    return [(part.first, part.last, part.deliveries) for part in answer.acquired]
+    return [(part.first_offset, part.last_offset, part.delivery_count) for part in answer.acquired]
 
 
 async def acknowledge(state: BrokerState, *batches: tuple[int, int, int], member: str = "m") -> int:

@@ -24,7 +24,7 @@ from quafka_broker.sources.wal import WalPartition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.runs import Room
-from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
+from quafka_mesh_ops.ops.admin import AlterTopicConfigs, CreatePartitions
 from quafka_mesh_ops.ops.offsets import EpochEndOp, EpochEndOps, ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
@@ -37,6 +37,7 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_mesh_ops.ops.topics import DeleteTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import IncrementalAlterableConfig as Change
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, ORG, batch_of, checked, context, running_state
 
@@ -228,7 +229,7 @@ async def test_a_source_may_refuse_changes_of_its_topics() -> None:
             ErrorCode.POLICY_VIOLATION,
             "it is far away",
         )
-        change = [ConfigChange("retention.ms", 0, "1")]
+        change = [Change("retention.ms", 0, "1")]
         op = AlterTopicConfigs("far", change)
         assert (await configs.alter(state, context(), op)).error_message == "it is far away"
         gone = await topics.delete(state, context(), DeleteTopic("far"))

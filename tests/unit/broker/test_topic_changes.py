@@ -18,15 +18,16 @@ from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.admin import (
     AlterTopicConfigs,
-    ConfigChange,
     CreatePartitions,
     DescribeBroker,
     DescribeTopicConfigs,
 )
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, ProduceOp, ProduceOps
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, DescribeTopics
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import IncrementalAlterableConfig as Change
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, checked, context, running_state
 
@@ -41,7 +42,10 @@ async def grow(state: BrokerState, name: str, count: int, *, dry: bool = False) 
 
 
 async def alter(
-    state: BrokerState, *changes: ConfigChange, replace: bool = False, dry: bool = False
+    state: BrokerState,
+    *changes: Change,
+    replace: bool = False,
+    dry: bool = False,
 ) -> int:
     op = AlterTopicConfigs("t", list(changes), replace, dry)
     answer = await configs.alter(state, context(), op)
@@ -122,7 +126,7 @@ async def test_a_full_disk_changes_no_topic() -> None:
         await state.topics.create(ORG, "t", 1)
         disk.room = 0
         assert await grow(state, "t", 2) == E.KAFKA_STORAGE_ERROR
-        assert await alter(state, ConfigChange("retention.ms", SET, "1")) == E.KAFKA_STORAGE_ERROR
+        assert await alter(state, Change("retention.ms", SET, "1")) == E.KAFKA_STORAGE_ERROR
         disk.room = None
         assert (topic_of(state).partitions, topic_of(state).configs) == (1, {})
 
@@ -133,7 +137,7 @@ async def test_many_changes_do_not_make_the_next_start_long() -> None:
         state.journal.events_kept = 20
         await state.topics.create(ORG, "t", 1)
         for n in range(100):
-            assert await alter(state, ConfigChange("retention.ms", SET, str(n))) == 0
+            assert await alter(state, Change("retention.ms", SET, str(n))) == 0
             assert await grow(state, "t", 2 + n) == 0
         left = await configs.describe_broker(state, context(), DescribeBroker())
         assert left.registry_end - left.registry_start < 30
@@ -194,26 +198,35 @@ def test_changes(
     changes: list[tuple[str, ConfigOperation, str | None]], expected: dict[str, str]
 ) -> None:
     own = {"retention.ms": "5", "preallocate": "true"}
-    made = [ConfigChange(*change) for change in changes]
+    made = [Change(*change) for change in changes]
     assert topic_configs.changed(BrokerConfig(), own, {"quafka.slug": "s"}, made) == expected
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (ConfigChange("retention.ms", APPEND, "5"), "retention.ms: it is not a list"),
-        (ConfigChange("retention.ms", SUBTRACT, "5"), "retention.ms: it is not a list"),
-        (ConfigChange("cleanup.policy", APPEND, "keep"), "'delete,keep'"),
-        (ConfigChange("leader.replication.throttled.replicas", SET, "0:"), "partition:broker"),
-        (ConfigChange("leader.replication.throttled.replicas", SET, "0:1,"), "partition:broker"),
-        (ConfigChange("no.such.config", SET, "1"), "no.such.config"),
-        (ConfigChange("no.such.config", APPEND, "1"), "no.such.config"),
-        (ConfigChange("retention.ms", SET, None), "retention.ms cannot be None"),
-        (ConfigChange("quafka.id", SET, "top_another"), "quafka.id cannot be set"),
-        (ConfigChange("quafka.id", APPEND, "x"), "quafka.id cannot be set"),
+        (Change("retention.ms", APPEND, "5"), "retention.ms: it is not a list"),
+        (
+            Change("retention.ms", SUBTRACT, "5"),
+            "retention.ms: it is not a list",
+        ),
+        (Change("cleanup.policy", APPEND, "keep"), "'delete,keep'"),
+        (
+            Change("leader.replication.throttled.replicas", SET, "0:"),
+            "partition:broker",
+        ),
+        (
+            Change("leader.replication.throttled.replicas", SET, "0:1,"),
+            "partition:broker",
+        ),
+        (Change("no.such.config", SET, "1"), "no.such.config"),
+        (Change("no.such.config", APPEND, "1"), "no.such.config"),
+        (Change("retention.ms", SET, None), "retention.ms cannot be None"),
+        (Change("quafka.id", SET, "top_another"), "quafka.id cannot be set"),
+        (Change("quafka.id", APPEND, "x"), "quafka.id cannot be set"),
     ],
 )
-def test_changes_that_cannot_be(change: ConfigChange, why: str) -> None:
+def test_changes_that_cannot_be(change: Change, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         topic_configs.changed(BrokerConfig(), {}, {"quafka.id": "top_this"}, [change])
 
@@ -222,13 +235,16 @@ async def test_configs_are_changed_all_or_none_and_stay_so() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         await state.topics.create(ORG, "t", 1, {"retention.ms": "5"})
-        good, bad = ConfigChange("segment.ms", SET, "8"), ConfigChange("flush.ms", SET, "?")
+        good, bad = (
+            Change("segment.ms", SET, "8"),
+            Change("flush.ms", SET, "?"),
+        )
         assert await alter(state, good, bad) == E.INVALID_CONFIG
         assert await alter(state, good, dry=True) == 0
         assert topic_of(state).configs == {"retention.ms": "5"}
         assert await alter(state, good) == 0
         assert topic_of(state).configs == {"retention.ms": "5", "segment.ms": "8"}
-        assert await alter(state, ConfigChange("flush.ms", SET, "3"), replace=True) == 0
+        assert await alter(state, Change("flush.ms", SET, "3"), replace=True) == 0
         assert topic_of(state).configs == {"flush.ms": "3"}
     async with running_state(disk.copy()) as state:
         assert topic_of(state).configs == {"flush.ms": "3"}
@@ -242,7 +258,7 @@ async def test_a_change_that_changes_nothing_is_not_recorded() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1, {"retention.ms": "5"})
         before = state.log.stats.bytes
-        assert await alter(state, ConfigChange("retention.ms", SET, "5")) == 0
+        assert await alter(state, Change("retention.ms", SET, "5")) == 0
         assert state.log.stats.bytes == before
 
 
@@ -250,16 +266,16 @@ async def test_a_new_limit_is_in_effect_at_once() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.topics.create(ORG, "t", 1)
         assert await put(state, 0, b"x" * 100) == 0
-        assert await alter(state, ConfigChange("max.message.bytes", SET, "80")) == 0
+        assert await alter(state, Change("max.message.bytes", SET, "80")) == 0
         assert await put(state, 0, b"x" * 100) == E.MESSAGE_TOO_LARGE
-        assert await alter(state, ConfigChange("max.message.bytes", DELETE)) == 0
+        assert await alter(state, Change("max.message.bytes", DELETE)) == 0
         assert await put(state, 0, b"x" * 100) == 0
 
 
 async def test_whoever_knows_an_older_topic_does_not_bring_its_limit_back() -> None:
     async with running_state(MemoryDisk()) as state:
         old, _ = await state.topics.create(ORG, "t", 1, {"max.message.bytes": "80"})
-        assert await alter(state, ConfigChange("max.message.bytes", DELETE)) == 0
+        assert await alter(state, Change("max.message.bytes", DELETE)) == 0
         assert state.configs.policy(old).max_message_bytes == 80
         assert await put(state, 0, b"x" * 100) == 0
 
@@ -270,7 +286,7 @@ async def test_a_shorter_retention_is_in_effect_at_once() -> None:
         await state.topics.create(ORG, "t", 1, {"retention.ms": "-1"})
         assert await put(state, 0, b"old") == 0
         sweeping = asyncio.create_task(state.retention().run())
-        assert await alter(state, ConfigChange("retention.ms", SET, "1000")) == 0
+        assert await alter(state, Change("retention.ms", SET, "1000")) == 0
         partition = state.log.partitions.get(topic_of(state).partition_id(0))
         async with asyncio.timeout(10):
             while not partition.log_start:
@@ -282,7 +298,7 @@ async def test_a_longer_retention_keeps_what_a_sweep_was_about_to_delete() -> No
     async with running_state(MemoryDisk()) as state:
         short, _ = await state.topics.create(ORG, "t", 1, {"retention.ms": "1000"})
         assert await put(state, 0, b"old") == 0
-        assert await alter(state, ConfigChange("retention.ms", SET, "-1")) == 0
+        assert await alter(state, Change("retention.ms", SET, "-1")) == 0
         await state.topics.delete_records({short: {0: 1}}, if_unchanged=True)
         assert state.log.partitions.get(short.partition_id(0)).log_start == 0
         await state.topics.delete_records({topic_of(state): {0: 1}}, if_unchanged=True)
@@ -377,7 +393,7 @@ def test_synonyms_say_where_values_come_from() -> None:
 
 async def test_a_config_that_is_given_twice_is_refused() -> None:
     async with running_state(MemoryDisk()) as state:
-        entries = [ConfigEntry("retention.ms", v) for v in ("1", "2")]
+        entries = [CreatableTopicConfig("retention.ms", v) for v in ("1", "2")]
         answer = await topics.create(state, context(), CreateTopic("t", 1, configs=entries))
         assert answer.error_code == E.INVALID_CONFIG
         assert "retention.ms" in answer.error_message

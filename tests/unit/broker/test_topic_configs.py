@@ -13,14 +13,15 @@ from quafka_broker.topics.config_table import TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.configs import ConfigError, policy
 from quafka_broker.topics.topic import SOURCE
 from quafka_loop import clock
-from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
 from quafka_mesh_ops.units import unit_of, with_unit
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import LOG_APPEND_TIME, crc32c, read_header
+from quafka_proto.schema.configs import IncrementalAlterableConfig as Change
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
@@ -109,7 +110,7 @@ def test_the_least_compaction_lag_is_not_above_the_greatest() -> None:
     topic_configs.check_together(broker, {"min.compaction.lag.ms": "50"})
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms 51 .* 50"):
         topic_configs.check_together(broker, {"min.compaction.lag.ms": "51"})
-    changes = [ConfigChange("max.compaction.lag.ms", ConfigOperation.SET, "4")]
+    changes = [Change("max.compaction.lag.ms", ConfigOperation.SET, "4")]
     with pytest.raises(ConfigError, match=r"max\.compaction\.lag\.ms 4"):
         topic_configs.changed(CONFIG, {"min.compaction.lag.ms": "5"}, {}, changes)
 
@@ -170,8 +171,8 @@ def test_only_delete_deletes(cleanup: str, retention: tuple[int, int]) -> None:
     assert (found.retention_ms, found.retention_bytes) == retention
 
 
-def entries(configs: dict[str, str]) -> list[ConfigEntry]:
-    return [ConfigEntry(name, value) for name, value in configs.items()]
+def entries(configs: dict[str, str]) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name, value) for name, value in configs.items()]
 
 
 async def test_create_with_configs_and_restart() -> None:

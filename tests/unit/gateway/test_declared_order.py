@@ -25,7 +25,7 @@ from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops import branches
+from quafka_mesh_ops.ops import branches, previous
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.ops.consumer_groups import ConsumerHeartbeat
 from quafka_mesh_ops.ops.table import OPS as OP_TYPES
@@ -139,7 +139,8 @@ EFFECTS = {
 
 _NO_API = {code for code in OpCode if code >> 4 == 5} | {op.code for op in branches.ALL}
 _NO_API |= {OpCode.WATCH_SECURITY, OpCode.CREATE_ACLS, OpCode.DELETE_ACLS}
-"""The ops about snapshots, rules and news, and those between brokers: no Kafka API sends them."""
+_NO_API |= {op.code for op in previous.ALL}
+"""The ops about snapshots, rules and news, those between brokers, and those of earlier gateways."""
 _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}

@@ -8,13 +8,12 @@ from quafka_gateway.security.directory import Directory, quota_key
 from quafka_mesh_ops.ops.security import (
     AclRecord,
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     SecurityChange,
     UserRecord,
     WatchSecurityResp,
 )
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 ALICE = UserRecord(1, "alice", [])
 RULE = AclRecord(1, 2, "t", 3, "User:alice", "*", 3, 3)
@@ -50,8 +49,8 @@ def test_records_come_and_go() -> None:
 
 def test_a_quota_without_values_is_gone_whatever_the_order_of_its_parts() -> None:
     copy = Directory()
-    entity = [QuotaEntity("user", "a"), QuotaEntity("client-id", None)]
-    values = [QuotaValue("producer_byte_rate", 1.0)]
+    entity = [EntityData("user", "a"), EntityData("client-id", None)]
+    values = [ValueData("producer_byte_rate", 1.0)]
     copy.learn(answer(1, SecurityChange(False, quota=QuotaRecord(1, entity, values))))
     assert list(copy.quotas(1)) == [quota_key(entity)]
     copy.learn(answer(2, SecurityChange(False, quota=QuotaRecord(1, entity[::-1], []))))

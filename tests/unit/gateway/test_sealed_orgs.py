@@ -28,15 +28,14 @@ from quafka_gateway.security.sasl.service import SaslService, settings_of
 from quafka_gateway.tenants import OrgRefusedError, Tenants
 from quafka_mesh_ops.ops.security import (
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     SecurityChange,
 )
 from quafka_proto.acl_kinds import Operation, ResourceKind
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Message
+from quafka_proto.schema.quotas import EntityData, ValueData
 from quafka_proto.schema.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -89,8 +88,8 @@ class Granted(NamedTuple):
 
 
 def _quota(org_id: int, name: str, rate: float) -> SecurityChange:
-    entity = [QuotaEntity("user", name)]
-    record = QuotaRecord(org_id, entity, [QuotaValue("producer_byte_rate", rate)])
+    entity = [EntityData("user", name)]
+    record = QuotaRecord(org_id, entity, [ValueData("producer_byte_rate", rate)])
     return SecurityChange(removed=False, quota=record)
 
 

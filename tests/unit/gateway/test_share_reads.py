@@ -11,13 +11,13 @@ from quafka_gateway.fetch.share_sessions import Place, ShareSession
 from quafka_gateway.handlers import share_fetch
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
 from quafka_mesh_ops.ops.shares import (
-    AcquiredRange,
     BatchRange,
     ReleasePartition,
     ReleaseRecords,
 )
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import rebase
+from quafka_proto.schema.share_fetch import AcquiredRecords
 from tests.unit.broker.tools import batch_of
 
 PLACE: Place = (bytes(16), 0)
@@ -49,7 +49,7 @@ async def read(*answers: FetchOpResp) -> tuple[Any, list[tuple[int, int]], list[
         reader=SimpleNamespace(fetch=fetch), shares=SimpleNamespace(release=release)
     )
     context = cast(RequestContext, SimpleNamespace(tenant=tenant))
-    found = {PLACE: share_fetch._Fetched(acquired=[AcquiredRange(0, 5, 1)])}
+    found = {PLACE: share_fetch._Fetched(acquired=[AcquiredRecords(0, 5, 1)])}
     batches = [(PLACE, BatchRange(0, 5, 3 * len(batch(0))))]
     session = ShareSession(("g", "m"), b"session", 1)
     await share_fetch._read(session, found, batches, context, None)
@@ -63,13 +63,13 @@ async def test_the_rest_of_a_short_answer_is_read_again() -> None:
     )
     assert asked == [(0, 3 * size), (2, 2 * size)]
     assert found.records == [batch(0), batch(2), batch(4)]
-    assert (found.acquired, found.error, given_back) == ([AcquiredRange(0, 5, 1)], 0, [])
+    assert (found.acquired, found.error, given_back) == ([AcquiredRecords(0, 5, 1)], 0, [])
 
 
 async def test_what_cannot_be_read_is_given_back() -> None:
     found, _, given_back = await read(FetchOpResp([batch(0)], 9))
     assert found.records == [batch(0)]
-    assert (found.acquired, found.error) == ([AcquiredRange(0, 1, 1)], 0)
+    assert (found.acquired, found.error) == ([AcquiredRecords(0, 1, 1)], 0)
     assert given_back == [ReleasePartition("", 0, 2, 5, PLACE[0])]
 
 

@@ -14,7 +14,8 @@ from quafka_gateway.security.directory import Directory
 from quafka_gateway.tenant import OrgsMemory, Tenant, TenantLimits, make_tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops.security import OrgLimitValue, OrgRecord, SecurityChange, WatchSecurityResp
+from quafka_mesh_ops.ops.security import OrgRecord, SecurityChange, WatchSecurityResp
+from quafka_proto.schema.quafka import OrgLimit
 from quafka_telemetry.tracing import Tracer
 
 LIMITS = TenantLimits(fetch_sessions=10, fetch_cache_bytes=10, fetch_backfill_bytes=1)
@@ -48,7 +49,7 @@ class Gateway:
     def record(
         self, org: int, state: str = "active", *, most: float | None = None, removed: bool = False
     ) -> None:
-        limits = [] if most is None else [OrgLimitValue("max.connections", most)]
+        limits = [] if most is None else [OrgLimit("max.connections", most)]
         self._version += 1
         change = SecurityChange(removed, OrgRecord(org, f"org-{org}", state, limits))
         self.directory.learn(WatchSecurityResp(b"i", self._version, False, False, [change]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, replace
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgpack  # type: ignore[import-untyped]
 
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer, WireStruct
 from quafka_mesh_ops.ops.codec import to_wire
+from quafka_mesh_ops.ops.forms import form_of, is_struct
+from quafka_proto.message import Struct
 
 
 class Filled(NamedTuple):
@@ -22,7 +23,7 @@ class Filled(NamedTuple):
 
 def least(hint: Any) -> Any:
     """Return the smallest value of a type, with its optional fields set."""
-    if isinstance(hint, type) and issubclass(hint, WireStruct):
+    if is_struct(hint):
         return _least_part(hint)
     if get_origin(hint) is list:
         return []
@@ -30,15 +31,10 @@ def least(hint: Any) -> Any:
     return simple[hint] if hint in simple else least(_present(hint))
 
 
-def _least_part(part_type: type[WireStruct]) -> WireStruct:
-    hints = get_type_hints(part_type)
-    return part_type(
-        **{
-            each.name: least(hints[each.name])
-            for each in fields(part_type)
-            if each.default is MISSING
-        }
-    )
+def _least_part(part_type: type[AnyStruct]) -> AnyStruct:
+    form = form_of(part_type)
+    required = zip(form.names[: form.required], form.hints, strict=False)
+    return part_type(**{name: least(hint) for name, hint in required})
 
 
 def _present(hint: Any) -> Any:
@@ -65,18 +61,19 @@ def filled(
             one = least(item)
             count = max(1, size // _packed_size(one)) if items is None else items
             yield Filled("[*]", [one] * count, many=True)
-    elif isinstance(hint, type) and issubclass(hint, WireStruct):
-        base: Any = _least_part(hint)
-        hints = get_type_hints(hint)
-        for each in fields(hint):
-            for name, value, is_many in filled(hints[each.name], size, many=many, items=items):
-                yield Filled(f".{each.name}{name}", replace(base, **{each.name: value}), is_many)
+    elif is_struct(hint):
+        form = form_of(hint)
+        for field, its in zip(form.names, form.hints, strict=True):
+            for name, value, is_many in filled(its, size, many=many, items=items):
+                part = _least_part(hint)
+                setattr(part, field, value)
+                yield Filled(f".{field}{name}", part, is_many)
     elif hint not in (int, float, bool):
         yield from filled(_present(hint), size, many=many, items=items)
 
 
 def _wire(value: Any) -> Any:
-    if isinstance(value, WireStruct):
+    if isinstance(value, (WireStruct, Struct)):
         return to_wire(value)
     return [_wire(item) for item in value] if isinstance(value, list) else value
 
@@ -87,10 +84,10 @@ def _packed_size(value: Any) -> int:
 
 def check_types(hint: Any, value: Any) -> None:
     """Assert that fields have exactly their types: a field of type `bytes` is no view."""
-    if isinstance(hint, type) and issubclass(hint, WireStruct):
-        for name, its in get_type_hints(hint).items():
-            if name in {each.name for each in fields(hint)}:
-                check_types(its, getattr(value, name))
+    if is_struct(hint):
+        form = form_of(hint)
+        for name, its in zip(form.names, form.hints, strict=True):
+            check_types(its, getattr(value, name))
     elif get_origin(hint) is list:
         for item in value[:3]:
             check_types(get_args(hint)[0], item)

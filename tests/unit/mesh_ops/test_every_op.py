@@ -18,13 +18,14 @@ from quafka_mesh_ops.envelopes import encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import AnyOp, OpCode, OpKind, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, AnyStruct, OpCode, OpKind
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops.groups import JoinGroup, MemberProtocol
+from quafka_mesh_ops.ops.groups import JoinGroup
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.scheduler import BOUNDS
 from quafka_mesh_ops.transport import liveness
+from quafka_proto.schema.groups import JoinGroupRequestProtocol
 from tests.support.suites import more
 from tests.unit.mesh_ops.mesh import in_memory, mesh
 from tests.unit.mesh_ops.op_fillers import check_types, filled, least
@@ -38,11 +39,11 @@ class Echo:
     """Handlers that accept any op and return a given answer, and the calls to them."""
 
     def __init__(self) -> None:
-        self.received: list[WireStruct] = []
-        self.answer: WireStruct | None = None
+        self.received: list[AnyStruct] = []
+        self.answer: AnyStruct | None = None
         self.client: MeshClient
 
-    async def handle(self, context: OpContext, op: AnyOp) -> WireStruct:
+    async def handle(self, context: OpContext, op: AnyOp) -> AnyStruct:
         """The handler of every op."""
         self.received.append(op)
         return self.answer or least(op.response)
@@ -54,7 +55,7 @@ class Echo:
         assert self.received == [op]
         check_types(type(op), self.received[0])
 
-    async def fetch(self, op: AnyOp, answer: WireStruct) -> None:
+    async def fetch(self, op: AnyOp, answer: AnyStruct) -> None:
         """Assert that the answer reaches the caller unchanged."""
         self.answer = answer
         try:
@@ -121,13 +122,13 @@ async def test_what_fills_a_frame_arrives_and_one_byte_more_fails_alone(
                 assert failed.value.error_code == TOO_LARGE
 
 
-def _shorter(part_type: type[WireStruct], place: str, refused: OpTooLargeError) -> Any:
+def _shorter(part_type: type[AnyStruct], place: str, refused: OpTooLargeError) -> Any:
     """Return the refused value, shortened to the largest allowed size."""
     (size,) = re.findall(r"an op of (\d+) bytes; a frame carries at most 80000", str(refused))
     return _filled_at(part_type, place, LIMIT - (int(size) - LIMIT))
 
 
-def _filled_at(part_type: type[WireStruct], place: str, size: int) -> Any:
+def _filled_at(part_type: type[AnyStruct], place: str, size: int) -> Any:
     (found,) = [f.part for f in filled(part_type, size, many=False) if f.field == place]
     return found
 
@@ -152,7 +153,7 @@ async def test_as_many_values_as_a_reader_takes_arrive_and_more_fail_alone(
                 assert failed.value.error_code == TOO_LARGE
 
 
-def _longer_and_longer(part_type: type[WireStruct]) -> Iterator[tuple[Any, Any]]:
+def _longer_and_longer(part_type: type[AnyStruct]) -> Iterator[tuple[Any, Any]]:
     """Yield, for each list in a type, the longest allowed one and one with another item."""
     for place in [f.field for f in filled(part_type, 1) if f.many]:
 
@@ -196,7 +197,7 @@ async def test_the_real_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _join_of(size: int) -> JoinGroup:
     return JoinGroup(
-        "g", "", "", "consumer", [MemberProtocol("range", bytes(size))], 10_000, 10_000
+        "g", "", "", "consumer", [JoinGroupRequestProtocol("range", bytes(size))], 10_000, 10_000
     )
 
 

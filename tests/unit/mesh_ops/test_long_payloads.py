@@ -23,7 +23,7 @@ from quafka_mesh_ops.long_payloads import (
     request_of,
     response_of,
 )
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
@@ -65,7 +65,7 @@ def test_every_op_and_answer_with_long_lists(items: int, monkeypatch: pytest.Mon
                 _reads_alike(part_type, part, body)
 
 
-def _reads_alike(part_type: type[WireStruct], part: WireStruct, body: list[Buffer]) -> None:
+def _reads_alike(part_type: type[AnyStruct], part: AnyStruct, body: list[Buffer]) -> None:
     asked = payload(encode_request(7, 2, 1, "trace", "state", 9, body))
     request, long = request_of(asked)
     assert long is not None

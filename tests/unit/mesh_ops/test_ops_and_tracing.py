@@ -7,11 +7,12 @@ import pytest
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops.base import OpCode, OpKind
 from quafka_mesh_ops.ops.codec import from_wire, to_wire
-from quafka_mesh_ops.ops.groups import JoinGroup, MemberAssignment, SyncGroup
+from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
+from quafka_proto.schema.groups import SyncGroupRequestAssignment
 from quafka_telemetry.tracer_setup import tracer_from_environment
 from quafka_telemetry.tracing import (
     NO_SPAN,
@@ -39,7 +40,7 @@ async def test_an_op_type_names_its_answer_and_makes_the_item_of_a_handler_table
 
 
 def test_only_ops_that_wait_or_carry_much_have_credit_of_their_own() -> None:
-    leader = SyncGroup("g", 1, "m", "", [MemberAssignment("m", b"")])
+    leader = SyncGroup("g", 1, "m", "", [SyncGroupRequestAssignment("m", b"")])
     follower = SyncGroup("g", 1, "m", "", [])
     join = JoinGroup("g", "m", "", "consumer", [], 10_000, 10_000)
     assert [op.kind for op in (ProduceOps([]), FetchOps([]), join, follower)] == [

@@ -7,8 +7,8 @@ from math import inf, nan
 import pytest
 
 from quafka_mesh_ops.ops.codec import from_wire, to_wire
-from quafka_mesh_ops.ops.security import OrgLimitValue
 from quafka_mesh_ops.org_limits import LimitName, limit_of, limit_problem
+from quafka_proto.schema.quafka import OrgLimit
 
 
 @pytest.mark.parametrize(
@@ -26,19 +26,19 @@ from quafka_mesh_ops.org_limits import LimitName, limit_of, limit_problem
     ],
 )
 def test_what_a_limit_may_be(name: str, value: float, problem: str) -> None:
-    found = limit_problem([OrgLimitValue(name, value)])
+    found = limit_problem([OrgLimit(name, value)])
     assert problem in found
     assert bool(problem) == bool(found)
 
 
 def test_a_limit_occurs_once_and_is_found_by_name() -> None:
-    once = [OrgLimitValue(LimitName.TOPICS, 3), OrgLimitValue(LimitName.GROUPS, 4)]
+    once = [OrgLimit(LimitName.TOPICS, 3), OrgLimit(LimitName.GROUPS, 4)]
     assert "twice" in limit_problem(once * 2)
     assert limit_of(once, LimitName.GROUPS) == 4
     assert limit_of(once, LimitName.CONNECTIONS) is None
 
 
 def test_a_whole_number_arrives_as_a_float() -> None:
-    found = from_wire(OrgLimitValue, to_wire(OrgLimitValue("max.topics", 3)))
-    assert found == OrgLimitValue("max.topics", 3.0)
+    found = from_wire(OrgLimit, to_wire(OrgLimit("max.topics", 3)))
+    assert found == OrgLimit("max.topics", 3.0)
     assert type(found.value) is float

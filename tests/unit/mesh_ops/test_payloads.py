@@ -12,12 +12,11 @@ from quafka_mesh_ops.ops.groups import (
     JoinedMember,
     JoinGroup,
     JoinGroupResp,
-    MemberAssignment,
-    MemberProtocol,
     SyncGroup,
     SyncGroupResp,
 )
 from quafka_mesh_ops.payloads import UNCOUNTED, has_long_bytes, pack, unpack
+from quafka_proto.schema.groups import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 
 
 def test_an_error_leaves_nothing_behind() -> None:
@@ -44,9 +43,9 @@ LARGE = bytes(1_000_000)
 @pytest.mark.parametrize(
     "struct",
     [
-        JoinGroup("g", "m", "", "consumer", [MemberProtocol("range", LARGE)], 1, 1),
+        JoinGroup("g", "m", "", "consumer", [JoinGroupRequestProtocol("range", LARGE)], 1, 1),
         JoinGroupResp(members=[JoinedMember("m", "", LARGE)]),
-        SyncGroup("g", 1, "m", "", [MemberAssignment("m", LARGE)]),
+        SyncGroup("g", 1, "m", "", [SyncGroupRequestAssignment("m", LARGE)]),
         SyncGroupResp(assignment=LARGE),
     ],
     ids=lambda struct: type(struct).__name__,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
@@ -26,7 +25,7 @@ from quafka_mesh_ops.envelopes import (
 )
 from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.ops.admin import ActiveProducer, DescribeProducersOpsResp
-from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.base import AnyStruct, Buffer
 from quafka_mesh_ops.ops.branches import (
     FinishTransactions,
     JoinTransaction,
@@ -34,6 +33,7 @@ from quafka_mesh_ops.ops.branches import (
 )
 from quafka_mesh_ops.ops.cluster import LookAtShards
 from quafka_mesh_ops.ops.codec import from_wire
+from quafka_mesh_ops.ops.forms import form_of, is_struct
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffsets,
     CommitOffsetsResp,
@@ -55,7 +55,7 @@ from quafka_mesh_ops.ops.share_groups import CreateShareGroup
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.transactions import AddOffsets, AddPartitions, CommitTxnOffsets
 
-APPENDED: dict[type[WireStruct], dict[str, object]] = {
+APPENDED: dict[type[AnyStruct], dict[str, object]] = {
     FetchOps: {"places": 0, "objects": False},
     FetchOpResp: {"places": None},
     AbortedByOffset: {"last_offset": -1},
@@ -95,10 +95,10 @@ RECORDED: dict[str, dict[str, str]] = json.loads(
 
 def full(hint: Any, numbers: Iterator[int]) -> Any:
     """The value of a type with every field set; the recorded frames were made by this rule."""
-    if isinstance(hint, type) and issubclass(hint, WireStruct):
-        hints, later = get_type_hints(hint), APPENDED.get(hint, {})
-        names = [each.name for each in fields(hint) if each.name not in later]
-        return hint(**{name: full(hints[name], numbers) for name in names})
+    if is_struct(hint):
+        form, later = form_of(hint), APPENDED.get(hint, {})
+        declared = zip(form.names, form.hints, strict=True)
+        return hint(**{name: full(its, numbers) for name, its in declared if name not in later})
     if get_origin(hint) is list:
         (item,) = get_args(hint)
         return [full(item, numbers) for _ in range(2)]
@@ -122,18 +122,18 @@ def test_every_recorded_op_has_a_type_today() -> None:
     }.items()
 
 
-def as_recorded(struct: WireStruct) -> list[Any]:
+def as_recorded(struct: AnyStruct) -> list[Any]:
     """The wire form without the fields that were appended later, which must be at their ends."""
     values: list[Any] = []
     later = APPENDED.get(type(struct), {})
-    names = [each.name for each in fields(struct)]
-    assert names[len(names) - len(later) :] == list(later)
+    names = form_of(type(struct)).names
+    assert names[len(names) - len(later) :] == tuple(later)
     for name in names[: len(names) - len(later)]:
         value = getattr(struct, name)
-        if isinstance(value, WireStruct):
+        if is_struct(type(value)):
             value = as_recorded(value)
         elif isinstance(value, list):
-            value = [as_recorded(v) if isinstance(v, WireStruct) else v for v in value]
+            value = [as_recorded(v) if is_struct(type(v)) else v for v in value]
         values.append(value)
     assert {name: getattr(struct, name) for name in later} == later
     return values

@@ -13,8 +13,9 @@ from quafka_broker.server import Broker
 from quafka_broker.sources.redis.grants import Grants
 from quafka_broker.sources.redis.url import parse_source
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.topics import CreatableTopicConfig
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -136,7 +137,7 @@ async def test_a_broker_does_not_start_with_entries_that_open_another_orgs_strea
 
 
 async def _create(state: BrokerState, org: int, source: str, name: str = "t") -> CreateTopicResp:
-    op = CreateTopic(name, 1, configs=[ConfigEntry("quafka.source", source)])
+    op = CreateTopic(name, 1, configs=[CreatableTopicConfig("quafka.source", source)])
     return await topics.create(state, context(org), op)
 
 

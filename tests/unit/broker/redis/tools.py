@@ -20,9 +20,10 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpResp,
     ProduceOps,
 )
-from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
 from quafka_proto.record_codec import Record, iter_records
 from quafka_proto.records import end_offset
+from quafka_proto.schema.topics import CreatableTopicConfig
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, batch_of, context, running_state
 
@@ -50,9 +51,9 @@ async def state_with(
 
 
 async def create(
-    state: BrokerState, source: str, name: str = "t", count: int = 1, *more: ConfigEntry
+    state: BrokerState, source: str, name: str = "t", count: int = 1, *more: CreatableTopicConfig
 ) -> CreateTopicResp:
-    entries = [ConfigEntry("quafka.source", source), *more]
+    entries = [CreatableTopicConfig("quafka.source", source), *more]
     return await topics.create(state, context(), CreateTopic(name, count, configs=entries))
 
 

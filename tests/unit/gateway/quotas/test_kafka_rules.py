@@ -13,9 +13,7 @@ from quafka_gateway.quotas.filters import ANY, DEFAULT, EXACT, EntityFilter, Fil
 from quafka_gateway.security.directory import QuotaKey
 from quafka_mesh_ops.ops.security import (
     QuotaChange,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     SecurityChange,
     WatchSecurityResp,
 )
@@ -26,17 +24,18 @@ from quafka_proto.schema.quotas import (
     DescribeClientQuotasRequest,
     EntityData,
     OpData,
+    ValueData,
 )
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.test_declared_order import served
 
 USER, CLIENT, ADDRESS = (
-    QuotaEntity("user", "alice"), QuotaEntity("client-id", None), QuotaEntity("ip", "192.0.2.1"),
+    EntityData("user", "alice"), EntityData("client-id", None), EntityData("ip", "192.0.2.1"),
 )  # fmt: skip
 
 
-def problem(entity: list[QuotaEntity], key: str = "producer_byte_rate", value: float = 1) -> str:
-    return change_problem(QuotaChange(entity, [QuotaValue(key, value)], []))
+def problem(entity: list[EntityData], key: str = "producer_byte_rate", value: float = 1) -> str:
+    return change_problem(QuotaChange(entity, [ValueData(key, value)], []))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,12 @@ def problem(entity: list[QuotaEntity], key: str = "producer_byte_rate", value: f
         ([USER], "controller_mutation_rate", 0.01),
         ([USER], "producer_byte_rate", 10.0000001),
         ([ADDRESS], "connection_creation_rate", 10),
-        ([QuotaEntity("ip", None)], "connection_creation_rate", 10),
+        ([EntityData("ip", None)], "connection_creation_rate", 10),
     ],
 )
-def test_good_changes(entity: list[QuotaEntity], key: str, value: float) -> None:
+def test_good_changes(entity: list[EntityData], key: str, value: float) -> None:
     assert problem(entity, key, value) == ""
-    assert quota_refusal(QuotaChange(entity, [QuotaValue(key, value)], [])) is None
+    assert quota_refusal(QuotaChange(entity, [ValueData(key, value)], [])) is None
 
 
 @pytest.mark.parametrize(
@@ -61,11 +60,11 @@ def test_good_changes(entity: list[QuotaEntity], key: str, value: float) -> None
     [
         ([], "producer_byte_rate", 1),
         ([USER, USER], "producer_byte_rate", 1),
-        ([QuotaEntity("group", "g")], "producer_byte_rate", 1),
-        ([QuotaEntity("user", "")], "producer_byte_rate", 1),
-        ([QuotaEntity("user", "x" * 5_000)], "producer_byte_rate", 1),
+        ([EntityData("group", "g")], "producer_byte_rate", 1),
+        ([EntityData("user", "")], "producer_byte_rate", 1),
+        ([EntityData("user", "x" * 5_000)], "producer_byte_rate", 1),
         ([ADDRESS, USER], "connection_creation_rate", 1),
-        ([QuotaEntity("ip", "localhost!")], "connection_creation_rate", 1),
+        ([EntityData("ip", "localhost!")], "connection_creation_rate", 1),
         ([ADDRESS], "producer_byte_rate", 1),
         ([USER], "connection_creation_rate", 1),
         ([USER], "no_such_key", 1),
@@ -78,7 +77,7 @@ def test_good_changes(entity: list[QuotaEntity], key: str, value: float) -> None
         ([ADDRESS], "connection_creation_rate", 3e9),
     ],
 )
-def test_refused_changes(entity: list[QuotaEntity], key: str, value: float) -> None:
+def test_refused_changes(entity: list[EntityData], key: str, value: float) -> None:
     assert problem(entity, key, value)
 
 
@@ -89,8 +88,8 @@ def test_removing_needs_a_known_key_too() -> None:
 
 def test_a_quota_cannot_be_changed_twice_at_once() -> None:
     key = "producer_byte_rate"
-    assert change_problem(QuotaChange([USER], [QuotaValue(key, 1), QuotaValue(key, 2)], []))
-    assert change_problem(QuotaChange([USER], [QuotaValue(key, 1)], [key]))
+    assert change_problem(QuotaChange([USER], [ValueData(key, 1), ValueData(key, 2)], []))
+    assert change_problem(QuotaChange([USER], [ValueData(key, 1)], [key]))
 
 
 BOTH: QuotaKey = (("client-id", "app"), ("user", "alice"))
@@ -157,8 +156,8 @@ async def test_answers_have_kafkas_order() -> None:
         assert [(each.error_code, each.entity) for each in altered] == [
             (0, [client, user]), (0, [client, user]), (0, [user]),
         ]  # fmt: skip
-        values = [QuotaValue(key, 5) for key in keys]
-        entity = [QuotaEntity("user", "alice"), QuotaEntity("client-id", None)]
+        values = [ValueData(key, 5) for key in keys]
+        entity = [EntityData("user", "alice"), EntityData("client-id", None)]
         learned = SecurityChange(False, quota=QuotaRecord(ORG, entity, values))
         context.services.directory.learn(WatchSecurityResp(b"i", 1, True, False, [learned]))
         shown = await describe_client_quotas.handle(DescribeClientQuotasRequest(), context)

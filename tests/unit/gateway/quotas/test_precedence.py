@@ -12,7 +12,9 @@ from quafka_gateway.quotas.org import OrgQuotas
 from quafka_gateway.quotas.precedence import QuotaTable
 from quafka_gateway.quotas.windows import WindowSettings
 from quafka_gateway.security.directory import QuotaKey, quota_key
-from quafka_mesh_ops.ops.security import OrgLimitValue, QuotaEntity, QuotaRecord, QuotaValue
+from quafka_mesh_ops.ops.security import QuotaRecord
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 
 LEVELS: tuple[tuple[str | None, str | None], ...] = (
     ("alice", "app"), ("alice", ""), ("alice", None), ("", "app"), ("", ""), ("", None),
@@ -24,15 +26,15 @@ LEVELS: tuple[tuple[str | None, str | None], ...] = (
 def key(user: str | None, client: str | None) -> QuotaKey:
     parts = []
     if user is not None:
-        parts.append(QuotaEntity(USER, user or None))
+        parts.append(EntityData(USER, user or None))
     if client is not None:
-        parts.append(QuotaEntity(CLIENT_ID, client or None))
+        parts.append(EntityData(CLIENT_ID, client or None))
     return quota_key(parts)
 
 
 def record(entity: QuotaKey, **values: float) -> QuotaRecord:
-    parts = [QuotaEntity(kind, name) for kind, name in entity]
-    return QuotaRecord(1, parts, [QuotaValue(name, value) for name, value in values.items()])
+    parts = [EntityData(kind, name) for kind, name in entity]
+    return QuotaRecord(1, parts, [ValueData(name, value) for name, value in values.items()])
 
 
 def table(levels: dict[tuple[str | None, str | None], float]) -> QuotaTable:
@@ -73,7 +75,7 @@ def test_addresses_have_their_own() -> None:
     assert quotas.of_address("192.0.2.1") == 7
 
 
-def org(most: int = 100, limits: tuple[OrgLimitValue, ...] = (), **levels: float) -> OrgQuotas:
+def org(most: int = 100, limits: tuple[OrgLimit, ...] = (), **levels: float) -> OrgQuotas:
     found = OrgQuotas(WindowSettings(most=most))
     names = {"default_client": (None, ""), "alice": ("alice", None)}
     found.set(table({names[name]: value for name, value in levels.items()}), limits)
@@ -81,7 +83,7 @@ def org(most: int = 100, limits: tuple[OrgLimitValue, ...] = (), **levels: float
 
 
 def test_connections_of_one_client_share_a_window_and_the_org_has_its_own() -> None:
-    quotas = org(limits=(OrgLimitValue("producer.byte.rate", 300.0),), default_client=100)
+    quotas = org(limits=(OrgLimit("producer.byte.rate", 300.0),), default_client=100)
     one = quotas.client("x", "a", 0.0).produce
     same = quotas.client("y", "a", 0.0).produce
     other = quotas.client("x", "b", 0.0).produce
@@ -134,7 +136,7 @@ def test_connections_are_counted_by_address_and_by_org() -> None:
     quotas = OrgQuotas(WindowSettings())
     entity: QuotaKey = ((IP, None),)
     addresses = QuotaTable({entity: record(entity, connection_creation_rate=2)})
-    quotas.set(addresses, [OrgLimitValue("connection.creation.rate", 5.0)])
+    quotas.set(addresses, [OrgLimit("connection.creation.rate", 5.0)])
     assert [quotas.open_connection("192.0.2.1", 0.0).seconds for _ in range(20)] == [0.0] * 20
     refused = quotas.open_connection("192.0.2.1", 0.0)
     assert (refused.seconds, refused.refused) == (0.5, True)

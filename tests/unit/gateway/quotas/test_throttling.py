@@ -10,11 +10,8 @@ import pytest
 from quafka_gateway.context import Services
 from quafka_gateway.quotas.kinds import CLIENT_ID, USER
 from quafka_mesh_ops.ops.security import (
-    OrgLimitValue,
     OrgRecord,
-    QuotaEntity,
     QuotaRecord,
-    QuotaValue,
     SecurityChange,
     WatchSecurityResp,
 )
@@ -23,14 +20,16 @@ from quafka_proto.headers import decode_response_header
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsResponse
 from quafka_proto.schema.produce import ProduceResponse
+from quafka_proto.schema.quafka import OrgLimit
+from quafka_proto.schema.quotas import EntityData, ValueData
 from tests.unit.gateway.quotas.test_precedence import LEVELS
 from tests.unit.gateway.test_connection import Client, settle
 
 
-def set_quotas(services: Services, *limits: OrgLimitValue, **values: float) -> None:
+def set_quotas(services: Services, *limits: OrgLimit, **values: float) -> None:
     """Make these the quotas of the default user and the limits of the org."""
-    quotas = [QuotaValue(name, value) for name, value in values.items()]
-    entity = [QuotaEntity("user", None)]
+    quotas = [ValueData(name, value) for name, value in values.items()]
+    entity = [EntityData("user", None)]
     changes = [
         SecurityChange(False, quota=QuotaRecord(1, entity, quotas)),
         SecurityChange(False, org=OrgRecord(1, "one", "active", list(limits))),
@@ -92,11 +91,11 @@ async def test_muted_for_a_moment() -> None:
 async def test_a_removed_quota_ends_at_once(level: tuple[str | None, str | None]) -> None:
     names = {"alice": "ANONYMOUS", "app": "test", "": None}
     parts = zip((USER, CLIENT_ID), level, strict=True)
-    entity = [QuotaEntity(kind, names[name]) for kind, name in parts if name is not None]
+    entity = [EntityData(kind, names[name]) for kind, name in parts if name is not None]
     client = Client()
     steps = [{"producer_byte_rate": 10.0}, {"request_percentage": 1e6}, {}]
     for number, values in enumerate(steps):
-        quota = QuotaRecord(1, entity, [QuotaValue(*each) for each in values.items()])
+        quota = QuotaRecord(1, entity, [ValueData(*each) for each in values.items()])
         change = SecurityChange(not values, quota=quota)
         page = WatchSecurityResp(b"i", number + 1, number == 0, False, [change])
         client.services.directory.learn(page)
@@ -109,7 +108,7 @@ async def test_a_removed_quota_ends_at_once(level: tuple[str | None, str | None]
 
 async def test_an_org_s_limit_holds_its_clients_together() -> None:
     client = Client()
-    set_quotas(client.services, OrgLimitValue("producer.byte.rate", 1.0))
+    set_quotas(client.services, OrgLimit("producer.byte.rate", 1.0))
     client.produce(1, records=bytes(100))
     client.broker.produced[-1].set_result(None)
     await settle()
