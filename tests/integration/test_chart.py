@@ -17,7 +17,8 @@ from quafka.sources import load
 from quafka_gateway.listeners import parse_endpoints
 from tests.support import chart
 from tests.support.chart import CHART, DEPLOY, named, objects, render
-from tests.support.kubernetes import VERSIONS, fetch_schemas, problems
+from tests.support.go import go_kubernetes
+from tests.support.kubernetes import OPERATORS, VERSIONS, fetch_schemas, problems
 from tests.support.needs import program
 from tests.support.pods import IMAGE, KEYS_OF_THE_JOB, environment, expanded, template
 
@@ -163,6 +164,38 @@ def test_lint() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_accepts_it(rendered: list[Any], version: str) -> None:
     assert [each for one in rendered for each in problems(one, version)] == []
+
+
+def refused_by_the_server(found: list[Any]) -> str:
+    """What the code of Kubernetes' server says against objects of its own kinds."""
+    builtin = [each for each in found if each["apiVersion"].partition("/")[0] not in OPERATORS]
+    return subprocess.run(
+        [go_kubernetes()], input="\n---\n".join(map(json.dumps, builtin)), capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.needs("helm", "go", fetch=go_kubernetes)
+def test_the_server_accepts_it(rendered: list[Any]) -> None:
+    assert refused_by_the_server(rendered) == ""
+
+
+@pytest.mark.needs("go", fetch=go_kubernetes)
+def test_the_server_accepts_the_plain_manifest() -> None:
+    assert refused_by_the_server(objects(chart.MANIFEST.read_text())) == ""
+
+
+@pytest.mark.needs("helm", "go", fetch=go_kubernetes)
+def test_the_server_would_refuse_a_mistake() -> None:
+    found = objects(render())
+    gateway = named(found, "Deployment", "try-quafka-gateway")
+    gateway["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] = "other"
+    ports = named(found, "Service", "try-quafka-broker")["spec"]["ports"]
+    ports[0]["name"] = ports[1]["name"]
+    lines = refused_by_the_server(found).splitlines()
+    assert [each.partition(":")[0] for each in lines] == [
+        "Service try-quafka-broker", "Deployment try-quafka-gateway",
+    ]  # fmt: skip
 
 
 @pytest.mark.needs("helm", "go", fetch=fetch_schemas)

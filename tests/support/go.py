@@ -12,6 +12,7 @@ from tests.support.needs import FETCH_SECONDS, CannotFetchError, program
 
 _CLIENTS = Path(__file__).parents[1] / "compat" / "go"
 _PORCUPINE = Path(__file__).parents[1] / "sim" / "porcupine"
+_KUBERNETES = Path(__file__).parents[1] / "integration" / "kubernetes"
 _SUFFIXES = {".go", ".mod", ".sum"}
 
 
@@ -49,6 +50,15 @@ def go_porcupine() -> Path:
         CannotFetchError: there is no module proxy.
     """
     return _built("porcupine", ".", _PORCUPINE, fast=True)
+
+
+def go_kubernetes() -> Path:
+    """The validation of Kubernetes' server, built once into the virtual environment.
+
+    Raises:
+        CannotFetchError: there is no module proxy.
+    """
+    return _built("kubernetes", ".", _KUBERNETES)
 
 
 def _built(name: str, package: str, folder: Path = _CLIENTS, *, fast: bool = False) -> Path:

@@ -20,13 +20,14 @@ from jsonschema.exceptions import relevance
 from tests.support.needs import FETCH_SECONDS, CannotFetchError, program
 
 _OLDER = "sigs.k8s.io/kubectl-validate@v0.0.4"
-_OPERATORS = {
+OPERATORS = {
     "cert-manager.io": ("github.com/cert-manager/cert-manager@v1.19.1", "deploy/crds"),
     "monitoring.coreos.com": (
         "github.com/prometheus-operator/prometheus-operator@v0.85.0",
         "example/prometheus-operator-crd",
     ),
 }
+"""API groups of operators, and the Go module and folder with the schemas of each."""
 VERSIONS = {"1.28": _OLDER, "1.30": _OLDER, "1.34": "k8s.io/kubernetes@v1.34.0",
             "1.37": "k8s.io/kubernetes@v1.37.2"}  # fmt: skip
 """Versions of Kubernetes, and the Go module with the schemas of each."""
@@ -39,7 +40,7 @@ def fetch_schemas() -> dict[str, Path]:
     Raises:
         CannotFetchError: there is no module proxy.
     """
-    modules = [*dict.fromkeys(VERSIONS.values()), *(each for each, _ in _OPERATORS.values())]
+    modules = [*dict.fromkeys(VERSIONS.values()), *(each for each, _ in OPERATORS.values())]
     done = subprocess.run(
         [program("go"), "mod", "download", "-json", *modules],
         cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False,
@@ -59,7 +60,7 @@ def fetch_schemas() -> dict[str, Path]:
 def problems(each: Any, version: str) -> list[str]:
     """What this version of Kubernetes would refuse in an object."""
     group, _, number = each["apiVersion"].rpartition("/")
-    if group in _OPERATORS:
+    if group in OPERATORS:
         validator = _of_operator(group, number, each["kind"])
     else:
         validator = _of_kubernetes(version, group, number, each["kind"])
@@ -96,7 +97,7 @@ def _of_kubernetes(version: str, group: str, number: str, kind: str) -> Draft202
 
 @cache
 def _of_operator(group: str, number: str, kind: str) -> Draft202012Validator:
-    module, folder = _OPERATORS[group]
+    module, folder = OPERATORS[group]
     file = fetch_schemas()[module] / folder / f"{group}_{kind.lower()}s.yaml"
     definition = yaml.load(file.read_text(), _Loader)
     assert definition["spec"]["names"]["kind"] == kind
