@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from quafka.commands.output import span, width
+from quafka.commands.output import size_text, span, width
 from quafka_loop import clock
 
 _FIRST_SECONDS = 1.0
@@ -59,13 +59,3 @@ def line(what: str, unit: str, done: int, of: int, seconds: float) -> str:
         counts = f"{done:,} of {of:,} {unit}  {rate:,.0f}/s"
     left = f"  {span(max(0, of - done) / rate)} left" if done else ""
     return f"{what} {bar} {100 * share:3.0f}%  {counts}{left}"
-
-
-def size_text(count: int) -> str:
-    """A number of bytes with its unit."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

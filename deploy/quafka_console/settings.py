@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from quafka_client.registry.address import registry_url
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.settings import CommonSettings, setting, settings_class
 
@@ -21,14 +21,8 @@ def _urls(text: str) -> tuple[str, ...]:
 
 
 def _url(text: str) -> str:
-    """Parse a URL without user, query and fragment, or nothing."""
-    parts = urlsplit(text)
-    known = parts.scheme in ("http", "https") and parts.hostname
-    if text and (
-        not known or "@" in parts.netloc or parts.query or parts.fragment or parts.port == 0
-    ):
-        raise ValueError(text)
-    return text.rstrip("/")
+    """Parse the URL of a schema registry, or nothing."""
+    return registry_url(text) if text else ""
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -9,11 +9,10 @@ from dataclasses import asdict
 
 from quafka.commands.copy_sides import sides
 from quafka.commands.options import UsageError
-from quafka.commands.output import moment, plain
+from quafka.commands.output import moment, plain, size_text
 from quafka.commands.run import EXIT_DONE, complain, guarded
 from quafka.copying.job import Job
 from quafka.copying.mirror import Mirror, MirrorPlan, MirrorStatus, Stop
-from quafka.progress import size_text
 
 
 def run(options: argparse.Namespace) -> int:

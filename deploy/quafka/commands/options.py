@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
 from quafka.sources import COMMAND_CONFIG_VARIABLE, REGISTRY_VARIABLE
 from quafka_client import json_path
 from quafka_client.positions import RequestedPosition
+from quafka_client.registry import address
 from quafka_loop import clock
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.units import MS, plain
@@ -118,17 +118,13 @@ def _plain(name: str, value: str) -> str:
 
 
 def http_url(text: str) -> str:
-    """Parse the URL of an HTTP server, without credentials: everyone here can read flags."""
-    parts = urlsplit(text)
+    """Parse the URL of a schema registry."""
     try:
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number
-        known = False
-    if not known or parts.query or parts.fragment or parts.username is not None:
+        return address.registry_url(text)
+    except ValueError as e:
         raise argparse.ArgumentTypeError(
             f"{text.rpartition('@')[2]!r} is not http(s)://HOST[:PORT][/PATH], without a user"
-        )
-    return text.rstrip("/")
+        ) from e
 
 
 def path(text: str) -> Sequence[str | int]:

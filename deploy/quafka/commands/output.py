@@ -120,16 +120,18 @@ def span(seconds: float | None) -> Quantity | None:
 
 
 def size(count: int | None) -> Quantity | None:
-    """A number of bytes in three digits or so: 17 B, 1.5 KiB, 20 GiB."""
-    if count is None:
-        return None
-    value, units = float(count), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = next(units)
-    while value >= 1023.5 and unit != "PiB":
-        value, unit = value / 1024, next(units)
-    return Quantity(
-        f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{value:.0f} {unit}"
-    )
+    """A number of bytes for a table."""
+    return None if count is None else Quantity(size_text(count))
+
+
+def size_text(count: int) -> str:
+    """A number of bytes with its unit."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
 
 
 def open_for(seconds: float | None) -> Quantity | None:

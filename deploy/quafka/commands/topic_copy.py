@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from quafka.commands.copy_sides import sides
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, plain, table
+from quafka.commands.output import as_json, plain, size_text, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, complain, guarded
 from quafka.copying.groups import Translated, translate
 from quafka.copying.job import CopiedPartition, Job, partitions_of
 from quafka.copying.mirror import Stop
 from quafka.copying.session import CopySession
 from quafka.exit_codes import EXIT_INTERRUPTED
-from quafka.progress import RECORDS, ProgressLine, size_text
+from quafka.progress import RECORDS, ProgressLine
 from quafka_loop import clock
 
 _COMMIT_SECONDS = 2.0

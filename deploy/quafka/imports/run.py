@@ -12,8 +12,9 @@ import logging
 import sys
 from dataclasses import asdict
 
+from quafka.commands.output import size_text
 from quafka.logs import broker_logs_from
-from quafka.progress import ProgressLine, size_text
+from quafka.progress import ProgressLine
 from quafka.snapshot.output import reason_of
 from quafka_broker.imports.errors import ImportRefusedError
 from quafka_broker.imports.importer import ImportedTopic, import_topics

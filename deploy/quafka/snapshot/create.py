@@ -10,7 +10,8 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from quafka.progress import ProgressLine, size_text
+from quafka.commands.output import size_text
+from quafka.progress import ProgressLine
 from quafka.snapshot.output import EXIT_DONE, incomplete, reason_of, summary_of
 from quafka_broker.snapshots.create import Created, Creation, SnapshotError
 from quafka_broker.snapshots.cut import Cut

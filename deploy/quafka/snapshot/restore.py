@@ -8,8 +8,9 @@ import logging
 import sys
 from pathlib import Path
 
+from quafka.commands.output import size_text
 from quafka.logs import broker_logs_from
-from quafka.progress import ProgressLine, size_text
+from quafka.progress import ProgressLine
 from quafka.snapshot.output import EXIT_DAMAGED, EXIT_DONE, manifest_of, summary_of
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, restore

@@ -7,8 +7,7 @@ import json
 import sys
 from typing import Any
 
-from quafka.commands.output import Quantity, facts, table
-from quafka.progress import size_text
+from quafka.commands.output import Quantity, facts, size_text, table
 from quafka.snapshot.output import EXIT_DAMAGED, EXIT_DONE, EXIT_WRONG, manifest_of, summary_of
 from quafka_broker.snapshots.catalog import drop, load, snapshot_ids
 from quafka_broker.snapshots.destination import Destination
