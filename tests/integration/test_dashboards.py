@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,27 +15,30 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.support.cluster import Cluster
+from tests.support.command import Command
 from tests.support.kafka_calls import commit, create_topic, fetch, produce
 from tests.support.needs import program
 from tests.support.prometheus_server import SHIPPED, PrometheusServer
 from tests.support.raw_client import RawClient
 
-DASHBOARD = SHIPPED.parent / "grafana" / "dashboards" / "quafka.json"
+DASHBOARDS = sorted((SHIPPED.parent / "grafana" / "dashboards").glob("*.json"))
 NOTHING_WHERE_ALL_IS_WELL = (
     "errors_total", "refused_total", "parked_seconds", "throttled_seconds",
 )  # fmt: skip
+OF_STORES = ("quafka_store_", "quafka_shards", "quafka_cluster_")
+"""The names of metrics that only a broker with its log in an object store has begin with these."""
+_VARIABLE = re.compile(r"\$(?:gateway|broker|org)\b")
 
-
-def dashboard() -> Any:
-    return json.loads(DASHBOARD.read_text())
+every_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 
 
 def expressions() -> Iterator[tuple[str, str]]:
     """Every panel's title and PromQL, its variables replaced as Grafana would."""
-    for panel in dashboard()["panels"]:
-        for target in panel.get("targets", ()):
-            query = target["expr"].replace("$__rate_interval", "1m")
-            yield panel["title"], query.replace("$gateway", ".*").replace("$broker", ".*")
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                query = target["expr"].replace("$__rate_interval", "1m")
+                yield f"{path.stem}: {panel['title']}", _VARIABLE.sub(".*", query)
 
 
 @pytest.mark.long
@@ -65,9 +69,10 @@ def test_every_alert_has_a_test() -> None:
         assert f"alertname: {name}\n" in tested, f"{name} is never expected to fire"
 
 
-def test_grafanas_own_types_know_everything_in_the_dashboard() -> None:
+@every_dashboard
+def test_grafanas_own_types_know_everything_in_the_dashboard(path: Path) -> None:
     register_default_plugins()
-    source = dashboard()
+    source = json.loads(path.read_text())
     understood = json.loads(JSONEncoder().encode(Dashboard.from_json(source)))
     assert missing(source, understood) == []
     ids = [panel["id"] for panel in source["panels"]]
@@ -88,9 +93,29 @@ def missing(source: Any, understood: Any, path: str = "") -> list[str]:
     return [] if source == understood else [path]
 
 
-def test_no_panel_lies_on_another() -> None:
+def test_dashboards_have_names_of_their_own() -> None:
+    found = [json.loads(path.read_text()) for path in DASHBOARDS]
+    assert {each["title"] for each in found} == {"Quafka", "Quafka: orgs"}
+    assert len({each["uid"] for each in found}) == len(found)
+
+
+@every_dashboard
+def test_variables_of_queries_are_declared(path: Path) -> None:
+    source = json.loads(path.read_text())
+    declared = {each["name"] for each in source["templating"]["list"]}
+    used = {
+        name
+        for panel in source["panels"]
+        for target in panel.get("targets", ())
+        for name in re.findall(r"\$(\w+)", target["expr"])
+    }
+    assert used - {"__rate_interval"} <= declared
+
+
+@every_dashboard
+def test_no_panel_lies_on_another(path: Path) -> None:
     taken: dict[tuple[int, int], str] = {}
-    for panel in dashboard()["panels"]:
+    for panel in json.loads(path.read_text())["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         for x in range(at["x"], at["x"] + at["w"]):
@@ -101,8 +126,15 @@ def test_no_panel_lies_on_another() -> None:
 
 @pytest.mark.long
 @pytest.mark.needs("prometheus")
-def test_a_real_prometheus_has_an_answer_for_every_panel_and_every_rule(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster, PrometheusServer(tmp_path, cluster) as prometheus:
+@pytest.mark.parametrize("in_store", [False, True], ids=["disk", "store"])
+def test_a_real_prometheus_has_an_answer_for_every_panel_and_every_rule(
+    tmp_path: Path, in_store: bool
+) -> None:
+    snapshots = ("--snapshot-interval-ms", "1h", "--snapshot-dest", str(tmp_path / "snapshots"))
+    store = f"file://{tmp_path / 'store'}"
+    cluster = Cluster(tmp_path, () if in_store else snapshots, store=store if in_store else "")
+    with cluster, PrometheusServer(tmp_path, cluster) as prometheus:
+        Command(cluster.bootstrap)("topics create cars -c cleanup.policy=compact")
         with RawClient(cluster.address) as client:
             create_topic(client, "orders", partitions=2)
             produce(client, "orders", b"first")
@@ -119,9 +151,12 @@ def test_a_real_prometheus_has_an_answer_for_every_panel_and_every_rule(tmp_path
             ):  # fmt: skip
                 prometheus.wait_for(f"sum(rate({what}[1m])) > 0", use)
             prometheus.wait_for('sum(kafka_consumergroup_lag{consumergroup="billing"}) > 0')
+            prometheus.wait_for("count(quafka_compaction_age_seconds) > 0")
         shown = list(expressions())
         assert len(shown) > 30
         for title, query in shown:
+            if in_store != any(name in query for name in OF_STORES):
+                continue
             found = prometheus.query(query)  # raises where it cannot be understood
             may_be_none = any(name in query for name in NOTHING_WHERE_ALL_IS_WELL)
             assert found or may_be_none, f"{title} shows nothing: {query}"
