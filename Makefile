@@ -2,11 +2,12 @@
 #   up, flights             run Quafka here; the data of a tutorial
 #   test, test-all          each feature once, in minutes; everything
 #   test-bare, test-store   `make test` without optional programs; integration tests on an object store
+#   test-pythons            `make test-bare` on Python 3.12 and 3.13
 #   check                   format, lint, types, layers, and `make test`
 #   crash, fuzz, hostile, sim, soak, chaos, spark-versions    long runs, one subject each
 #   docs                    the documentation as a site, in site
 #   screenshots             the pictures of the console in docs/images
-#   dist         what a release consists of, in dist, tried as users install it
+#   dist                    what a release consists of, in dist, tried as users install it
 #   bench, clean
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,13 +21,15 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SPREAD  := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What `make test` runs; CONTRIBUTING has the rule.
 SHORT   := -m "not long"
+# The versions of Python that `make test-pythons` looks for.
+OTHERS  ?= 3.12,3.13
 ALL     := --hypothesis-profile long
 KILLS  ?= 200
 SECONDS ?= 60
 SEEDS  ?= 1000
 MINUTES ?= 30
 
-.PHONY: up test test-all test-store test-bare check bench docs screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
+.PHONY: up test test-all test-pythons test-store test-bare check bench docs screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -36,6 +39,9 @@ test: $(VENV)/.installed-dev      ## install what the tests need, and run those 
 
 test-all: $(VENV)/.installed-dev  ## every test, with more examples, seeds and mutations
 	$(BIN)/python -m pytest $(SPREAD) $(ALL) $(ARGS)
+
+test-pythons: $(VENV)/.installed-dev ## `make test-bare` on the other Pythons (OTHERS) that this machine has
+	$(BIN)/python -m tests.release.suite $(OTHERS) $(SPREAD) $(SHORT) $(ARGS)
 
 test-store: $(VENV)/.installed-dev ## the integration tests with the log in an object store
 	$(BIN)/python -m pytest tests/integration $(SPREAD) $(ALL) --on-store $(ARGS)
