@@ -30,7 +30,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "compatibility.md",
     ),
     "Figures": ("performance.md", "reliability.md"),
-    "Releases": ("changelog.md",),
+    "Releases": ("changelog.md", "licences.md"),
     "Design": ("contributing.md", "architecture.md", "wal.md", "adr/index.md"),
 }  # fmt: skip
 """The sections, and the pages that come first in each. A page that does not exist is left out."""
