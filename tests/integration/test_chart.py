@@ -170,8 +170,8 @@ def refused_by_the_server(found: list[Any]) -> str:
     """What the code of Kubernetes' server says against objects of its own kinds."""
     builtin = [each for each in found if each["apiVersion"].partition("/")[0] not in OPERATORS]
     return subprocess.run(
-        [go_kubernetes()], input="\n---\n".join(map(json.dumps, builtin)), capture_output=True, text=True,
-        check=True,
+        [go_kubernetes()], input="\n---\n".join(map(json.dumps, builtin)),
+        capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
 
 
@@ -410,6 +410,21 @@ def test_pods_have_time_to_stop() -> None:
     assert (sleep, gateway["terminationGracePeriodSeconds"] > int(seconds) + answers) == (
         "sleep", True,
     )  # fmt: skip
+
+
+def test_brokers_are_upgraded_before_gateways() -> None:
+    def images(values: dict[str, Any]) -> dict[str, set[str]]:
+        return {
+            each["metadata"]["name"]: {one["image"] for one in containers(pod)}
+            for each, pod in pods(objects(render({"image": {"tag": "2"}, **values})))
+        }
+
+    new, old = {"quafka:2"}, {"quafka:1"}
+    assert images({"gateway": {"imageTag": "1"}}) == {
+        "try-quafka-gateway": old, "try-quafka-broker": new, "try-quafka-keys": new,
+        "try-quafka-test": new,
+    }  # fmt: skip
+    assert images({"broker": {"imageTag": "1"}})["try-quafka-broker"] == old
 
 
 def test_names_fit_with_the_longest_release() -> None:

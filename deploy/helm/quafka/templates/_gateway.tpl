@@ -108,7 +108,7 @@ $(POD_NAME).{{ include "quafka.host" (list $root (printf "%s-gateway" $name)) }}
 {{- end -}}
 metadata:
   labels:
-    {{- include "quafka.labels" (list . "gateway") | nindent 4 }}
+    {{- include "quafka.selector" (list . "gateway") | nindent 4 }}
     {{- with .Values.gateway.podLabels }}{{ toYaml . | nindent 4 }}{{- end }}
   annotations:
     checksum/config: {{ include "quafka.gatewayConfig" . | sha256sum }}
@@ -123,10 +123,10 @@ spec:
     {{- include "quafka.podSecurity" . | nindent 4 }}
   {{- include "quafka.placement" (list . .Values.gateway "gateway") | nindent 2 }}
   initContainers:
-    {{- include "quafka.keyContainer" (list . "node.key") | nindent 4 }}
+    {{- include "quafka.keyContainer" (list . "node.key" "gateway") | nindent 4 }}
   containers:
     - name: gateway
-      image: {{ include "quafka.image" . | quote }}
+      image: {{ include "quafka.image" (list . "gateway") | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [gateway]
       envFrom:

@@ -30,8 +30,11 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
+{{- /* (list $ component): gateways and brokers may have versions of their own for a while. */ -}}
 {{- define "quafka.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- $root := index . 0 -}}
+{{- $own := get (get $root.Values (index . 1) | default dict) "imageTag" -}}
+{{ $root.Values.image.repository }}:{{ coalesce $own $root.Values.image.tag $root.Chart.AppVersion }}
 {{- end -}}
 
 {{- define "quafka.gatewayKeys" -}}

@@ -51,11 +51,11 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
-{{- /* The key's file must be its user's alone, which a file of a Secret cannot be: (list $ file). */ -}}
+{{- /* The key's file must be its user's alone, which a file of a Secret cannot be: (list $ file component). */ -}}
 {{- define "quafka.keyContainer" -}}
 {{- $root := index . 0 -}}
 - name: key
-  image: {{ include "quafka.image" $root | quote }}
+  image: {{ include "quafka.image" (list $root (index . 2)) | quote }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
   command: [sh, -ec, {{ printf "install -m 0600 /keys/%s /node/node.key" (index . 1) | quote }}]
   env:
