@@ -68,6 +68,14 @@ async def bounds_of(cluster: ClientCluster, found: Sequence[MetadataResponseTopi
     return TopicBounds(clock.monotonic(), ids, starts, ends, await _sizes(cluster, found))
 
 
+async def sizes_by_topic(
+    cluster: ClientCluster, found: Sequence[MetadataResponseTopic]
+) -> Counter[str] | None:
+    """The bytes of topics at the leaders, as `TopicBounds.bytes`. Raises ClientError."""
+    sizes = await _sizes(cluster, found)
+    return None if sizes is None else _by_topic(sizes)
+
+
 async def _sizes(
     cluster: ClientCluster, found: Sequence[MetadataResponseTopic]
 ) -> dict[Place, int] | None:

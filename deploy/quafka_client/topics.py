@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from quafka_client import configs, offsets
 from quafka_client.cluster import ClientCluster
 from quafka_client.configs import Config, ConfigResourceKind
-from quafka_client.errors import check
+from quafka_client.errors import RequestRefusedError, check
+from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import DescribeConfigsRequest
 from quafka_proto.schema.metadata import MetadataResponseTopic
 from quafka_proto.schema.partitions import (
@@ -29,6 +31,12 @@ from quafka_proto.schema.topics import (
     DeleteTopicState,
 )
 
+_AGAIN_SECONDS = 0.2
+_NOT_LED_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
 """The read-only configs with a topic's identity in Quafka."""
 
@@ -201,6 +209,27 @@ async def create(
         validate_only=validate_only,
     )
     return (await cluster.call(request, CreateTopicsResponse)).topics[0]
+
+
+async def led(cluster: ClientCluster, name: str, partitions: int) -> MetadataResponseTopic:
+    """A topic that was just created or grown, as soon as the leaders of its partitions answer.
+
+    Kafka's brokers learn of new partitions one after the other. Raises ClientError.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + cluster.timeout
+    while True:
+        found = await cluster.topic(name, auto_create=True)
+        try:
+            if len(found.partitions) >= partitions:
+                await offsets.list_offsets(cluster, found, offsets.END)
+                return found
+        except RequestRefusedError as e:
+            if e.code not in _NOT_LED_YET or loop.time() >= give_up:
+                raise
+        if loop.time() >= give_up:
+            return found
+        await asyncio.sleep(_AGAIN_SECONDS)
 
 
 async def delete(cluster: ClientCluster, names: Sequence[str]) -> dict[str, tuple[int, str | None]]:

@@ -16,7 +16,7 @@ from quafka.commands import options as flags
 
 CLIENTS = (
     "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce",
-    "consume", "doctor", "mirror",
+    "consume", "doctor", "mirror", "cluster", "shards", "top", "bench",
 )  # fmt: skip
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
@@ -43,16 +43,13 @@ def commands() -> Iterator[Declared]:
         ("acls", "show, add and remove ACLs: who may do what", access.acls),
         ("quotas", "show and change quotas of users, clients and addresses", access.quotas),
         ("orgs", "show and change the orgs of a Quafka cluster, for its operators", access.orgs),
+        ("bench", "load a Kafka cluster, and report throughput and latencies", work.bench),
     ):
         yield Declared(name, what, partial(_add_actions, add))
     for name, what, add_flags in (
         ("produce", "write records from stdin or files", records.produce),
         ("consume", "read records, alone or as a member of a group", records.consume),
-        (
-            "mirror",
-            "copy topics to another cluster continuously, with groups' offsets",
-            work.mirror,
-        ),
+        *work.COMMANDS,
         ("doctor", "check step by step what a Kafka client needs, and suggest fixes", _doctor),
     ):
         yield Declared(name, what, partial(_add_connected, add_flags), allow_abbrev=False)

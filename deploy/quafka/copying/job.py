@@ -188,7 +188,7 @@ async def _copies(
     }
     missing = [name for name in found if names[name] not in there]
     own = await _own_configs(source, missing) if job.with_configs else {}
-    changed: list[str] = []
+    changed: dict[str, int] = {}
     for name, topic in found.items():
         count, its_copy = len(topic.partitions), there.get(names[name])
         if its_copy is None:
@@ -197,15 +197,10 @@ async def _copies(
             await topics.add_partitions(target, names[name], count, validate_only=False)
         else:
             continue
-        changed.append(names[name])
-    for name in changed:
-        there[name] = await _grown(target, name)
+        changed[names[name]] = count
+    for name, count in changed.items():
+        there[name] = await topics.led(target, name, count)
     return there
-
-
-async def _grown(target: ClientCluster, name: str) -> MetadataResponseTopic:
-    """A topic that was just created: its partitions have leaders when this returns."""
-    return await target.topic(name, auto_create=True)
 
 
 async def _create(
