@@ -15,9 +15,11 @@ from quafka_proto.message import (
     int32,
     string,
     struct,
-    uuid,
 )
-from quafka_proto.schema.consumer_groups import ConsumerGroupTopicPartitions
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupTopicPartitions,
+)
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
 
@@ -50,18 +52,6 @@ class ShareGroupDescribeRequest(Request, key=77, versions="1", flexible="0+"):
     include_authorized_operations: bool = boolean()
 
 
-class ShareGroupDescribeTopicPartitions(Struct):
-    topic_id: bytes = uuid()
-    topic_name: str = string()
-    partitions: list[int] = array(int32())
-
-
-class ShareGroupDescribeAssignment(Struct):
-    topic_partitions: list[ShareGroupDescribeTopicPartitions] = array(
-        ShareGroupDescribeTopicPartitions
-    )
-
-
 class ShareGroupDescribeMember(Struct):
     member_id: str = string()
     rack_id: str | None = string(default=None, nullable="0+")
@@ -69,7 +59,7 @@ class ShareGroupDescribeMember(Struct):
     client_id: str = string()
     client_host: str = string()
     subscribed_topic_names: list[str] = array(string())
-    assignment: ShareGroupDescribeAssignment = struct(ShareGroupDescribeAssignment)
+    assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
 
 
 class DescribedShareGroup(Struct):
