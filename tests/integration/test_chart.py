@@ -73,6 +73,16 @@ MATRIX: dict[str, Any] = {
         "tls": CERTIFICATES, "console": {"enabled": True}, "test": {
             "listener": "outside", "commandConfigSecret": "tester"},
     },
+    "ports of nodes": {
+        "gateway": {"perPod": True, "autoscaling": {"enabled": True, "maxReplicas": 4},
+                    "listeners": {
+            "nodes": {"port": 9095, "advertised": "node-{pod}.example.org:30000",
+                      "expose": {"type": "NodePort", "nodePort": 30000,
+                                 "annotations": {"pod": "{pod}"}}},
+            "routes": {"port": 9096, "advertised": "kafka-{pod}.example.org:9096",
+                       "expose": {"type": "ClusterIP"}},
+        }},
+    },
     "tls": {
         "tls": {"secret": "certificate", "clientCaSecret": "clients"},
         "gateway": {"listeners": {"internal": {"protocol": "SSL"}, "partners": {
@@ -352,9 +362,8 @@ def test_addresses_are_names_that_resolve(rendered: list[Any]) -> None:
             outside += host.endswith("example.org")
         if variables.get("QUAFKA_MESH_ADVERTISED"):
             assert variables["QUAFKA_MESH_ADVERTISED"] == "10.0.0.7:9192"
-    exposed = [each for each in rendered if each["kind"] == "Service"
-               and each["spec"].get("type") == "LoadBalancer"]  # fmt: skip
-    assert bool(outside) == bool(exposed)
+    services = [each["metadata"]["name"] for each in rendered if each["kind"] == "Service"]
+    assert bool(outside) == any(re.search("-(outside|nodes)(-|$)", each) for each in services)
 
 
 def test_files_that_settings_name_are_mounted(rendered: list[Any]) -> None:
@@ -427,6 +436,28 @@ def test_brokers_are_upgraded_before_gateways() -> None:
     assert images({"broker": {"imageTag": "1"}})["try-quafka-broker"] == old
 
 
+def test_a_certificate_has_the_names_that_clients_use() -> None:
+    public = {"outside": OUTSIDE, "internal": {"protocol": "PLAINTEXT"}}
+    values = {"tls": CERTIFICATES, "test": {"enabled": False}}
+    names_of = [
+        named(
+            objects(render({**values, "gateway": {"listeners": {**public, **more}}})),
+            "Certificate", "try-quafka-tls",
+        )["spec"]["dnsNames"]
+        for more in ({}, {"internal": {"protocol": "SSL"}})
+    ]  # fmt: skip
+    assert names_of[0] == ["kafka.example.org"], "a public issuer would refuse another name"
+    assert "try-quafka.data.svc.cluster.local" in names_of[1]
+
+
+def test_clients_begin_at_a_name_in_the_certificate() -> None:
+    found = objects(render(MATRIX["names of pods"]))
+    test = named(found, "Pod", "try-quafka-test")["spec"]["containers"][0]
+    assert environment(found, test)["QUAFKA_BROKERS"] == "kafka-0.example.org:443"
+    dns = named(found, "Certificate", "try-quafka-tls")["spec"]["dnsNames"]
+    assert dns == [f"kafka-{number}.example.org" for number in range(3)]
+
+
 def test_names_fit_with_the_longest_release() -> None:
     values = {**MATRIX["names of pods"], "monitoring": MONITORING}
     for each in objects(render(values, release="r" * 53)):
@@ -474,6 +505,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gateway": {"listeners": {"internal": {"clientAuth": "required"}}}}, "needs protocol SSL"),
     ({"gateway": {"listeners": {"out": {"port": 1, "expose": {"type": "NodePort"}}}}},
      "set host:port at which clients outside reach it"),
+    ({"gateway": {"listeners": {"out": {**OUTSIDE, "expose": {"port": 443}}}}},
+     "properties 'type' required, if 'port' exists"),
     ({"gateway": {"perPod": True, "listeners": {"out": {**OUTSIDE, "protocol": "PLAINTEXT"}}}},
      "kafka-{pod}.example.org"),
     ({"gateway": {"listeners": {"internal": {"advertised": "k-{pod}.x:1"}}}},

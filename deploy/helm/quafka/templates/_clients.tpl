@@ -8,11 +8,15 @@ ssl.ca.location=/tls/{{ $root.Values.tls.caKey }}
 {{- end }}
 {{- end -}}
 
-{{- /* host:port of a listener in the cluster: (list $ listener). */ -}}
+{{- /* host:port at which clients begin, a name in the listener's certificate: (list $ listener). */ -}}
 {{- define "quafka.bootstrap" -}}
 {{- $root := index . 0 -}}
 {{- $listener := get (fromJson (include "quafka.listeners" $root)) (index . 1) -}}
+{{- if $listener.advertised -}}
+{{- $listener.advertised | replace "{pod}" "0" -}}
+{{- else -}}
 {{ include "quafka.host" (list $root (include "quafka.fullname" $root)) }}:{{ $listener.port }}
+{{- end -}}
 {{- end -}}
 
 {{- define "quafka.clientMounts" -}}
