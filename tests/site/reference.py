@@ -107,8 +107,8 @@ def _metrics() -> Iterator[str]:
         "series `_bucket`, `_sum` and `_count`.\n"
     )
     found = sorted(families())
-    for program in sorted({each.program for each in found}):
-        yield f"## {program.capitalize()}\n"
+    for program, title in (("gateway", "Gateway"), ("broker", "Broker"), ("both", "Both programs")):
+        yield f"## {title}\n"
         yield from _table(
             ("metric", "type", "labels", ""),
             *(_family(each) for each in found if each.program == program),

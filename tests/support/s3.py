@@ -6,6 +6,7 @@ moto's is always there; versitygw and MinIO where they are installed.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -59,19 +60,25 @@ class S3:
 @contextmanager
 def s3_server() -> Generator[S3]:
     """Run the server."""
+    with open_s3_server(_UNCHECKED_CALLS) as endpoint:
+        yield S3(f"s3://{_BUCKET}/quafka", _environment(endpoint))
+
+
+@contextmanager
+def open_s3_server(unchecked: float = math.inf) -> Generator[str]:
+    """Run the server without a bucket; yield its URL. `unchecked`: so many calls need no key."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_UNCHECKED_CALLS)},
+        env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(unchecked)},
         text=True,
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         try:
-            endpoint = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            yield S3(f"s3://{_BUCKET}/quafka", _environment(endpoint))
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         finally:
             server.stdin.close()
             server.kill()
