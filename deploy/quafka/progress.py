@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from quafka.commands.output import size_text, span, width
+from quafka.commands.output import size_text, span
 from quafka_loop import clock
 
 _FIRST_SECONDS = 1.0
@@ -35,9 +35,7 @@ class ProgressLine:
             self._next = now + _EVERY_SECONDS
             self._shown = True
             columns = shutil.get_terminal_size().columns
-            text = line(self._what, self._unit, done, of, now - self._began)
-            if width(text) >= columns:
-                text = text[: columns - 1]
+            text = line(self._what, self._unit, done, of, now - self._began, columns - 1)
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
@@ -47,8 +45,8 @@ class ProgressLine:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def line(what: str, unit: str, done: int, of: int, seconds: float) -> str:
-    """The progress after some seconds, in words."""
+def line(what: str, unit: str, done: int, of: int, seconds: float, columns: int) -> str:
+    """The progress after some seconds, in so many columns: without the bar if it does not fit."""
     share = min(1.0, done / max(of, 1))
     full = round(share * _BAR)
     bar = f"[{'#' * full}{'.' * (_BAR - full)}]"
@@ -58,4 +56,6 @@ def line(what: str, unit: str, done: int, of: int, seconds: float) -> str:
     else:
         counts = f"{done:,} of {of:,} {unit}  {rate:,.0f}/s"
     left = f"  {span(max(0, of - done) / rate)} left" if done else ""
-    return f"{what} {bar} {100 * share:3.0f}%  {counts}{left}"
+    rest = f"{100 * share:3.0f}%  {counts}{left}"
+    whole = f"{what} {bar} {rest}"
+    return whole if len(whole) <= columns else f"{what} {rest}"[:columns]

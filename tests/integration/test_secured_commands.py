@@ -123,6 +123,41 @@ def test_from_nothing_to_users_rules_and_quotas(secured: Secured) -> None:
     assert "security" in findings
 
 
+def test_a_copy_needs_the_rights_of_the_documentation(secured: Secured) -> None:
+    admin = secured.user("admin", "admin-secret", "SCRAM-SHA-512")
+    admin("topics create rights-source -c retention.ms=1h")
+    admin("produce -t rights-source", stdin=b"one\ntwo\n")
+    for name in ("reader", "writer"):
+        admin(f"users add {name}", stdin=b"alice-secret\n")
+    reader = secured.user("reader", "alice-secret")
+    secured.user("writer", "alice-secret")
+    host, port = secured.cluster.address_of("SASL_PLAINTEXT")
+    copy = f"topics copy rights-source rights-copy --to {host}:{port} --to-command-config"
+    copy = f"{copy} {secured.folder / 'writer-SCRAM-SHA-256.properties'}"
+    assert "no such topic" in reader(copy, code=1).err or "allow" in reader(copy, code=1).err
+    for operation in ("Read", "Describe", "DescribeConfigs"):
+        admin(f"acls add --allow-principal reader --operation {operation} --topic rights-source")
+    job = "quafka-copy.rights-copy"
+    assert "allow" in reader(copy, code=1).err.lower()
+    admin(
+        f"acls add --allow-principal writer --producer --topic rights-copy --transactional-id {job}"
+    )
+    admin(f"acls add --allow-principal writer --operation Read --group {job}")
+    admin("acls add --allow-principal writer --operation Read --topic rights-copy")
+    assert reader(copy).out.startswith("copied 2 records (6 B)")
+    assert admin("consume -t rights-copy -e").out == "one\ntwo\n"
+    wrong = secured.folder / "wrong.properties"
+    right = (secured.folder / "writer-SCRAM-SHA-256.properties").read_text()
+    wrong.write_text(right.replace("alice-secret", "no-secret"))
+    wrong.chmod(0o600)
+    refused = reader(copy.replace("writer-SCRAM-SHA-256", "wrong"), code=1).err
+    assert refused.count("\n") == 1
+    assert "login" in refused
+    for name in ("reader", "writer"):
+        admin(f"acls remove --allow-principal {name}")
+        admin(f"users remove {name}")
+
+
 def test_an_org_from_its_creation_to_its_end(secured: Secured) -> None:
     admin = secured.user("admin", "admin-secret")
     admin("orgs create acme --limit max.topics=2")

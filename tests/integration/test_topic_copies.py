@@ -30,7 +30,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Cluste
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + SECONDS
+    give_up = time.monotonic() + 3 * SECONDS
     while not condition():
         assert time.monotonic() < give_up
         time.sleep(0.1)
@@ -76,7 +76,8 @@ def mirrored(
         yield process
     finally:
         process.kill()
-        process.communicate()
+        out, err = process.communicate()
+        print(out.decode()[-2_000:], err.decode()[-2_000:])
 
 
 def statuses(process: subprocess.Popen[bytes]) -> Callable[[], dict[str, Any]]:

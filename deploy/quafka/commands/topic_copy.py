@@ -11,7 +11,7 @@ from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, plain, size_text, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, complain, guarded
 from quafka.copying.groups import Translated, translate
-from quafka.copying.job import CopiedPartition, Job, partitions_of
+from quafka.copying.job import CopiedPartition, Job, partitions_of, reach
 from quafka.copying.mirror import Stop
 from quafka.copying.session import CopySession
 from quafka.exit_codes import EXIT_INTERRUPTED
@@ -38,6 +38,7 @@ def _copy(options: argparse.Namespace) -> int:
         appends=options.append, compression=options.compression, runs=_RUNS,
     )  # fmt: skip
     began = clock.monotonic()
+    asyncio.run(reach(job))
     with Stop() as stop, CopySession(job, _COMMIT_SECONDS) as session:
         partitions = asyncio.run(_partitions(job, options.source, name))
         session.add(partitions)

@@ -89,6 +89,15 @@ class CopiedPartition:
         return f"{_VERSION} {self.origin} {self.known.packed()}"
 
 
+async def reach(job: Job) -> None:
+    """Connect to both clusters once: librdkafka's own errors do not name a wrong login.
+
+    Raises ClientError.
+    """
+    async with job.source.cluster(), job.target.cluster():
+        pass
+
+
 async def partitions_of(
     job: Job,
     source: ClientCluster,
@@ -111,7 +120,9 @@ async def partitions_of(
     partitions: list[CopiedPartition] = []
     new: list[CopiedPartition] = []
     for name, topic in found.items():
-        origin = f"{metadata.cluster_id or '-'} {name}"
+        # Of servers without topic ids, an end before the position shows a new topic.
+        uuid = topics.uuid_text(topic.topic_id) or "-"
+        origin = f"{metadata.cluster_id or '-'} {name} {uuid}"
         for number in sorted(each.partition_index for each in topic.partitions):
             place, its_copy = (name, number), (names[name], number)
             start, end = starts[place], ends[place]
@@ -122,11 +133,7 @@ async def partitions_of(
                 made.lost = max(0, start - position)
                 made.position = max(position, start)
                 if position > end:
-                    raise ClientError(
-                        f"partition {number} of {name!r} ends at {end}, but was copied up to "
-                        f"{position}: the source was created anew; delete the copy, or use "
-                        "another name"
-                    )
+                    raise _created_anew(name)
             else:
                 new.append(made)
             partitions.append(made)
@@ -141,7 +148,10 @@ def _continued(
     # librdkafka sends the text with the zero byte at its end.
     version, _, rest = metadata.rstrip("\0").partition(" ")
     origin, _, runs = rest.rpartition(" ")
-    if version != _VERSION or origin != partition.origin:
+    if version == _VERSION and origin.split()[:2] == partition.origin.split()[:2]:
+        if origin != partition.origin:
+            raise _created_anew(partition.source[0])
+    else:
         raise ClientError(
             f"group {job.group!r} has the state of a copy of another topic, not of "
             f"{partition.source[0]!r}; use another name"
@@ -150,6 +160,12 @@ def _continued(
         return position, OffsetTranslation.unpacked(runs, job.runs)
     except ValueError as e:
         raise ClientError(f"the state in group {job.group!r} is damaged") from e
+
+
+def _created_anew(topic: str) -> ClientError:
+    return ClientError(
+        f"topic {topic!r} was created anew at the source; delete the copy, or use another name"
+    )
 
 
 async def _check_empty(

@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from types import FrameType
 
 from quafka.copying.groups import translate
-from quafka.copying.job import STATE_PREFIXES, CopiedPartition, Job, partitions_of
+from quafka.copying.job import STATE_PREFIXES, CopiedPartition, Job, partitions_of, reach
 from quafka.copying.session import CopySession, JobFencedError
 from quafka_client.cluster import ClientCluster
-from quafka_client.errors import ClientError, LoginError
+from quafka_client.errors import ClientError, LoginError, UnreachableError
 from quafka_loop import clock
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -110,16 +110,19 @@ class Mirror:
 
         Raises:
             JobFencedError: another process runs the same job.
-            LoginError: a cluster refuses the login.
+            LoginError: a cluster refuses the first login.
         """
         wait = _FIRST_WAIT
         while not self._stop.asked:
             try:
                 self._session()
                 return
-            except (JobFencedError, LoginError):
+            except JobFencedError:
                 raise
             except ClientError as e:
+                # Later a login may fail because a server is being restarted.
+                if isinstance(e, LoginError) and self.status.state == "starting":
+                    raise
                 self.status.state = "waiting"
                 if str(e) not in self.status.problems:
                     self.status.problems.append(str(e))
@@ -137,6 +140,7 @@ class Mirror:
     def _session(self) -> None:
         plan, status = self._plan, self.status
         status.sessions += 1
+        asyncio.run(reach(self._job))
         # Fences an earlier process of this job before its state is read.
         with CopySession(self._job, plan.commit_seconds) as session:
             begin = self._copied
@@ -204,6 +208,8 @@ class Mirror:
         names = {name: self._plan.prefix + name for name in topics}
         try:
             return await partitions_of(self._job, source, target, names)
+        except UnreachableError:
+            raise
         except ClientError as e:
             if len(names) == 1:
                 self.status.problems.append(str(e))

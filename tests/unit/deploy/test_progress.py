@@ -27,7 +27,13 @@ class Terminal(io.StringIO):
     ],
 )  # fmt: skip
 def test_a_line(unit: str, done: int, of: int, seconds: float, shown: str) -> None:
-    assert line("w", unit, done, of, seconds) == shown
+    assert line("w", unit, done, of, seconds, 80) == shown
+
+
+def test_a_narrow_terminal_gets_no_bar() -> None:
+    shown = "w  50%  500 of 1,000 records  250/s  2.0s left"
+    assert line("w", RECORDS, 500, 1_000, 2.0, 60) == shown
+    assert line("w", RECORDS, 500, 1_000, 2.0, 10) == shown[:10]
 
 
 def test_a_terminal_gets_a_line_after_a_second_and_it_is_removed(
