@@ -203,7 +203,12 @@ def moving() -> Drawing:
             45,
         ),
         ("import its folders", "quafka import", "same ids and offsets; Kafka stops once", 125),
-        ("copy over the network", "MirrorMaker 2", "both run; new offsets; also the way back", 205),
+        (
+            "copy over the network",
+            "quafka mirror, or MirrorMaker",
+            "both run; new offsets; also the way back",
+            205,
+        ),
     )
     for title, command, words, y in ways:
         d.box(240, y - 22, 280, 62, f"{title}\n{command}\n{words}")

@@ -10,13 +10,16 @@ from typing import TypeAlias
 Nav: TypeAlias = list[dict[str, "str | Nav"]]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("index.md", "quick-start.md", "faq.md", "limits.md", "comparison.md"),
+    "Start": (
+        "index.md", "quick-start.md", "features.md", "limits.md", "comparison.md", "faq.md",
+    ),
     "Tutorials": (
         "tutorials/first-topic.md", "tutorials/flights.md", "tutorials/tenants.md",
         "tutorials/bucket.md", "tutorials/spark.md", "tutorials/from-kafka.md",
     ),
     "Concepts": (
-        "concepts/overview.md", "concepts/log.md", "groups.md", "share-groups.md",
+        "concepts/overview.md", "concepts/log.md", "concepts/object-store.md",
+        "concepts/tenants.md", "groups.md", "share-groups.md",
         "transactions.md", "compaction.md",
     ),
     "How-to": (
