@@ -19,7 +19,7 @@ from quafka.commands.kafka_client import Troubles, config
 from quafka.commands.options import UsageError, bootstrap, registry_url
 from quafka.commands.records import ConsoleRecord, as_line, template
 from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
-from quafka.commands.views import Counting, Printing, View, chosen
+from quafka.commands.views import Counting, Printing, RecordView, chosen
 from quafka.progress import RECORDS, ProgressLine
 from quafka_client import offsets
 from quafka_client.cluster import ClientCluster
@@ -53,7 +53,9 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _read(options: argparse.Namespace, view: View, places: dict[Place, Range]) -> None:
+def _read(
+    options: argparse.Namespace, view: RecordView, places: dict[Place, PartitionSpan]
+) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     troubles = Troubles()
@@ -95,17 +97,17 @@ def _leave(consumer: Consumer) -> None:
         complain("the last offsets may not have been committed: the group's broker does not answer")
 
 
-def _view(options: argparse.Namespace, stack: ExitStack) -> View:
+def _view(options: argparse.Namespace, stack: ExitStack) -> RecordView:
     """What is printed of which records. Raises UsageError and ClientError: a filter is wrong."""
     key, value = form(options.key_as), form(options.value_as)
     json_of: Callable[[bytes], Any] = json.loads
     url = registry_url(options)
     if url is not None:
-        from quafka.commands.registry import Decoded, schemas_at
+        from quafka.commands.registry import DecodedForm, schemas_at
 
         schemas = stack.enter_context(schemas_at(url, options))
-        decoded = Decoded(schemas, value)
-        key, value, json_of = Decoded(schemas, key), decoded, decoded.json_of
+        decoded = DecodedForm(schemas, value)
+        key, value, json_of = DecodedForm(schemas, key), decoded, decoded.json_of
     wanted = chosen(options, key, value, json_of)
     if options.count:
         return Counting(wanted, as_json=options.format == "json", follows=options.follow)
@@ -139,7 +141,7 @@ def _stops(options: argparse.Namespace) -> bool:
     return options.until is not None or (options.count and not options.follow)
 
 
-class Range(NamedTuple):
+class PartitionSpan(NamedTuple):
     """The offsets of a partition that are read.
 
     `end`: where reading stops; None: it does not. `now`: where the partition ended at the start.
@@ -155,7 +157,7 @@ class Range(NamedTuple):
         return max(0, (self.now if self.end is None else self.end) - self.first)
 
 
-async def _places(options: argparse.Namespace) -> dict[Place, Range]:
+async def _places(options: argparse.Namespace) -> dict[Place, PartitionSpan]:
     """What is read of each partition. Raises ClientError and UsageError."""
     position: RequestedPosition = options.offset or RequestedPosition("start")
     if options.group is not None and position.kind not in ("start", "end"):
@@ -163,7 +165,7 @@ async def _places(options: argparse.Namespace) -> dict[Place, Range]:
             "with --group, --offset is start or end, for a group without offsets; "
             "`quafka groups reset-offsets` moves the offsets of an existing group"
         )
-    found: dict[Place, Range] = {}
+    found: dict[Place, PartitionSpan] = {}
     async with cluster_of(options) as cluster:
         for name in dict.fromkeys(options.topic):
             topic = await cluster.topic(name)
@@ -176,7 +178,7 @@ async def _places(options: argparse.Namespace) -> dict[Place, Range]:
             stops = await _ends(cluster, topic, options) if _stops(options) else {}
             for number in _chosen(name, options.partitions, sorted(places)):
                 first = min(max(places[number], starts[number]), ends[number])
-                found[name, number] = Range(first, stops.get(number), ends[number])
+                found[name, number] = PartitionSpan(first, stops.get(number), ends[number])
     return found
 
 
@@ -203,7 +205,7 @@ class _Reading:
     """Reads records until the limit or the end is reached."""
 
     def __init__(
-        self, consumer: Consumer, options: argparse.Namespace, view: View, troubles: Troubles
+        self, consumer: Consumer, options: argparse.Namespace, view: RecordView, troubles: Troubles
     ) -> None:
         self._consumer = consumer
         self._left: int | None = options.num
@@ -219,7 +221,7 @@ class _Reading:
         alone = options.count or not sys.stdout.isatty()
         self._progress = ProgressLine("read", RECORDS) if alone else None
 
-    def assign(self, places: Mapping[Place, Range]) -> None:
+    def assign(self, places: Mapping[Place, PartitionSpan]) -> None:
         """Read these ranges."""
         self._assigned = True
         self._of = sum(its.size for its in places.values())

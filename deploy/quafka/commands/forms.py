@@ -10,7 +10,7 @@ from typing import Any, Protocol
 Fields = dict[str, Any]
 
 
-class Form(Protocol):
+class RecordForm(Protocol):
     """A form of keys or values that are not null."""
 
     def text(self, data: bytes) -> bytes:
@@ -71,12 +71,12 @@ def json_line(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-RAW: Form = _Raw()
-FORMS_BY_NAME: dict[str, Callable[[], Form]] = {
+RAW: RecordForm = _Raw()
+FORMS_BY_NAME: dict[str, Callable[[], RecordForm]] = {
     "raw": _Raw, "json": _Json, "hex": _Hex, "base64": _Base64,
 }  # fmt: skip
 
 
-def form(name: str) -> Form:
+def form(name: str) -> RecordForm:
     """The form of a name."""
     return FORMS_BY_NAME[name]()

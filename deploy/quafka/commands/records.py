@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from quafka.commands.forms import RAW, Form
+from quafka.commands.forms import RAW, RecordForm
 
 Header = tuple[str, bytes | None]
 
@@ -53,7 +53,9 @@ _SHOWN: dict[str, Callable[[ConsoleRecord], bytes]] = {
 }
 
 
-def template(text: str, key: Form = RAW, value: Form = RAW) -> Callable[[ConsoleRecord], bytes]:
+def template(
+    text: str, key: RecordForm = RAW, value: RecordForm = RAW
+) -> Callable[[ConsoleRecord], bytes]:
     """Compile a template of kcat's tokens: %s is the value, and so on.
 
     `key`, `value`: how they are shown.
@@ -104,7 +106,7 @@ def _part(
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_line(record: ConsoleRecord, key: Form = RAW, value: Form = RAW) -> bytes:
+def as_line(record: ConsoleRecord, key: RecordForm = RAW, value: RecordForm = RAW) -> bytes:
     """A record as one JSON object and a line feed; `key`, `value`: how they are shown."""
     shown = {
         "topic": record.topic,
@@ -118,7 +120,7 @@ def as_line(record: ConsoleRecord, key: Form = RAW, value: Form = RAW) -> bytes:
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
 
 
-def _fields(name: str, data: bytes | None, form: Form) -> dict[str, Any]:
+def _fields(name: str, data: bytes | None, form: RecordForm) -> dict[str, Any]:
     return {name: None} if data is None else form.fields(name, data)
 
 

@@ -8,7 +8,7 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from quafka.commands.forms import Fields, Form, json_line
+from quafka.commands.forms import Fields, RecordForm, json_line
 from quafka.commands.options import UsageError
 from quafka_client.registry.client import RegisteredSchema, SchemaRegistry
 from quafka_client.registry.values import json_value, schema_id
@@ -39,10 +39,10 @@ class RegistrySchemas:
         return found
 
 
-class Decoded:
+class DecodedForm:
     """The form of data by the schema that it names; other data has another form."""
 
-    def __init__(self, schemas: RegistrySchemas, otherwise: Form) -> None:
+    def __init__(self, schemas: RegistrySchemas, otherwise: RecordForm) -> None:
         self._schemas, self._otherwise = schemas, otherwise
 
     def text(self, data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from quafka.commands.forms import Form
+from quafka.commands.forms import RecordForm
 from quafka.commands.options import UsageError
 from quafka.commands.records import ConsoleRecord
 from quafka_client import filters, json_path
@@ -23,7 +23,7 @@ _AGAIN_SECONDS = 1.0
 
 
 def chosen(
-    options: argparse.Namespace, key: Form, value: Form, json_of: Callable[[bytes], Any]
+    options: argparse.Namespace, key: RecordForm, value: RecordForm, json_of: Callable[[bytes], Any]
 ) -> Chosen | None:
     """Whether a record passes the filters of the flags; None: there are none.
 
@@ -49,7 +49,7 @@ def chosen(
     return lambda record: all(each(record) for each in found)
 
 
-def _matching(text: str, key: Form, value: Form) -> Chosen:
+def _matching(text: str, key: RecordForm, value: RecordForm) -> Chosen:
     try:
         pattern = re.compile(text.encode())
     except re.error as e:
@@ -64,7 +64,7 @@ def _matching(text: str, key: Form, value: Form) -> Chosen:
     return wanted
 
 
-class View(ABC):
+class RecordView(ABC):
     """Takes the records that are read. `filters`: whether some are left out."""
 
     def __init__(self, wanted: Chosen | None) -> None:
@@ -93,7 +93,7 @@ class View(ABC):
         """All records were taken."""
 
 
-class Printing(View):
+class Printing(RecordView):
     """Prints each record."""
 
     def __init__(self, wanted: Chosen | None, show: Callable[[ConsoleRecord], bytes]) -> None:
@@ -107,7 +107,7 @@ class Printing(View):
         sys.stdout.buffer.flush()
 
 
-class Counting(View):
+class Counting(RecordView):
     """Prints how many there were: at the end, or with `follows` every second if they are more."""
 
     def __init__(self, wanted: Chosen | None, *, as_json: bool, follows: bool) -> None:
