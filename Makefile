@@ -29,7 +29,7 @@ SECONDS ?= 60
 SEEDS  ?= 1000
 MINUTES ?= 30
 
-.PHONY: up test test-all test-pythons test-store test-bare check bench docs screenshots crash fuzz hostile sim soak spark-versions chaos flights dist clean
+.PHONY: up test test-all test-pythons test-store test-bare check bench docs screenshots crash fuzz hostile sim soak spark-versions chaos flights dist deb clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -96,6 +96,9 @@ flights.txt: $(VENV)/.installed-dev
 
 dist: $(VENV)/.installed-dev      ## wheel, sdist, SBOM and constraints, tried on each Python that is here
 	$(BIN)/python -m tests.release
+
+deb:                              ## a Debian package with the systemd units, for this machine's release
+	sh deploy/debian/build.sh dist
 
 clean:
 	rm -rf $(VENV) dist .fuzz flights.txt .mypy_cache .ruff_cache .hypothesis

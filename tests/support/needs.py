@@ -21,6 +21,7 @@ TOOLS = {
     "chromium": "chromium",
     "debootstrap": "debootstrap",
     "docker-compose": "docker-compose",
+    "dpkg-deb": "dpkg",
     "fish": "fish",
     "fiu-run": "fiu-utils",
     "go": "golang-go",
