@@ -82,6 +82,7 @@ def install() -> None:
             )  # fmt: skip
         except subprocess.CalledProcessError as e:
             raise CannotFetchError(f"the wheel cannot be installed: {e.stderr}") from e
+        shutil.copytree(folder / "own", folder / "quafka", dirs_exist_ok=True)  # as COPY does
 
 
 def packages() -> Path:

@@ -36,7 +36,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from quafka_proto.schema.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+from quafka_proto.schema.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 from tests.support import transactions
+from tests.support.raw_client import RawClient
 from tests.support.steady_load import SteadyLoad
 
 GROUPS = (
@@ -196,6 +206,21 @@ class UpgradeLoad:
         self._until(lambda: len(self.writer.written) > after + 10)
         new = {each.value for each in self.writer.written[after:]}
         self._until(lambda: bool(new & self._reader.seen) and bool(new & self._sharer.seen))
+        self._until(self._is_described)
+
+    def _is_described(self) -> bool:
+        """Whether the cluster describes all three groups, each with its member."""
+        host, _, port = self._bootstrap.rpartition(":")
+        with RawClient((host, int(port))) as client:
+            classic = client.call(DescribeGroupsRequest([_COPIERS]), DescribeGroupsResponse, 5)
+            consumer = client.call(
+                ConsumerGroupDescribeRequest([_READERS]), ConsumerGroupDescribeResponse, 1
+            )
+            share = client.call(
+                ShareGroupDescribeRequest([_SHARERS]), ShareGroupDescribeResponse, 1
+            )
+        groups = classic.groups[0], consumer.groups[0], share.groups[0]
+        return all(each.error_code == 0 and len(each.members) == 1 for each in groups)
 
     def _until(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + _SECONDS
