@@ -180,7 +180,8 @@ async def test_a_killed_process_closes_its_connections() -> None:
     net.add(node)
 
     async def serve() -> None:
-        server = await asyncio.start_server(lambda *_: None, "0.0.0.0", 7)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "0.0.0.0", 7)
         await server.serve_forever()
 
     loop = VirtualLoop(hub, net)
