@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from quafka.commands.output import plain
 from quafka.exit_codes import EXIT_WRONG_SETTING
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import SettingError, as_text, declared, dotted, flat, parsed
@@ -52,9 +53,10 @@ def run(options: argparse.Namespace) -> int:
         text = options.file.read_text("utf-8")
     except OSError as e:
         raise SettingError(f"cannot read {options.file}: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise SettingError(f"{options.file} is not TOML: it is not UTF-8") from e
-    settings, faults = check(text, options.reader)
+    except UnicodeDecodeError:
+        settings, faults = 0, [Fault(None, None, "not TOML: it is not UTF-8")]
+    else:
+        settings, faults = check(text, options.reader)
     if options.format == "json":
         document = {
             "file": str(options.file), "valid": not faults, "settings": settings,
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for fault in faults:
             place = options.file if fault.line is None else f"{options.file}:{fault.line}"
-            print(f"{place}: {fault.error}", file=sys.stderr)
+            print(plain(f"{place}: {fault.error}"), file=sys.stderr)
     return EXIT_WRONG_SETTING if faults else 0
 
 
@@ -80,6 +82,8 @@ def check(text: str, program: str | None = None) -> tuple[int, list[Fault]]:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         return 0, [Fault(None, None, f"not TOML: {e}")]
+    except RecursionError:
+        return 0, [Fault(None, None, "its values are nested too deeply")]
     known = known_to_any()
     readers = {
         name: sorted(each for each, config in PROGRAMS.items() if name in declared(config))

@@ -156,6 +156,8 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str,
         raise SettingError(f"cannot read {path}: {e.strerror or e}") from e
     except ValueError as e:
         raise SettingError(f"{path} is not TOML: {e}") from e
+    except RecursionError as e:
+        raise SettingError(f"the values of {path} are nested too deeply") from e
     by_name = {dotted(name): name for name in known}
     found: dict[str, tuple[str, str]] = {}
     for name, value in flat(content):

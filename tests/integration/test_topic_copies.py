@@ -54,6 +54,11 @@ def test_a_copy_here_and_what_is_refused(clusters: tuple[Cluster, Cluster]) -> N
     refused = quafka("topics copy another there", code=1).err
     assert "state of a copy of another topic" in refused
     assert "name the copy" in quafka("topics copy here", code=2).err
+    # Another spelling of the same address.
+    elsewhere = clusters[0].bootstrap.replace("127.0.0.1", "localhost")
+    assert elsewhere != clusters[0].bootstrap
+    refused = quafka(f"topics copy another --to {elsewhere} --append", code=1).err
+    assert "are the same cluster, so 'another' is its own copy" in refused
     quafka("topics delete here")
     quafka("topics create here -p 3")
     again = quafka("topics copy here there", code=1).err

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from quafka.commands import declare_access as access
 from quafka.commands import declare_records as records
 from quafka.commands import declare_work as work
 from quafka.commands import options as flags
+from quafka.exit_codes import EXIT_WRONG_SETTING
 
 CLIENTS = (
     "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "orgs", "produce",
@@ -68,8 +70,24 @@ def _add_connected(
 
 def run(options: argparse.Namespace) -> int:
     """Run the command that was given; return its exit code."""
+    _check_text(options)
     code: int = import_module(f"quafka.commands.{options.command}").run(options)
     return code
+
+
+def _check_text(options: argparse.Namespace) -> None:
+    """Ends with 2 if a text is not UTF-8, as Kafka's protocol has it; files may be named so."""
+    found: list[object] = [value for name, value in vars(options).items() if name != "files"]
+    for value in found:
+        if isinstance(value, list | tuple):
+            found += cast("Sequence[object]", value)
+        elif isinstance(value, str) and not value.isascii():
+            data = value.encode(errors="surrogateescape")
+            try:
+                data.decode()
+            except UnicodeDecodeError:
+                print(f"quafka: {data!r} is not UTF-8", file=sys.stderr)
+                sys.exit(EXIT_WRONG_SETTING)
 
 
 def _actions(command: argparse.ArgumentParser) -> Actions:

@@ -109,6 +109,8 @@ class _Typing:
             return convert(text)
         if kind == "bytes":
             return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+        if kind in ("float", "double") and text in _NOT_FINITE:
+            return float(text)
         return _NUMBERS[kind](text) if self.of_strings and kind in _NUMBERS else text
 
     def record(self, value: Any, schema: dict[str, Any]) -> Any:
@@ -140,6 +142,7 @@ def _utc(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+_NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 _NUMBERS: dict[str, Callable[[str], Any]] = {
     "int": int, "long": int, "float": float, "double": float,
     "boolean": {"true": True, "false": False}.__getitem__,

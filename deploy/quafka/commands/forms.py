@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Protocol
+
+from quafka_client.errors import ClientError
 
 Fields = dict[str, Any]
 
@@ -61,14 +64,29 @@ class _Json:
 
     def fields(self, name: str, data: bytes) -> Fields:
         try:
-            return {name: json.loads(data)}
+            return {name: json.loads(data, parse_constant=_refuse, parse_float=_finite)}
         except (ValueError, RecursionError):
             return _Raw().fields(name, data)
 
 
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if isfinite(found) else _refuse(text)
+
+
+def _refuse(text: str) -> float:
+    """NaN and Infinity, which Python reads and writes, are no JSON (RFC 8259)."""
+    raise ValueError(text)
+
+
 def json_line(value: Any) -> bytes:
-    """JSON in one line."""
-    return json.dumps(value, ensure_ascii=False).encode()
+    """JSON in one line. Raises ClientError: it is too deep."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON has and UTF-8 has not
+        return json.dumps(value).encode()
+    except RecursionError as e:
+        raise ClientError("the JSON is too deep") from e
 
 
 RAW: RecordForm = _Raw()

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from quafka.commands.options import UsageError, registry_url
 from quafka.commands.records import ConsoleRecord, from_line
 from quafka.commands.rows import (
+    ENCODING_ERRORS,
     Columns,
     Encode,
     Row,
@@ -102,7 +103,7 @@ def _re_encoded(
             return data
         try:
             return encode(json.loads(data))
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
+        except ENCODING_ERRORS as e:
             raise ClientError(f"the {what} {data[:60]!r} cannot be encoded: {e}") from e
 
     return replace(

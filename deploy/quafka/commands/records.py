@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from quafka.commands.forms import RAW, RecordForm
+from quafka.commands.forms import RAW, RecordForm, json_line
 
 Header = tuple[str, bytes | None]
 
@@ -117,7 +117,7 @@ def as_line(record: ConsoleRecord, key: RecordForm = RAW, value: RecordForm = RA
         **_fields("value", record.value, value),
         "headers": [{"key": name, **_fields("value", data, RAW)} for name, data in record.headers],
     }
-    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+    return json_line(shown) + b"\n"
 
 
 def _fields(name: str, data: bytes | None, form: RecordForm) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def from_line(line: bytes, topic: str) -> ConsoleRecord:
     """
     try:
         shown: Any = json.loads(line)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ValueError(f"not JSON: {e}") from e
     if not isinstance(shown, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - of the text, not of a type

@@ -18,7 +18,10 @@ from quafka_client.json_path import value_at
 
 Path = Sequence[str | int]
 Encode = Callable[[Any], bytes]
-"""The bytes of a value that is not null. Raises ValueError, TypeError and LookupError."""
+"""The bytes of a value that is not null. Raises ENCODING_ERRORS."""
+ENCODING_ERRORS = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,42 @@ def avro_rows(file: BinaryIO, name: str) -> Iterator[Row]:
     """The values of an object container file, as its own schema has them. Raises ClientError."""
     fastavro = avro_library()
     try:
-        for number, value in enumerate(fastavro.reader(file), 1):
+        for number, value in enumerate(_avro_values(fastavro.block_reader(file)), 1):
             yield Row(f"{name}, record {number}", value)
-    except (ValueError, TypeError, LookupError, EOFError) as e:
-        raise ClientError(f"{name} is not an Avro container file that can be read: {e}") from e
+    # The codecs, and what converts times and decimals, have errors of their own.
+    except Exception as e:
+        why = str(e) or type(e).__name__
+        raise ClientError(f"{name} is not an Avro container file that can be read: {why}") from e
+
+
+def _avro_values(blocks: Any) -> Iterator[Any]:
+    schema = blocks.writer_schema
+    if not _is_recursive(schema, frozenset()):
+        for block in blocks:
+            yield from block
+        return
+    # The compiled reader has no limit of depth: a value of a recursive schema can end the process.
+    import fastavro._read_py as uncompiled
+
+    read: Any = uncompiled.schemaless_reader
+    for block in blocks:
+        for _ in range(block.num_records):
+            yield read(block.bytes_, schema, None)
+
+
+def _is_recursive(schema: Any, around: frozenset[str]) -> bool:
+    """Whether a type contains itself; `around`: the names of the types around this one."""
+    if isinstance(schema, str):
+        return schema in around
+    if isinstance(schema, list):
+        return any(_is_recursive(each, around) for each in cast("list[Any]", schema))
+    if not isinstance(schema, dict):
+        return False
+    fields = cast("dict[str, Any]", schema)
+    inside = around | {str(fields["name"])} if "name" in fields else around
+    parts = [fields.get("items"), fields.get("values"), fields.get("type")]
+    parts += [each["type"] for each in fields.get("fields", [])]
+    return any(_is_recursive(each, inside) for each in parts)
 
 
 def avro_library() -> Any:
@@ -187,7 +222,7 @@ def _encoded(row: Row, what: str, value: Any, encode: Encode) -> bytes | None:
         return None
     try:
         return encode(value)
-    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
+    except ENCODING_ERRORS as e:
         raise ClientError(f"{row.place}: the {what} cannot be encoded: {e}") from e
 
 

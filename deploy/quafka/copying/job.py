@@ -21,7 +21,7 @@ from quafka_client.errors import ClientError, RequestRefusedError, about, check,
 from quafka_client.group_offsets import Place
 from quafka_client.security import ClientSecurity
 from quafka_proto.errors import ErrorCode
-from quafka_proto.schema.metadata import MetadataResponseTopic
+from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseTopic
 
 STATE_PREFIXES = ("quafka-copy.", "quafka-mirror.")
 """The beginnings of the names of jobs' groups, which no job copies."""
@@ -112,6 +112,7 @@ async def partitions_of(
     found = {topic.name or "": topic for topic in metadata.topics}
     for topic in found.values():
         check(topic.error_code, f"topic {topic.name!r}")
+    await _check_other(metadata, target, names)
     copies = await _copies(job, source, target, found, names)
     connection = await target.coordinator(job.group)
     state = await group_offsets.fetch_with_metadata(connection, job.group)
@@ -166,6 +167,22 @@ def _created_anew(topic: str) -> ClientError:
     return ClientError(
         f"topic {topic!r} was created anew at the source; delete the copy, or use another name"
     )
+
+
+async def _check_other(
+    source: MetadataResponse, target: ClientCluster, names: Mapping[str, str]
+) -> None:
+    """A topic is not its own copy: that would grow for ever. Addresses can be spelled in many ways.
+
+    A cluster that was restored elsewhere has the same id.
+    """
+    same = next((name for name, its_copy in names.items() if name == its_copy), None)
+    if same is None:
+        return
+    there = await target.metadata([])
+    one, other = ({(each.host, each.port) for each in side.brokers} for side in (source, there))
+    if source.cluster_id == there.cluster_id and not one.isdisjoint(other):
+        raise ClientError(f"source and target are the same cluster, so {same!r} is its own copy")
 
 
 async def _check_empty(

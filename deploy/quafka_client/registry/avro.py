@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from math import isfinite, isnan
 from typing import Any, cast
 
 from quafka_client.errors import ClientError
@@ -216,10 +217,13 @@ class _Reader:
             pass  # a time that has no calendar date is shown as its number
         return value
 
-    def floating(self, kind: AvroType) -> float:
+    def floating(self, kind: AvroType) -> float | str:
+        """A number; NaN, Infinity and -Infinity are strings, because JSON has no such numbers."""
         code, size = ("<f", 4) if kind.kind == "float" else ("<d", 8)
         (value,) = struct.unpack(code, self._take(size))
-        return float(value)
+        if isfinite(value):
+            return float(value)
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
     def octets(self, kind: AvroType) -> str:
         data = self._take(kind.size if kind.kind == "fixed" else self.long())

@@ -56,6 +56,19 @@ def test_a_file_without_errors(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert "is not a setting of gateway, but of broker, up" in document["faults"][0]["error"]
 
 
+def test_what_is_hostile(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, why in ((b"\xff", "not UTF-8"), (b"a = " + b"[" * 100_000, "too deeply")):
+        file.write_bytes(content)
+        assert main(["config", "check", str(file), "--format", "json"]) == 2
+        (fault,) = json.loads(capsys.readouterr().out)["faults"]
+        assert why in fault["error"]
+    assert main(["config", "gateway", "--config", str(file)]) == 2
+    assert "too deeply" in capsys.readouterr().err
+    file.write_text('"\\u001b[31m" = 1\n')
+    assert main(["config", "check", str(file)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
 def test_what_is_not_toml() -> None:
     _, faults = check("a = 1\nb = = 2\n")
     assert faults == [Fault(None, None, "not TOML: Invalid value (at line 2, column 5)")]

@@ -146,3 +146,18 @@ def test_every_client_command_takes_the_same_flags(
         main([*command.split(), "--timeout", "soon"])
     assert ended.value.code == 2
     assert "'soon' is not a number of seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "consume -t \udcff", "consume -t t -g \udcff", "consume -t t --grep \udcff",
+        "produce -t t -k \udcff", "produce -t t -K \udcff", "produce -t t -H \udcff=1",
+        "mirror --to localhost:1 -t t --name \udcff", "groups describe \udcff",
+    ],
+)  # fmt: skip
+def test_names_that_are_not_utf_8(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(command.split())
+    assert end.value.code == 2
+    assert r"b'\xff' is not UTF-8" in capsys.readouterr().err

@@ -111,6 +111,51 @@ def test_avro_container_files(codec: str) -> None:
         list(avro_rows(io.BytesIO(file.getvalue()[:-20]), "x"))
 
 
+LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+
+
+def container(schema: dict[str, Any], data: bytes, codec: bytes = b"null") -> io.BytesIO:
+    """A file with one block, of one value."""
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
+    file = io.BytesIO(b"Obj\x01")
+    file.seek(0, io.SEEK_END)
+    fastavro.schemaless_writer(file, {"type": "map", "values": "bytes"}, header)
+    file.write(b"S" * 16)
+    fastavro.schemaless_writer(file, "long", 1)
+    fastavro.schemaless_writer(file, "bytes", data)
+    file.write(b"S" * 16)
+    file.seek(0)
+    return file
+
+
+def test_recursive_avro_has_a_limit_of_depth() -> None:
+    (row,) = avro_rows(container(LIST, b"\x02\x02\x00"), "x")
+    assert row.value == {"next": {"next": {"next": None}}}
+    endless = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}
+    for schema, data in ((LIST, b"\x02" * 100_000), (endless, b"")):
+        with pytest.raises(ClientError, match="recursion"):
+            list(avro_rows(container(schema, data), "x"))
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    with pytest.raises(ClientError, match="line 1: the value cannot be encoded"):
+        columns().record(Row("line 1", deep))
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "codec"),
+    [
+        ({"type": "int", "logicalType": "date"}, b"\xfe\xff\xff\xff\x0f", b"null"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, b"\xfe" + b"\xff" * 8, b"null"),
+        ({"type": "long"}, b"\xff\xff", b"deflate"),
+        ({"type": "long"}, b"\xff\xff", b"bzip2"),
+    ],
+)
+def test_avro_that_lies(schema: dict[str, Any], data: bytes, codec: bytes) -> None:
+    with pytest.raises(ClientError, match=r"x is not an Avro .* that can be read: .+"):
+        list(avro_rows(container(schema, data, codec), "x"))
+
+
 def test_what_a_record_is_made_of() -> None:
     row = Row(
         "x", {"id": 7, "to": {"part": "1"}, "at": "2026-01-01T00:00:00Z", "v": None, "h": "é"}
@@ -179,6 +224,8 @@ def test_what_is_encoded_is_decoded_again(schemas: Schemas, of_strings: bool) ->
         "raw": "0x0aff",
     }  # fmt: skip
     assert encoder(schemas, 1, of_strings=False)(shown) == data
+    endless = encoder(schemas, 1, of_strings=of_strings)(given | {"price": "-Infinity"})
+    assert json_value(schemas.schema(1), endless)["price"] == "-Infinity"
     if of_strings:
         in_ms = encoder(schemas, 1, of_strings=True)(given | {"at": "1767225600000"})
         assert in_ms == data

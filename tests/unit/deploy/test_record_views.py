@@ -82,11 +82,20 @@ def test_a_filter_that_is_wrong(flags: list[str], sentence: str) -> None:
         ("base64", b"x", b"eA==", {"v": None, "v_base64": "eA=="}),
         ("json", b'{"a":\n1}', b'{"a": 1}', {"v": {"a": 1}}),
         ("json", b"x", b'"x"', {"v": "x"}),
+        ("json", b'"\\ud800"', b'"\\ud800"', {"v": "\ud800"}),
+        ("json", b"NaN", b'"NaN"', {"v": "NaN"}),
+        ("json", b"[1e999]", b'"[1e999]"', {"v": "[1e999]"}),
+        ("json", b"[1.5]", b"[1.5]", {"v": [1.5]}),
         ("json", b"\xff", b'{"base64": "/w=="}', {"v": None, "v_base64": "/w=="}),
     ],
 )
 def test_forms(name: str, data: bytes, text: bytes, fields: dict[str, Any]) -> None:
     assert (form(name).text(data), form(name).fields("v", data)) == (text, fields)
+
+
+def test_half_of_a_surrogate_pair_is_json_but_not_utf_8() -> None:
+    line = as_line(ConsoleRecord("t", value=b'"\\ud800"'), value=form("json"))
+    assert json.loads(line)["value"] == "\ud800"
 
 
 def test_every_form_but_json_can_be_read_again_exactly() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from math import isinf
 from typing import Any, cast
 
 import fastavro
@@ -127,6 +128,8 @@ def shown(value: Any) -> Any:
         return [shown(each) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {name: shown(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, float) and isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return value
 
 
@@ -200,3 +203,9 @@ def test_hostile_schemas_are_refused(schema: Any) -> None:
         return
     with pytest.raises(AvroError):
         decode(b"", found)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_have(number: str) -> None:
+    for kind in ("double", "float"):
+        assert decode(encoded(kind, float(number)), parsed(kind)) == number
