@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from importlib import import_module
 from typing import Any, BinaryIO, cast
 
 from quafka.commands.options import UsageError, timestamp
@@ -89,9 +90,7 @@ def _avro_values(blocks: Any) -> Iterator[Any]:
             yield from block
         return
     # The compiled reader has no limit of depth: a value of a recursive schema can end the process.
-    import fastavro._read_py as uncompiled
-
-    read: Any = uncompiled.schemaless_reader
+    read: Any = import_module("fastavro._read_py").schemaless_reader
     for block in blocks:
         for _ in range(block.num_records):
             yield read(block.bytes_, schema, None)
