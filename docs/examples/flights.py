@@ -1,7 +1,7 @@
 """Which carriers are late, and when? The flights topic in Spark, from a snapshot.
 
-A notebook: each `# %%` begins a cell. It needs `pip install 'quafka[spark]' matplotlib`, Java, and
-a snapshot of a broker with the README's flights:
+A notebook: each `# %%` begins a cell. It needs Quafka with the extra `spark` (docs/install.md),
+matplotlib, Java, and a snapshot of a broker with the flights of docs/tutorials/flights.md:
 
     quafka snapshot create ./lake --data ./quafka-data
     python docs/examples/flights.py ./lake delays.png

@@ -26,7 +26,7 @@ def nothing() -> None:
     """For what the tests have already, such as installed packages."""
 
 
-INSTALLED = {"pip install": nothing}
+INSTALLED = {".venv/bin/pip install": nothing}
 
 
 def test_a_first_topic(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""Those that the wheel is tried on, where there is one."""
+VERSIONS = ("3.11", "3.12", "3.13")
+"""Those that are supported: the wheel is tried on each that this machine has."""
 _RUNS = "import ensurepip, ssl, sys, venv; print(*sys.version_info[:2], sep='.')"
 
 

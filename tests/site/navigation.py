@@ -11,7 +11,8 @@ Nav: TypeAlias = list[dict[str, "str | Nav"]]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": (
-        "index.md", "quick-start.md", "features.md", "limits.md", "comparison.md", "faq.md",
+        "index.md", "install.md", "quick-start.md", "features.md", "limits.md", "comparison.md",
+        "faq.md",
     ),
     "Tutorials": (
         "tutorials/first-topic.md", "tutorials/flights.md", "tutorials/tenants.md",

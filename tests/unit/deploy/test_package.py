@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.release import interpreters
+
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
@@ -30,6 +32,36 @@ def test_every_extra_is_for_users() -> None:
 def test_every_extra_is_installed_for_the_tests() -> None:
     extras = ",".join(PROJECT["project"]["optional-dependencies"])
     assert f"-e '.[{extras}]' --group dev" in (ROOT / "Makefile").read_text()
+
+
+def test_the_pages_name_the_pythons_that_are_tested() -> None:
+    classifier = "Programming Language :: Python :: "
+    tested = [
+        each.removeprefix(classifier)
+        for each in PROJECT["project"]["classifiers"]
+        if each.startswith(f"{classifier}3.")
+    ]
+    assert tuple(tested) == interpreters.VERSIONS
+    assert PROJECT["project"]["requires-python"] == f">={tested[0]}"
+    pages = ("README.md", "CONTRIBUTING.md", "docs/install.md", "docs/quick-start.md",
+             f"docs/release-notes/{PROJECT['project']['version']}.md")  # fmt: skip
+    for page in pages:
+        assert f"Python {tested[0]} to {tested[-1]}" in (ROOT / page).read_text("utf-8"), page
+
+
+def test_the_pages_install_what_can_be_had() -> None:
+    """The package is not on PyPI: one page says so, and how to install it instead."""
+    install = (ROOT / "docs" / "install.md").read_text("utf-8")
+    assert "not published yet" in install
+    wheel = f"quafka-{PROJECT['project']['version']}-py3-none-any.whl"
+    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.py")}
+    about_releases = {ROOT / "CHANGELOG.md", ROOT / "docs" / "install.md"}
+    for page in pages - about_releases:
+        if {"adr", "release-notes"}.isdisjoint(page.parts):
+            text = page.read_text("utf-8")
+            assert re.search(r"pip install [^`\n]*(?<![\w./-])'?quafka\b(?!-)", text) is None, page
+            assert set(re.findall(r"quafka-\S+?\.whl", text)) <= {wheel, "quafka-….whl"}, page
+    assert wheel in install
 
 
 def test_every_extra_that_is_named_exists() -> None:
