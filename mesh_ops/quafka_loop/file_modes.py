@@ -2,12 +2,17 @@
 
 Files with records, and those that tell what is in them, are made here. The umask of the process may
 take away more.
+
+What root makes belongs to the owner and the group of the folder that it is in: a broker that runs
+as the owner of its data folder must be able to open what a command of root has written there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -15,9 +20,20 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 
 
-def open_descriptor(path: str | Path, flags: int) -> int:
-    """Open a file like `os.open`; also an `opener`. A file that this creates has FILE_MODE."""
-    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+def open_descriptor(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:
+    """Open a file like `os.open`; also an `opener`. A file that this creates has the mode."""
+    flags |= os.O_CLOEXEC
+    if not flags & os.O_CREAT or os.geteuid():
+        return os.open(path, flags, mode)
+    with _folder_of(path) as (folder, name):
+        try:
+            fd = os.open(name, flags | os.O_EXCL, mode, dir_fd=folder)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            return os.open(name, flags, mode, dir_fd=folder)
+        _give(fd, folder)
+        return fd
 
 
 def create_file(path: Path) -> BinaryIO:
@@ -37,7 +53,11 @@ def rewrite_text(path: Path) -> TextIO:
 
 def make_folder(folder: Path, *, exist_ok: bool = False) -> None:
     """Create a folder. Raises FileExistsError, unless `exist_ok`."""
-    folder.mkdir(FOLDER_MODE, exist_ok=exist_ok)
+    try:
+        _make_folder(folder)
+    except FileExistsError:
+        if not exist_ok or not folder.is_dir():
+            raise
 
 
 def make_folders(folder: Path, *, exist_ok: bool = True) -> None:
@@ -49,6 +69,46 @@ def make_folders(folder: Path, *, exist_ok: bool = True) -> None:
             raise
         make_folders(folder.parent)
         make_folder(folder, exist_ok=exist_ok)
+
+
+def _make_folder(folder: Path) -> None:
+    if os.geteuid():
+        folder.mkdir(FOLDER_MODE)
+        return
+    with _folder_of(folder) as (parent, name):
+        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            _give(fd, parent)
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _folder_of(path: str | Path) -> Generator[tuple[int, str]]:
+    """A descriptor of the folder of `path`, and the name in it.
+
+    The owner of the folder may move it or put a link in its place at any moment. With a descriptor,
+    the folder whose owner a new file gets is the one that it is made in.
+    """
+    folder, name = os.path.split(path)
+    try:
+        fd = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield fd, name
+        finally:
+            os.close(fd)
+    except OSError as e:
+        e.filename = str(path)
+        raise
+
+
+def _give(fd: int, folder: int) -> None:
+    """Give a new file or folder the owner of its folder, if the file system has owners."""
+    owner = os.fstat(folder)
+    if owner.st_uid:
+        with contextlib.suppress(OSError):
+            os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def open_to_others(path: Path, mode: int) -> bool:

@@ -237,7 +237,8 @@ def _written_beside(path: Path, content: bytes, mode: int) -> Generator[Path]:
     """Write a synced file in the same folder; it is removed at the end unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     # The file must never be readable by other users, not even for a moment.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = file_modes.open_descriptor(temporary, flags, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), mode)

@@ -23,6 +23,7 @@ from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.restore import restore
 from quafka_broker.snapshots.zone_cache import ZONES, fill_zone_cache
 from quafka_loop import file_modes
+from quafka_mesh_ops.identity import replace_file
 from quafka_objects.folder import FolderStore
 from tests.unit.broker.snapshot_tools import ORG, named, put, rewrite, state_in
 from tests.unit.test_seam import FOLDERS, ROOT
@@ -96,6 +97,10 @@ def test_the_check_passes_what_makes_none(source: str) -> None:
     assert _files_made(source) == []
 
 
+SOMEBODY = 65534, 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
 @pytest.fixture(autouse=True)
 def no_umask() -> Iterator[None]:
     before = os.umask(0)
@@ -122,6 +127,51 @@ def test_folders_have_the_mode_also_above_the_last(tmp_path: Path) -> None:
         file_modes.make_folders(tmp_path / "a" / "b", exist_ok=False)
     with pytest.raises(FileExistsError):
         file_modes.make_folder(tmp_path / "a")
+
+
+def owners(root: Path) -> dict[tuple[int, int], list[str]]:
+    """The paths below a folder, and its own, by user and group."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for path in (root, *root.rglob("*")):
+        status = path.lstat()
+        found.setdefault((status.st_uid, status.st_gid), []).append(path.name)
+    return found
+
+
+@as_root
+def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, *SOMEBODY)
+    file_modes.make_folders(data / "a" / "b")
+    file_modes.make_folder(data / "a", exist_ok=True)
+    file_modes.create_file(data / "a" / "made").close()
+    file_modes.rewrite_file(data / "a" / "b" / "written").close()
+    file_modes.rewrite_text(data / "text").close()
+    replace_file(data / "key", b"", 0o600)
+    assert list(owners(data)) == [SOMEBODY]
+    assert (data / "key").stat().st_mode == stat.S_IFREG | 0o600
+    with pytest.raises(FileExistsError, match="a/made"):
+        file_modes.create_file(data / "a" / "made")
+    with pytest.raises(FileExistsError):
+        file_modes.make_folder(data / "text", exist_ok=True)
+
+
+@as_root
+def test_root_gives_away_nothing_that_was_there(tmp_path: Path) -> None:
+    """Not even by a link that the owner of the folder has put there."""
+    data, secret = tmp_path / "data", tmp_path / "secret"
+    data.mkdir()
+    secret.touch()
+    (tmp_path / "private").mkdir()
+    (data / "link").symlink_to(secret)
+    (data / "wal").symlink_to(tmp_path / "private")
+    os.chown(data, *SOMEBODY)
+    os.close(file_modes.open_descriptor(data / "link", os.O_RDWR | os.O_CREAT))
+    file_modes.create_file(data / "wal" / "new").close()
+    file_modes.make_folder(data / "wal" / "folder")
+    assert secret.stat().st_uid == 0
+    assert list(owners(tmp_path / "private")) == [(0, 0)]
 
 
 def test_objects_of_a_folder_as_a_store(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Unnamed
 from quafka_broker.wal.checkpoint_file import faults_of
 from quafka_broker.wal.data_folder import DataFolder
-from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.disk import Disk, RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.quarantine import SegmentDamage
 from quafka_broker.wal.segment import index_name
+from quafka_broker.wal.trial_disk import TrialDisk
 from quafka_broker.wal.verify import verify
 from quafka_telemetry.startup import StartupError
 
@@ -90,7 +91,8 @@ class Repair:
             found.read += [damage for damage in report.damages if damage.lost]
             if report.index_fault is not None:
                 found.indexes.append(report.number)
-        state = await self._open(disk)
+        # Opening a log writes a checkpoint and more; without a repair nothing may be written.
+        state = await self._open(TrialDisk(disk))
         try:
             known = {(damage.segment, damage.start) for damage in state.log.damages}
             others = (d for d in found.read if (d.segment, d.start) not in known)
@@ -100,6 +102,13 @@ class Repair:
                 return self._end(found, found.damages)
             if not self.yes and not self._agreed(found, state):
                 return EXIT_DAMAGED
+        finally:
+            await state.log.close()
+        return await self._repaired(disk, found)
+
+    async def _repaired(self, disk: RealDisk, found: _Found) -> int:
+        state = await self._open(disk)
+        try:
             if found.damages or found.indexes:
                 state = await self._settle(disk, state, found)
             for unnamed, name in found.named.items():
@@ -119,7 +128,7 @@ class Repair:
         disk.sync_names()
         return await self._open(disk)
 
-    async def _open(self, disk: RealDisk) -> BrokerState:
+    async def _open(self, disk: Disk) -> BrokerState:
         log = Log(disk, FsyncPolicy(), _SEGMENT_BYTES)
         state = BrokerState(BrokerConfig(data=self.data), log)
         log.open(state.producers)

@@ -103,6 +103,47 @@ def test_a_whole_log(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "nothing is damaged\n"
 
 
+def contents(data: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in data.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(data)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in files
+        if path.name != "broker.lock"
+    }
+
+
+def test_nothing_is_written_when_nothing_is_damaged(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (data / "wal").glob("checkpoint-*"):
+        name.unlink()  # as after a crash: a start would write one, and begin an epoch
+    before = contents(data)
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    assert capsys.readouterr().out == "nothing is damaged\n"
+    assert contents(data) == before
+
+
+def test_nothing_is_written_without_consent(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip(data, log_name(1), (data / "wal" / log_name(1)).stat().st_size - 1)
+    flip(data, index_name(2), 100)
+    before = contents(data)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert main(["wal", "repair", str(data)]) == 1
+    assert contents(data) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_repair_by_root_leaves_the_files_to_the_owner_of_the_folder(data: Path) -> None:
+    for path in (data, *data.rglob("*")):
+        os.chown(path, 65534, 65534)
+    flip(data, log_name(1), (data / "wal" / log_name(1)).stat().st_size - 1)
+    (data / "wal" / index_name(2)).unlink()
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    owners = {path.name: path.stat().st_uid for path in (data, *data.rglob("*"))}
+    assert owners == dict.fromkeys(owners, 65534)
+    assert len(owners) > 10
+
+
 def test_a_damaged_batch_is_found_and_settled(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
