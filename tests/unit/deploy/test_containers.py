@@ -33,11 +33,9 @@ def compose(file: Path) -> Any:
 
 @cache
 def _parsed(file: Path) -> str:
-    # Debian's docker-compose does not know the project's `name` yet.
-    text = re.sub(r"^name: .*\n", "", file.read_text(), count=1, flags=re.MULTILINE)
     done = subprocess.run(
-        [program("docker-compose"), "-p", "quafka", "-f", "-", "config"],
-        input=text, cwd=DEPLOY, capture_output=True, text=True, check=False,
+        [program("docker-compose"), "-p", "quafka", "-f", file, "config"],
+        cwd=DEPLOY, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
