@@ -34,14 +34,14 @@ class ShownPartitionLag:
     topic: str
     partition: int
     committed_offset: int | None
-    log_start_offset: int | None
-    high_watermark: int | None
-    lag: int | None
-    behind_seconds: float | None
-    catch_up_seconds: float | None
-    member_id: str | None
-    client_id: str | None
-    host: str | None
+    log_start_offset: int | None = None
+    high_watermark: int | None = None
+    lag: int | None = None
+    behind_seconds: float | None = None
+    catch_up_seconds: float | None = None
+    member_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
 
 
 async def share_lags(connection: ClientConnection, name: str) -> list[ShownPartitionLag]:

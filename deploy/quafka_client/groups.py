@@ -43,6 +43,11 @@ _SHARE = "share"
 _CLASSIC_MEMBER = 0
 _CLASSIC = "classic"
 """The kind of all groups of a server that does not report kinds."""
+COPY_STATE = ("quafka-copy.", "quafka-mirror.")
+"""The beginnings of the names of groups that keep the state of `quafka topics copy` and `mirror`.
+
+Their committed offsets are offsets of a copy's source, so they have no lag in the copy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,18 @@ async def lags_of(listings: Sequence[GroupListing]) -> list[LagByTopic]:
     for connection, its in _by_coordinator(listings):
         for at in range(0, len(its), _GROUPS_AT_ONCE):
             found += await _lags(connection, its[at : at + _GROUPS_AT_ONCE])
+    found = [_of_copy(each) if keeps_copy_state(each.summary.group) else each for each in found]
     return sorted(found, key=lambda each: each.summary.group)
+
+
+def keeps_copy_state(name: str) -> bool:
+    """Whether a group is the state of a copy: it has offsets, and neither members nor a lag."""
+    return name.startswith(COPY_STATE)
+
+
+def _of_copy(group: LagByTopic) -> LagByTopic:
+    topics = {name: TopicLag(each.members, None, None, None) for name, each in group.topics.items()}
+    return LagByTopic(replace(group.summary, lag=None, behind_seconds=None), topics)
 
 
 def _by_coordinator(
@@ -310,6 +326,8 @@ async def describe(cluster: ClientCluster, name: str) -> GroupDetails:
         check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}")
     by_id = {member.member_id: member for member in members}
     lags = [_owned(lag, by_id) for lag in lags]
+    if keeps_copy_state(name):
+        lags = [ShownPartitionLag(lag.topic, lag.partition, lag.committed_offset) for lag in lags]
     behind = [lag for lag in lags if lag.lag]
     return replace(
         group,

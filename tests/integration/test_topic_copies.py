@@ -46,6 +46,14 @@ def test_a_copy_here_and_what_is_refused(clusters: tuple[Cluster, Cluster]) -> N
     quafka("topics create here -p 3")
     quafka("produce -t here -p 0", stdin=b"1\n2\n3\n")
     assert quafka("topics copy here there").out.startswith("copied 3 records (3 B) from here to")
+    state = "quafka-copy.there"
+    listed = {each["group"]: each for each in quafka("groups list --format json").json["groups"]}
+    assert (listed[state]["lag"], listed[state]["behind_seconds"]) == (None, None)
+    (described,) = quafka(f"groups describe {state} --format json").json["groups"]
+    found = [(each["committed_offset"], each["lag"]) for each in described["partitions"]]
+    assert (3, None) in found
+    assert "so there is no lag here" in quafka(f"groups describe {state}").out
+    assert state not in quafka("doctor --groups", code=None).out
     refused = quafka("topics copy there here", code=1).err
     assert "has records that this job did not write" in refused
     assert refused.count("\n") == 1

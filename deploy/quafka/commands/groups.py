@@ -24,6 +24,10 @@ from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
 _NOW = "now"
 _NO_LAG = "the server does not report lag (DescribeGroupLag); `quafka groups describe` computes it"
+_OF_COPY = (
+    "the state of a copy: COMMITTED are offsets of its source, so there is no lag here; without "
+    "this group the copy cannot continue"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -109,6 +113,8 @@ def _description(group: groups.GroupDetails) -> str:
         parts.append(_lags(group.partitions))
     else:
         parts.append(colour("no committed offsets and no assigned partitions", "dim"))
+    if groups.keeps_copy_state(group.group):
+        parts.append(colour(_OF_COPY, "dim"))
     if not group.timed:
         parts.append(colour("the server does not report lag in seconds (DescribeGroupLag)", "dim"))
     return "\n\n".join(parts)

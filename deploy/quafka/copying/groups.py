@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from quafka.copying.job import STATE_PREFIXES, CopiedPartition
+from quafka.copying.job import CopiedPartition
 from quafka_client import group_offsets, groups
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, RequestRefusedError
@@ -51,7 +51,7 @@ async def translate(
 def _is_wanted(group: GroupListing, patterns: Sequence[str]) -> bool:
     return (
         group.kind != _SHARE
-        and not group.group.startswith(STATE_PREFIXES)
+        and not groups.keeps_copy_state(group.group)
         and any(fnmatchcase(group.group, pattern) for pattern in patterns)
     )
 

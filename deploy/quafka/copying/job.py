@@ -23,8 +23,6 @@ from quafka_client.security import ClientSecurity
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseTopic
 
-STATE_PREFIXES = ("quafka-copy.", "quafka-mirror.")
-"""The beginnings of the names of jobs' groups, which no job copies."""
 _VERSION = "1"
 _AT_ONCE = 500
 NOT_COPIED = frozenset(

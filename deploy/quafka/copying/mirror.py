@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from types import FrameType
 
 from quafka.copying.groups import translate
-from quafka.copying.job import STATE_PREFIXES, CopiedPartition, Job, partitions_of, reach
+from quafka.copying.job import CopiedPartition, Job, partitions_of, reach
 from quafka.copying.session import CopySession, JobFencedError
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, LoginError, UnreachableError
+from quafka_client.groups import COPY_STATE
 from quafka_loop import clock
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -187,7 +188,7 @@ class Mirror:
                 topic.name: len(topic.partitions)
                 for topic in every
                 if topic.name and not topic.is_internal and not topic.error_code
-                if not topic.name.startswith(("__", *STATE_PREFIXES)) and plan.wants(topic.name)
+                if not topic.name.startswith(("__", *COPY_STATE)) and plan.wants(topic.name)
             }
             new = [
                 name for name, count in wanted.items()

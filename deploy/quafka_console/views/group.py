@@ -9,7 +9,7 @@ from nicegui import ui
 from quafka_client import groups
 from quafka_client.errors import ClientError
 from quafka_client.group_lag import ShownPartitionLag
-from quafka_client.groups import GroupDetails, MemberDescription
+from quafka_client.groups import GroupDetails, MemberDescription, keeps_copy_state
 from quafka_console.data.groups import SHARE, delete
 from quafka_console.data.lag_history import LagPoint
 from quafka_console.data.paging import page_of
@@ -157,7 +157,7 @@ class _GroupView:
         page = page_of(found.partitions, number=self._number)
         followed = found.kind != SHARE
         columns = _PARTITIONS if followed else _PARTITIONS[:5]
-        table(columns, [_partition(each)[: len(columns)] for each in page.rows])
+        table(columns, [_partition(found.group, each)[: len(columns)] for each in page.rows])
         pager(page, "partitions", self._go)
 
     def _fill_windows(self, windows: list[ShareWindow] | None) -> None:
@@ -224,9 +224,14 @@ def _facts(found: GroupDetails) -> None:
         ("type", found.kind),
         ("state", found.state),
         ("members", formats.number(len(found.members))),
-        ("lag", f"{formats.number(found.lag)} records" if found.lag is not None else "unknown"),
     ]
-    if found.kind != SHARE:
+    copies = keeps_copy_state(found.group)
+    if copies:
+        facts.append(("keeps", "the position of a copy at its source, without which it is lost"))
+    else:
+        lag = "unknown" if found.lag is None else f"{formats.number(found.lag)} records"
+        facts.append(("lag", lag))
+    if found.kind != SHARE and not copies:
         facts += [
             ("behind", "caught up" if done else formats.duration(found.behind_seconds)),
             (
@@ -270,7 +275,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in found)
 
 
-def _partition(lag: ShownPartitionLag) -> list[str | Shown]:
+def _partition(group: str, lag: ShownPartitionLag) -> list[str | Shown]:
     return [
         Shown(formats.shown(lag.topic), href=address.link("/topic", name=lag.topic)),
         str(lag.partition),
@@ -278,7 +283,9 @@ def _partition(lag: ShownPartitionLag) -> list[str | Shown]:
         formats.number(lag.high_watermark),
         formats.number(lag.lag),
         "caught up" if lag.lag == 0 else formats.duration(lag.behind_seconds),
-        "" if lag.lag == 0 else _pace(lag.catch_up_seconds, followed=lag.client_id is not None),
+        ""
+        if lag.lag == 0 or keeps_copy_state(group)
+        else _pace(lag.catch_up_seconds, followed=lag.client_id is not None),
         formats.shown(lag.client_id or formats.NOTHING),
     ]
 

@@ -27,7 +27,7 @@ GATEWAY = DescribeGatewayRequest.api_key
 
 
 def fake_cluster() -> Fake:
-    """A gateway without its broker, and a group that nobody reads for."""
+    """A gateway without its broker, a group that nobody reads for, and the state of two copies."""
     fake = Fake(
         {
             MetadataRequest.api_key: (12, 12),
@@ -36,19 +36,23 @@ def fake_cluster() -> Fake:
             DescribeGroupLagRequest.api_key: (0, 0),
         }
     )
+    names = ("idle", "quafka-copy.t", "quafka-mirror.t")
     away = GatewayBroker(address="b:1", connected=False, away_ms=7_000)
     fake.answers = {
         GATEWAY: DescribeGatewayResponse(
             server_time_ms=clock.time_ns() // 1_000_000, version=version(), brokers=[away]
         ),
-        ListGroupsRequest.api_key: ListGroupsResponse(groups=[ListedGroup(group_id="idle")]),
+        ListGroupsRequest.api_key: ListGroupsResponse(
+            groups=[ListedGroup(group_id=name) for name in names]
+        ),
         DescribeGroupLagRequest.api_key: DescribeGroupLagResponse(
             groups=[
                 DescribedGroupLag(
-                    group_id="idle",
+                    group_id=name,
                     group_state="Empty",
                     topics=[GroupLagTopic(name="t", partitions=[GroupLagPartition(lag=7)])],
                 )
+                for name in names
             ]
         ),
     }
@@ -64,7 +68,7 @@ async def test_failures_come_first_and_one_reading_serves_all() -> None:
             found, again = await asyncio.gather(*(findings.read(cluster) for _ in range(2)))
     assert [(each.status, each.check) for each in found] == [("fail", "mesh"), ("warn", "groups")]
     assert "for 7 s" in found[0].message
-    assert "idle (7)" in found[1].message
+    assert found[1].message == "1 group without members has records to read: idle (7)"
     assert all(each.fix for each in found)
     assert again == found
     assert [key for key, _ in fake.asked].count(GATEWAY) == 1
