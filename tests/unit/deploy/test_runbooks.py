@@ -34,6 +34,7 @@ def sections() -> dict[str, str]:
 def commands() -> set[str]:
     """The commands of quafka, in blocks and in lines."""
     text = RUNBOOKS.read_text()
+    text = text.replace("runuser -u quafka -- quafka ", "quafka ")
     blocks = re.findall(r"^(quafka .*)$", text, re.MULTILINE)
     return {*blocks, *re.findall(r"`(quafka [^`]*)`", text)}
 
