@@ -94,6 +94,16 @@ def expand(value: str, environment: Mapping[str, str], read: Callable[[str], str
     return _REFERENCE.sub(replacement, value)
 
 
+def files_of(value: str) -> list[str]:
+    """The files that have a part of the value; "" is the one that the value itself stands in."""
+    found = [
+        f"{name}/{key}" if kind == "dir" else name
+        for kind, name, key in _REFERENCE.findall(value)
+        if kind != "env"
+    ]
+    return found + ([""] if _REFERENCE.sub("", value).strip() else [])
+
+
 class Jaas(NamedTuple):
     """A login module, by the last part of its name, and its options."""
 

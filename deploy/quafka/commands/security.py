@@ -109,10 +109,11 @@ def load(
     values: dict[str, str] = {}
     warnings: list[str] = []
     if path is not None:
-        values, others = _from_file(path, environment)
+        written = properties.parse(_read(path))
+        values, others = _from_file(path, written, environment)
         if others:
             warnings.append(f"{path}: of no effect here: {', '.join(others)}")
-        warnings += _too_open(path, values)
+        warnings += _too_open(path, written)
     jaas = _jaas(values, environment, path)
     values |= {key: environment[name] for name, key in VARIABLES.items() if environment.get(name)}
     if not values and not jaas:
@@ -174,12 +175,14 @@ def _is_here(host: str) -> bool:
 # --- the file ---------------------------------------------------------------------------------
 
 
-def _from_file(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, str], Sequence[str]]:
+def _from_file(
+    path: Path, written: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], Sequence[str]]:
     """The file's settings, each by one name, with references outside the JAAS config replaced;
     and the names of settings that are not about security."""
     found: dict[str, str] = {}
     others: list[str] = []
-    for name, text in properties.parse(_read(path)).items():
+    for name, text in written.items():
         if name in _IGNORED or name.startswith(_IGNORED_PREFIXES):
             continue
         if name not in _KNOWN:
@@ -230,16 +233,38 @@ def _read(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {getattr(e, 'strerror', None) or 'not text'}") from e
 
 
-def _too_open(path: Path, values: Mapping[str, str]) -> list[str]:
-    if not _SECRET & values.keys():
-        return []
+def _too_open(path: Path, written: Mapping[str, str]) -> list[str]:
+    """Warnings about the files with secrets that other users may read."""
+    secrets: list[str] = []
+    for name, text in written.items():
+        if name == "sasl.jaas.config":
+            secrets += _secrets_of_jaas(text)
+        elif _SAME.get(name, name) in _SECRET:
+            secrets.append(text)
+    files = [
+        path.parent / name if name else path
+        for each in secrets
+        for name in properties.files_of(each)
+    ]
+    found: list[str] = []
+    for file in dict.fromkeys(files):
+        try:
+            mode = stat.S_IMODE(file.stat().st_mode)
+        except OSError:
+            continue
+        if file_modes.open_to_others(file, mode):
+            found.append(
+                f"{file} has secrets, and its mode {mode:o} lets others read it; chmod 600 it"
+            )
+    return found
+
+
+def _secrets_of_jaas(text: str) -> list[str]:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return []
-    if file_modes.open_to_others(path, mode):
-        return [f"{path} has secrets, and its mode {mode:o} lets others read it; chmod 600 it"]
-    return []
+        options = properties.parse_jaas(text).options
+    except ValueError:
+        return [text]  # refused below
+    return [options[name] for name in ("password", "clientSecret") if name in options]
 
 
 def _jaas(

@@ -178,6 +178,7 @@ def test_settings_of_other_clients_are_of_no_effect(tmp_path: Path) -> None:
         "sasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=${dir:secrets:a}\n"
     )
     (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "a").touch(0o600)
     (tmp_path / "secrets" / "a").write_text("hush\n")
     found = load(written(tmp_path, text), {})
     assert found.security.credentials is not None
@@ -209,6 +210,38 @@ def test_secrets_are_in_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "chmod 600" in shown.err
     assert "hushhush" not in shown.err + shown.out
     assert "hushhush" not in repr(load(path, {}))
+
+
+JAAS = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+
+
+@pytest.mark.parametrize(
+    ("setting", "in_the_file", "elsewhere"),
+    [
+        ("sasl.password=hush", True, False),
+        ("sasl.password=${file:secret}", False, True),
+        ("sasl.password=${dir:.:secret}", False, True),
+        ("sasl.password=${file:secret}-hush", True, True),
+        ("sasl.password=${env:HUSH}", False, False),
+        (JAAS + 'username="a" password="hush";', True, False),
+        (JAAS + 'username="a" password="${file:secret}";', False, True),
+        (JAAS + 'username="a" password="${env:HUSH}";', False, False),
+    ],
+)
+def test_the_warning_names_the_file_that_has_the_secret(
+    tmp_path: Path, setting: str, in_the_file: bool, elsewhere: bool
+) -> None:
+    text = f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=a\n{setting}\n"
+    config, secret = written(tmp_path, text, 0o644), tmp_path / "secret"
+    secret.write_text("hushhush\n")
+    secret.chmod(0o644)
+    wanted = {path for path, has in ((config, in_the_file), (secret, elsewhere)) if has}
+    warned = load(config, {"HUSH": "hush"}).warnings
+    assert {Path(each.partition(" has secrets")[0]) for each in warned} == wanted
+    assert len(warned) == len(wanted)
+    for path in (config, secret):
+        path.chmod(0o600)
+    assert load(config, {"HUSH": "hush"}).warnings == []
 
 
 def test_programs_ignore_the_variables_of_the_commands() -> None:
