@@ -10,7 +10,8 @@
 
 A literal without quotes that is a number, true, false or null is equal to that JSON value, and to
 a string of the same characters. `!=` and `!~` hold where the path exists. The order is that of
-numbers if value and literal are numbers, and of strings if neither is.
+numbers if such a literal is one: for numbers, and for strings that are numbers. Otherwise it is
+that of strings.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Condition:
         compare = _ORDER[self.operator]
         number = None if self.quoted else _number(self.literal)
         if number is not None:
-            return _is_number(found) and compare(found, number)
+            there = _number(found) if isinstance(found, str) else found
+            return _is_number(there) and compare(there, number)
         return isinstance(found, str) and compare(found, self.literal)
 
 
@@ -102,7 +104,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(text: str) -> int | float | None:
-    found = _NUMBER.fullmatch(text)
+    # Python refuses to read numbers with more than 4,300 digits.
+    found = _NUMBER.fullmatch(text) if len(text) <= _MOST_TEXT else None
     if found is None:
         return None
     return float(text) if found[1] or found[2] else int(text)
@@ -163,6 +166,8 @@ class _Parser:
         operator = next((each for each in _OPERATORS if self._next(each)), "")
         if not operator:
             return Condition(path)
+        if operator.endswith("=") and self._peek() == "=" and operator not in _ORDER:
+            self._fail(f'there is no `{operator}=`: write `{operator}`, or "=…" for such a text')
         self._take(_SPACE)
         if self._peek() == '"':
             literal, quoted = self._string(), True

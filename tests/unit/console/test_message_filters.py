@@ -23,6 +23,7 @@ ORDER = {
     "at": "2026-11-28T06:15",
     "odd name.x": {"$": 1},
     "digits": "7",
+    "many": "9" * 5_000,
 }
 
 
@@ -38,6 +39,7 @@ def holds(text: str, value: Any) -> bool:
         "order.total>12", "at>2026-11-01", 'at < "2026-12"', "order", "$.order.id=7", "$",
         '"odd name.x"."$"=1', "digits=7", 'digits="7"', "order.rush~tru", "order.state!~x",
         'order.state="paid" and order', "  order.id=7  ", "order.total=1.25e1",
+        "digits>6", "digits>=7.0", "digits<10", 'digits>"10"', "digits>-1",
     ],
 )  # fmt: skip
 def test_conditions_that_hold(text: str) -> None:
@@ -48,8 +50,10 @@ def test_conditions_that_hold(text: str) -> None:
     "text",
     [
         "order.id=8", 'order.id="7"', "order.missing", "order.missing!=1", "items[2]", "order[0]",
-        "items.sku", "order.rush=1", "order.rush>0", "digits>6", "order.state>7", "order.note=0",
+        "items.sku", "order.rush=1", "order.rush>0", "order.state>7", "order.note=0",
         "order.id=7 and order.id=8", "items~abc", "order=null", "$.x", "order.state=PAID",
+        "digits=7.0", "digits>7", "at>2026", "order.note>=0", "digits>10 and digits",
+        "many>1", "many<1",
     ],
 )  # fmt: skip
 def test_conditions_that_do_not_hold(text: str) -> None:
@@ -71,6 +75,8 @@ def test_conditions_that_do_not_hold(text: str) -> None:
         ('a="\\q"', 3, "expected a string in double quotes"),
         ("=7", 1, "expected a field's name"),
         ("a b", 4, "expected `and`"),
+        ("a==2", 3, 'there is no `==`: write `=`, or "=…" for such a text'),
+        ("a !== b", 5, "there is no `!==`: write `!=`"),
     ],
 )
 def test_errors_name_the_place(text: str, place: int, what: str) -> None:
@@ -146,6 +152,8 @@ def naive(value: Any, path: list[str | int], operator: str, literal: Any) -> boo
         text = value if isinstance(value, str) else json.dumps(value)
         searched = "" if isinstance(value, dict | list) else text
         return (needle in searched) == (operator == "~")
+    if isinstance(literal, int) and isinstance(value, str) and value.isdecimal():
+        value, same_kind = int(value), True
     if not same_kind or not isinstance(value, int | str) or isinstance(value, bool):
         return False
     before: dict[str, bool] = {
