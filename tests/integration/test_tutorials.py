@@ -101,7 +101,7 @@ def mirror_jars() -> list[Path]:
 def test_from_kafka_and_back(kafka: ApacheKafka, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
     folder.mkdir()
-    shown = {"/tmp/kraft-combined-logs": str(kafka.log_dirs[0]), "localhost:9192": kafka.bootstrap}
+    shown = {"/tmp/kraft-combined-logs": str(kafka.log_dirs[0]), "localhost:9292": kafka.bootstrap}
     page = TUTORIALS / "from-kafka.md"
     tutorial = Tutorial(page, folder, {"kafka-server-stop.sh": kafka.stop}, shown)
     command = java_class("org.apache.kafka.connect.mirror.MirrorMaker", mirror_jars())
