@@ -27,9 +27,9 @@ def shipped() -> list[dict[str, Any]]:
 
 def documented() -> list[list[dict[str, Any]]]:
     """The jobs of each example on the page about operations."""
-    blocks = [yaml.safe_load(each) for each in _BLOCK.findall(OPERATIONS.read_text("utf-8"))]
-    jobs = [each["scrape_configs"] if isinstance(each, dict) else each for each in blocks]
-    return [each for each in jobs if any("job_name" in job for job in each)]
+    texts = [each for each in _BLOCK.findall(OPERATIONS.read_text("utf-8")) if "job_name:" in each]
+    whole, *lists = (yaml.safe_load(each) for each in texts)
+    return [whole["scrape_configs"], *lists]
 
 
 def expressions() -> list[str]:
