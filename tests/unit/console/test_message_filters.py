@@ -153,7 +153,7 @@ def naive(value: Any, path: list[str | int], operator: str, literal: Any) -> boo
         searched = "" if isinstance(value, dict | list) else text
         return (needle in searched) == (operator == "~")
     if isinstance(literal, int) and isinstance(value, str) and value.isdecimal():
-        value, same_kind = int(value), True
+        return naive([int(value)], [0], operator, literal)
     if not same_kind or not isinstance(value, int | str) or isinstance(value, bool):
         return False
     before: dict[str, bool] = {
