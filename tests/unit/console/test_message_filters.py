@@ -132,6 +132,11 @@ def written(path: list[str | int]) -> str:
     )
 
 
+def number_if_compared_with_one(value: Any, literal: Any) -> Any:
+    is_one = isinstance(literal, int) and isinstance(value, str) and value.isdecimal()
+    return int(value) if is_one else value
+
+
 def naive(value: Any, path: list[str | int], operator: str, literal: Any) -> bool:
     for step in path:
         fits = isinstance(value, dict) if isinstance(step, str) else isinstance(value, list)
@@ -152,8 +157,8 @@ def naive(value: Any, path: list[str | int], operator: str, literal: Any) -> boo
         text = value if isinstance(value, str) else json.dumps(value)
         searched = "" if isinstance(value, dict | list) else text
         return (needle in searched) == (operator == "~")
-    if isinstance(literal, int) and isinstance(value, str) and value.isdecimal():
-        return naive([int(value)], [0], operator, literal)
+    value = number_if_compared_with_one(value, literal)
+    same_kind = type(value) is type(literal)
     if not same_kind or not isinstance(value, int | str) or isinstance(value, bool):
         return False
     before: dict[str, bool] = {
