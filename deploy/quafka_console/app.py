@@ -96,6 +96,14 @@ PAGES: Sequence[Page] = (
 )
 
 
+async def _show_missing(_session: ConsoleSession, _query: Query) -> None:
+    states.empty("There is no page at this address", "The menu has all pages.")
+    ui.link("Overview", "/")
+
+
+_MISSING = Page("/", "No such page", _show_missing)
+
+
 @dataclass(frozen=True, slots=True)
 class Console:
     """What the pages are made of. `trace_url`: see the setting console.trace.url."""
@@ -123,6 +131,7 @@ class Console:
         nicegui_app.add_api_route(download.PATH, self._download)
         ui.run_with(  # pyright: ignore[reportUnknownMemberType]
             app,
+            root=self._missing(),
             title="Quafka",
             dark=None,
             language="en-US",
@@ -155,6 +164,20 @@ class Console:
         return RedirectResponse(urlunsplit(("", "", target.path or "/", target.query, "")), 303)
 
     def _add(self, page: Page) -> None:
+        title = f"{page.title} · Quafka"
+        ui.page(page.path, title=title, response_timeout=15.0)(self._shown(page))
+
+    def _missing(self) -> Callable[[Request], Awaitable[None]]:
+        """What NiceGUI shows for every path that has no page."""
+        show = self._shown(_MISSING)
+
+        async def missing(request: Request) -> None:
+            ui.context.client.status_code = 404
+            await show(request)
+
+        return missing
+
+    def _shown(self, page: Page) -> Callable[[Request], Awaitable[None]]:
         async def shown(request: Request) -> None:
             await build(request)
             self.unopened.add(ui.context.client)
@@ -179,7 +202,7 @@ class Console:
                 except ClientError as e:
                     states.problem(str(e))
 
-        ui.page(page.path, title=f"{page.title} · Quafka", response_timeout=15.0)(shown)
+        return shown
 
     def _session(self, person: Person, request: Request) -> ConsoleSession:
         return ConsoleSession(

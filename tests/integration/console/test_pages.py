@@ -66,6 +66,19 @@ def test_lists_are_searched_at_the_server(driver: Driver, shared_cluster: Cluste
     driver.see("3")
 
 
+def test_an_unknown_address_has_the_menu(driver: Driver, console: str) -> None:
+    driver.open("/topics/orders", "There is no page at this address")
+    assert all("status of 404" in each for each in driver.errors())  # of the page itself
+    driver.click("Topics")
+    driver.see("Create a topic")
+    with pytest.raises(urllib.error.HTTPError) as found:
+        urllib.request.urlopen(f"{console}/no/such/page", timeout=10)
+    assert found.value.code == 404
+    page = found.value.read().decode()
+    assert "HTTPException" not in page
+    assert "Overview" in page
+
+
 def test_what_does_not_exist_cannot_be_changed(driver: Driver) -> None:
     driver.open("/topic?name=never-made", "no such topic")
     assert "Delete" not in driver.text()
