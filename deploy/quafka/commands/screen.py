@@ -104,6 +104,11 @@ class _Screen:
             return None
 
 
+def shown_width(line: str) -> int:
+    """The columns of a line; styles take none."""
+    return width(_STYLE.sub("", line))
+
+
 def clipped(line: str, columns: int) -> str:
     """The beginning of a line that fits; styles take no columns."""
     left, found = columns, ""

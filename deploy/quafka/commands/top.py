@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from quafka.commands import screen
-from quafka.commands.output import Quantity, as_json, colour, moment, size, span, table
+from quafka.commands.output import (
+    Quantity,
+    as_json,
+    colour,
+    moment,
+    plain,
+    size,
+    span,
+    table,
+    width,
+)
 from quafka.commands.run import EXIT_DONE, with_cluster
 from quafka_client.activity import ActiveTopic, Activity, ActivitySample, between, sample
 from quafka_client.cluster import ClientCluster
 from quafka_client.groups import GroupSummary
 from quafka_loop import clock
 
-_AROUND = 10
-"""Lines of the screen that are neither a topic's nor a group's."""
 _PRINTED = 20
-"""Topics and groups that are printed where there is no terminal."""
+"""Lines of topics and of groups that are printed where there is no terminal."""
+_LOW = 20
+"""Lines of a terminal below which blank lines and the gateway's figures make room for others."""
+_SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +111,28 @@ class _View:
             self._before = now
         self._reordered = False
         assert self._activity is not None
-        rows = max(2, shutil.get_terminal_size().lines - _AROUND)
-        wanted = min(len(self._activity.groups), rows // 3)
-        body = text(self._activity, self.order, rows - wanted, wanted)
         at = moment(clock.time_ns() // 1_000_000)
-        keys = "  ".join(f"{order.key} {order.name}" for order in ORDERS)
-        head = f"{self._cluster.any.address}  {at}  every {self._seconds:g} s"
-        return f"{head}\n{body}\n\n{colour(f'q quit  order: {keys}', 'dim')}"
+        head = [self._cluster.any.address, at, f"every {self._seconds:g} s"]
+        return page(self._activity, self.order, head, shutil.get_terminal_size())
+
+
+def page(
+    activity: Activity, order: TopicOrder, head: Sequence[str], terminal: os.terminal_size
+) -> str:
+    """What fits a terminal: first `head` and sums, last the keys."""
+    columns, lines = terminal
+    low = lines < _LOW
+    keys = [f"{each.key} {each.name}" for each in ORDERS]
+    foot = _packed(["q quit", f"order: {keys[0]}", *keys[1:]], columns, "  ")
+    if low and len(foot) > 1:
+        foot = ["q quit  order: " + " ".join(each.key for each in ORDERS)]
+    top = _packed(head, columns, "  ")[: 1 if low else None]
+    around = len(top) + len(_sums(activity, columns, low)) + len(foot) + 1
+    around += (0 if low else 2) + ((1 if low else 2) if activity.groups else 0)
+    free = max(2, lines - around)
+    wanted = min(len(activity.groups), max(free // 3, 2 if free > 3 else 0))
+    body = text(activity, order, free - wanted, wanted, columns, low=low)
+    return "\n".join([*top, body, *([] if low else [""]), *(colour(each, "dim") for each in foot)])
 
 
 def by_lag(group: GroupSummary) -> tuple[float, str]:
@@ -112,8 +140,50 @@ def by_lag(group: GroupSummary) -> tuple[float, str]:
     return -(group.lag or 0), group.group
 
 
-def text(activity: Activity, order: TopicOrder, most_topics: int, most_groups: int) -> str:
-    """Sums, and tables of the first topics and groups."""
+def text(
+    activity: Activity,
+    order: TopicOrder,
+    topic_lines: int,
+    group_lines: int,
+    columns: int | None = None,
+    *,
+    low: bool = False,
+) -> str:
+    """Sums, and tables of the first topics and groups; their last line tells how many are left out.
+
+    `columns`: what a line has at most; None: any number. `low`: without blank lines, and without
+    the gateway's figures.
+    """
+    topics, groups = activity.topics, activity.groups
+    rows = [
+        (
+            each.name,
+            each.partitions,
+            Quantity(f"{each.records_per_second:,.0f}"),
+            _rate(each.bytes_per_second),
+            size(each.bytes),
+        )
+        for each in sorted(topics, key=order.place)
+    ]
+    names = ("TOPIC", "PARTITIONS", "RECORDS/S", "BYTES/S", "SIZE")
+    ordered = next(
+        n for n, name in enumerate(names) if order.name in (name.lower(), "name" if not n else "")
+    )
+    headings = [f"{name}*" if n == ordered else name for n, name in enumerate(names)]
+    dropped = [n for n in (1, 4, 3, 2) if n != ordered]
+    parts = [_sums(activity, columns, low)]
+    parts.append(_first("topics", headings, rows, topic_lines, columns, dropped))
+    if groups and group_lines:
+        lagging = [
+            (each.group, each.state, each.members, each.lag, span(each.behind_seconds))
+            for each in sorted(groups, key=by_lag)
+        ]
+        headings = ["GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"]
+        parts.append(_first("groups", headings, lagging, group_lines, columns, [2, 1, 4]))
+    return ("\n" if low else "\n\n").join("\n".join(part) for part in parts)
+
+
+def _sums(activity: Activity, columns: int | None, low: bool) -> list[str]:
     topics, groups = activity.topics, activity.groups
     records = sum(each.records_per_second for each in topics)
     grown = [each.bytes_per_second for each in topics if each.bytes_per_second is not None]
@@ -125,37 +195,64 @@ def text(activity: Activity, order: TopicOrder, most_topics: int, most_groups: i
     ]
     if grown:
         sums.append(f"{size(round(sum(grown)))}/s")
-    head = "   ".join(sums)
-    if (gateway := activity.gateway) is not None:
+    found = _packed(sums, columns, "   ")
+    if (gateway := activity.gateway) is not None and not low:
         received, sent = (
             size(round(rate)) for rate in (gateway.received_per_second, gateway.sent_per_second)
         )
-        head += f"\nconnections {gateway.connections}   "
-        head += f"{gateway.requests_per_second:,.0f} requests/s   in {received}/s   out {sent}/s"
-    rows = [
-        (
-            each.name,
-            each.partitions,
-            Quantity(f"{each.records_per_second:,.0f}"),
-            _rate(each.bytes_per_second),
-            size(each.bytes),
-        )
-        for each in sorted(topics, key=order.place)[:most_topics]
-    ]
-    headings = [
-        f"{name}*"
-        if name.lower() == order.name or (name, order.name) == ("TOPIC", "name")
-        else name
-        for name in ("TOPIC", "PARTITIONS", "RECORDS/S", "BYTES/S", "SIZE")
-    ]
-    parts = [head, "", table(headings, rows)]
-    if groups and most_groups:
-        lagging = [
-            (each.group, each.state, each.members, each.lag, span(each.behind_seconds))
-            for each in sorted(groups, key=by_lag)[:most_groups]
-        ]
-        parts += ["", table(("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"), lagging)]
-    return "\n".join(parts)
+        figures = [
+            f"connections {gateway.connections}", f"{gateway.requests_per_second:,.0f} requests/s",
+            f"in {received}/s", f"out {sent}/s",
+        ]  # fmt: skip
+        found += _packed(figures, columns, "   ")
+    return found
+
+
+def _packed(items: Sequence[str], columns: int | None, between: str) -> list[str]:
+    """The items in as few lines as fit."""
+    lines = [items[0]]
+    for item in items[1:]:
+        longer = f"{lines[-1]}{between}{item}"
+        if columns is None or width(longer) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(item)
+    return lines
+
+
+def _first(
+    what: str,
+    headings: Sequence[str],
+    rows: Sequence[tuple[object, ...]],
+    lines: int,
+    columns: int | None,
+    dropped: Sequence[int],
+) -> list[str]:
+    """A table of the first rows. `dropped`: the columns that are left out if they do not fit."""
+    shown = rows if len(rows) <= lines else rows[: max(0, lines - 1)]
+    kept, longest = list(range(len(headings))), None
+    left_out = list(dropped)
+    while True:
+        cells = [[_shortened(str(row[0]), longest), *(row[n] for n in kept if n)] for row in shown]
+        found = table([headings[n] for n in kept], cells).splitlines()
+        excess = max(map(screen.shown_width, found)) - columns if columns is not None else 0
+        if excess <= 0 or longest is not None:
+            break
+        if left_out:
+            kept.remove(left_out.pop(0))
+        else:
+            names = max((width(plain(str(row[0]))) for row in shown), default=0)
+            longest = max(_SHORTEST_NAME, names - excess)
+    if len(shown) < len(rows):
+        found.append(colour(f"… {len(rows) - len(shown):,} more {what}", "dim"))
+    return found
+
+
+def _shortened(name: str, columns: int | None) -> str:
+    shown = plain(name)
+    if columns is None or width(shown) <= columns:
+        return name
+    return f"{screen.clipped(shown, columns - 1)}…"
 
 
 def _rate(value: float | None) -> Quantity | None:

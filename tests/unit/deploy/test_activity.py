@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import pytest
 
 from quafka.commands.screen import clipped
-from quafka.commands.top import ORDERS, TopicOrder, text
+from quafka.commands.top import ORDERS, TopicOrder, page, text
 from quafka_client.activity import ActivitySample, GatewayTraffic, between
 from quafka_client.groups import GroupSummary
 
@@ -46,7 +49,40 @@ def test_the_first_rows_of_each_order_fit_a_terminal(chosen: TopicOrder) -> None
     assert lines[1].startswith("connections 3   100 requests/s")
     first = lines[4].split()[0]
     assert first == ("topic-00" if chosen.name == "name" else "topic-39")
-    assert [line.split()[0] for line in lines[-4:]] == [f"group-{n}" for n in range(19, 15, -1)]
+    assert [line.split()[0] for line in lines[-4:-1]] == [f"group-{n}" for n in range(19, 16, -1)]
+    assert lines[13] == "… 31 more topics"
+    assert lines[-1] == "… 17 more groups"
+
+
+@pytest.mark.parametrize("chosen", ORDERS, ids=str)
+@pytest.mark.parametrize(
+    ("columns", "lines"), [(80, 24), (50, 12), (50, 40), (30, 24), (200, 10), (40, 9)]
+)
+def test_a_terminal_of_any_size_has_whole_lines(
+    chosen: TopicOrder, columns: int, lines: int
+) -> None:
+    activity = between(sampled(10.0, 100, 50), sampled(12.0, 300, 250))
+    head = ["localhost:9092", "2026-11-28 15:00:00", "every 2 s"]
+    shown = page(activity, chosen, head, os.terminal_size((columns, lines))).splitlines()
+    assert max(map(len, shown)) <= columns
+    assert len(shown) <= lines
+    for what, kind, number in (("TOPIC", "topics", 40), ("GROUP", "groups", 20)):
+        at = next(n for n, line in enumerate(shown) if line.startswith(what))
+        rest = next(n for n, line in enumerate(shown) if line.endswith(f" more {kind}"))
+        assert shown[rest] == f"… {number - (rest - at - 1)} more {kind}"
+    assert sum("*" in line for line in shown) == 1, "the order is named"
+    keys = shown[[line.startswith("q quit") for line in shown].index(True) :]
+    assert all(f" {each.key}" in f" {' '.join(keys)}" for each in ORDERS)
+
+
+def test_long_names_are_shortened_in_a_narrow_terminal_only() -> None:
+    name = "x" * 200
+    before = ActivitySample(1.0, {name: b"i"}, {name: 1}, {name: 0}, {name: 0}, [], None)
+    activity = between(before, replace(before, at=2.0, ends={name: 7}))
+    shown = page(activity, ORDERS[0], ["a:1"], os.terminal_size((40, 24)))
+    assert max(map(len, shown.splitlines())) <= 40
+    assert "xxxx…  " in shown
+    assert name in text(activity, ORDERS[0], 20, 20)
 
 
 @pytest.mark.parametrize(
