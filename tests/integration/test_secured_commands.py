@@ -167,7 +167,10 @@ def test_an_org_from_its_creation_to_its_end(secured: Secured) -> None:
     assert secured.first("boss", "boss-secret", "--org", "acme") == 0
     admin("orgs limit acme max.groups=5 --remove max.topics")
     admin("orgs rename acme acme-eu")
-    assert ["acme-eu", "active", "0", "1"] in [row[1:] for row in admin("orgs list").rows]
+    admin("orgs limit acme-eu producer.byte.rate=10MB")
+    assert ["acme-eu", "active", "0", "max.groups=5,", "producer.byte.rate=10MB"] in [
+        row[1:] for row in admin("orgs list").rows
+    ]
     boss = secured.user("boss@acme-eu", "boss-secret")
     assert boss("topics list").out.startswith("no topics")
     admin("orgs suspend acme-eu")

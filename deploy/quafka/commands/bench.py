@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quafka.commands.kafka_client import Troubles, config
-from quafka.commands.latencies import Latencies
+from quafka.commands.latencies import Latencies, three_digits
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import as_json, facts, plain, size
 from quafka.commands.run import EXIT_DONE, cluster_of, guarded, interruptible, security
@@ -83,7 +83,7 @@ class _Measured:
         ]
         shown = self.latencies.as_milliseconds() if self.latencies is not None else None
         if shown is not None:
-            words = ", ".join(f"{name} {ms:g} ms" for name, ms in shown.items())
+            words = ", ".join(f"{name} {three_digits(ms)} ms" for name, ms in shown.items())
             pairs.append(("latency", words))
         return facts(pairs)
 

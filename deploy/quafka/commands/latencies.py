@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import ceil
+from math import ceil, floor, log10
 
 _DIGITS = 3
 
@@ -53,3 +53,9 @@ class Latencies:
             "max": self._most,
         }
         return {name: round(seconds * 1e3, 3) for name, seconds in found.items()}
+
+
+def three_digits(ms: float) -> str:
+    """Milliseconds for people: three significant digits, and no part of a microsecond."""
+    decimals = 2 - floor(log10(ms)) if ms > 0 else 0
+    return f"{ms:.{min(3, max(0, decimals))}f}"

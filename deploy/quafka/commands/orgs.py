@@ -29,7 +29,8 @@ async def _list(cluster: ClientCluster, options: argparse.Namespace) -> int:
         print(as_json({"orgs": found}))
     else:
         rows = [
-            (each.id, each.name, each.state, each.connections, len(each.limits)) for each in found
+            (each.id, each.name, each.state, each.connections, ", ".join(_limits(each)))
+            for each in found
         ]
         print(table(("ID", "ORG", "STATE", "CONNECTIONS", "LIMITS"), rows))
     return EXIT_DONE
@@ -47,6 +48,10 @@ async def _show(cluster: ClientCluster, options: argparse.Namespace) -> int:
     else:
         print("\n\n".join(map(_shown, found)))
     return EXIT_DONE
+
+
+def _limits(org: orgs.OrgDetails) -> list[str]:
+    return [f"{name}={with_unit(name, number(value))}" for name, value in org.limits.items()]
 
 
 def _shown(org: orgs.OrgDetails) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka.commands.latencies import Latencies
+from quafka.commands.latencies import Latencies, three_digits
 
 
 def test_percentiles() -> None:
@@ -26,3 +26,14 @@ def test_one_is_within_a_percent(seconds: float) -> None:
 
 def test_nothing_was_counted() -> None:
     assert Latencies().as_milliseconds() is None
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (244.968, "245"), (27.6, "27.6"), (27.0, "27.0"), (1.0, "1.00"), (0.123, "0.123"),
+        (0.012, "0.012"), (0.0, "0"), (12_345.678, "12346"), (1_000.0, "1000"),
+    ],
+)  # fmt: skip
+def test_latencies_for_people_have_one_precision(ms: float, shown: str) -> None:
+    assert three_digits(ms) == shown
