@@ -52,7 +52,7 @@ Priority: optional
 Depends: python3 (>= $minor~), python3 (<< $next~), ca-certificates, systemd (>= 249)
 Installed-Size: $(du -sk --exclude=DEBIAN "$stage" | cut -f 1)
 Homepage: https://github.com/quafka/quafka
-Description: Kafka over a QUIC mesh
+Description: Kafka-compatible log, on a disk or in an object store
  A gateway that serves the Kafka protocol, a broker that keeps the log, a console,
  and the command that administers them. Dependencies are in /opt/quafka.
 EOF

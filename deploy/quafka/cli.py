@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FLAGS_ON_STDIN = "--flags-on-stdin"
 """A child's flag: see `supervise.Child`."""
 
+WHAT_IT_IS = "Kafka-compatible log, on a disk or in an object store"
+"""Also what pyproject.toml, the Debian package, the container image and the chart say."""
 DESCRIPTION = {
     "up": "run a broker, a gateway and the console on this machine",
     "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
@@ -98,7 +100,7 @@ class _Version(argparse.Action):
 
 def _parser(asked: str | None = None) -> Parser:
     """The parser. `asked`: the only command whose flags are needed: each has up to 200."""
-    parser = Parser(prog="quafka", description="Kafka over a QUIC mesh.")
+    parser = Parser(prog="quafka", description=WHAT_IT_IS)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for each in _commands():

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quafka.cli import WHAT_IT_IS
 from tests.release import interpreters
 
 ROOT = Path(__file__).parents[3]
@@ -16,6 +17,18 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 FOLDERS = ("proto", "mesh_ops", "broker", "gateway", "spark", "deploy", "docs")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def test_every_package_has_one_description() -> None:
+    assert PROJECT["project"]["description"] == WHAT_IT_IS
+    for file, line in (
+        ("README.md", f"**{WHAT_IT_IS}.**"),
+        ("deploy/container/Containerfile", f'image.description="{WHAT_IT_IS}"'),
+        ("deploy/debian/build.sh", f"Description: {WHAT_IT_IS}\n"),
+        ("deploy/helm/quafka/Chart.yaml", f"description: {WHAT_IT_IS}\n"),
+        ("tests/site/zensical.yml", f"site_description: {WHAT_IT_IS}\n"),
+    ):
+        assert line in (ROOT / file).read_text(), file
 
 
 @pytest.mark.parametrize("package", PACKAGES)
