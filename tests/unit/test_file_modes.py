@@ -97,10 +97,6 @@ def test_the_check_passes_what_makes_none(source: str) -> None:
     assert _files_made(source) == []
 
 
-SOMEBODY = 65534, 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-
-
 @pytest.fixture(autouse=True)
 def no_umask() -> Iterator[None]:
     before = os.umask(0)
@@ -129,27 +125,49 @@ def test_folders_have_the_mode_also_above_the_last(tmp_path: Path) -> None:
         file_modes.make_folder(tmp_path / "a")
 
 
-def owners(root: Path) -> dict[tuple[int, int], list[str]]:
-    """The paths below a folder, and its own, by user and group."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for path in (root, *root.rglob("*")):
-        status = path.lstat()
-        found.setdefault((status.st_uid, status.st_gid), []).append(path.name)
+def owner_of(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_uid, status.st_gid
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[Path, tuple[int, int]]:
+    """What this process gives away as root, and to whom. For others it is as if they were root."""
+    found: dict[Path, tuple[int, int]] = {}
+    change = os.fchown
+
+    def recorded(fd: int, uid: int, gid: int) -> None:
+        change(fd, uid, gid)
+        found[Path(f"/proc/self/fd/{fd}").readlink()] = uid, gid
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", recorded)
     return found
 
 
-@as_root
-def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    os.chown(data, *SOMEBODY)
+def folder_of_somebody(folder: Path) -> Path:
+    """A folder that is not root's: of another user, if this process may make it that."""
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, 65534, 65534)
+    return folder
+
+
+def test_what_root_makes_belongs_to_the_owner_of_its_folder(
+    tmp_path: Path, given: dict[Path, tuple[int, int]]
+) -> None:
+    data = folder_of_somebody(tmp_path / "data")
     file_modes.make_folders(data / "a" / "b")
     file_modes.make_folder(data / "a", exist_ok=True)
     file_modes.create_file(data / "a" / "made").close()
     file_modes.rewrite_file(data / "a" / "b" / "written").close()
+    file_modes.rewrite_file(data / "a" / "b" / "written").close()
     file_modes.rewrite_text(data / "text").close()
     replace_file(data / "key", b"", 0o600)
-    assert list(owners(data)) == [SOMEBODY]
+    made = [path for path in data.rglob("*") if path.name != "key"]
+    assert {owner_of(path) for path in data.rglob("*")} == {owner_of(data)}
+    assert given.keys() >= set(made)
+    assert len(given) == len(made) + 1, "the key, under its first name"
     assert (data / "key").stat().st_mode == stat.S_IFREG | 0o600
     with pytest.raises(FileExistsError, match="a/made"):
         file_modes.create_file(data / "a" / "made")
@@ -157,21 +175,21 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
         file_modes.make_folder(data / "text", exist_ok=True)
 
 
-@as_root
-def test_root_gives_away_nothing_that_was_there(tmp_path: Path) -> None:
+def test_root_gives_away_nothing_that_was_there(
+    tmp_path: Path, given: dict[Path, tuple[int, int]]
+) -> None:
     """Not even by a link that the owner of the folder has put there."""
-    data, secret = tmp_path / "data", tmp_path / "secret"
-    data.mkdir()
+    data, secret = folder_of_somebody(tmp_path / "data"), tmp_path / "secret"
     secret.touch()
     (tmp_path / "private").mkdir()
     (data / "link").symlink_to(secret)
     (data / "wal").symlink_to(tmp_path / "private")
-    os.chown(data, *SOMEBODY)
     os.close(file_modes.open_descriptor(data / "link", os.O_RDWR | os.O_CREAT))
     file_modes.create_file(data / "wal" / "new").close()
     file_modes.make_folder(data / "wal" / "folder")
-    assert secret.stat().st_uid == 0
-    assert list(owners(tmp_path / "private")) == [(0, 0)]
+    assert secret not in given
+    assert all(owner_of(path.parent) == owner for path, owner in given.items())
+    assert {owner_of(path) for path in tmp_path.rglob("private/*")} == {owner_of(tmp_path)}
 
 
 def test_objects_of_a_folder_as_a_store(tmp_path: Path) -> None:
