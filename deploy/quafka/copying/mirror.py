@@ -11,7 +11,7 @@ from types import FrameType
 
 from quafka.copying.groups import translate
 from quafka.copying.job import CopiedPartition, Job, partitions_of, reach
-from quafka.copying.session import CopySession, JobFencedError
+from quafka.copying.session import CopySession, JobFencedError, TopicRefusedError
 from quafka_client.cluster import ClientCluster
 from quafka_client.errors import ClientError, LoginError, UnreachableError
 from quafka_client.groups import COPY_STATE
@@ -19,6 +19,7 @@ from quafka_loop import clock
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 _STATE_SECONDS = 3_600.0
+_REFUSED_SECONDS = 60.0
 _TOPICS_AT_ONCE = 500
 
 
@@ -105,6 +106,8 @@ class Mirror:
         self._copied = (0, 0)
         """Records and bytes of earlier sessions."""
         self._told = (0, clock.monotonic())
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Topics that are left out, by name: until when, and why."""
 
     def run(self) -> None:
         """Copy until stopped; after a failure a new session begins.
@@ -113,7 +116,7 @@ class Mirror:
             JobFencedError: another process runs the same job.
             LoginError: a cluster refuses the first login.
         """
-        wait = _FIRST_WAIT
+        wait, copied = _FIRST_WAIT, 0
         while not self._stop.asked:
             try:
                 self._session()
@@ -124,12 +127,15 @@ class Mirror:
                 # Later a login may fail because a server is being restarted.
                 if isinstance(e, LoginError) and self.status.state == "starting":
                     raise
+                if isinstance(e, TopicRefusedError):
+                    self._refused[e.topic] = (clock.monotonic() + _REFUSED_SECONDS, str(e))
+                # Several refused topics are found one after another.
+                if self._copied[0] > copied or isinstance(e, TopicRefusedError):
+                    copied, wait = self._copied[0], _FIRST_WAIT
                 self.status.state = "waiting"
                 if str(e) not in self.status.problems:
                     self.status.problems.append(str(e))
                 self._tell(self._copied)
-                if self.status.records > self._told[0]:
-                    wait = _FIRST_WAIT
                 self._pause(wait)
                 wait = min(2 * wait, _LONGEST_WAIT)
 
@@ -181,6 +187,9 @@ class Mirror:
         plan, job, status = self._plan, self._job, self.status
         status.problems.clear()
         known = {each.source for each in session.partitions}
+        now = clock.monotonic()
+        self._refused = {name: its for name, its in self._refused.items() if its[0] > now}
+        status.problems += [why for _, why in self._refused.values()]
         found: list[CopiedPartition] = []
         async with job.source.cluster() as source, job.target.cluster() as target:
             every = (await source.metadata(None)).topics
@@ -189,6 +198,7 @@ class Mirror:
                 for topic in every
                 if topic.name and not topic.is_internal and not topic.error_code
                 if not topic.name.startswith(("__", *COPY_STATE)) and plan.wants(topic.name)
+                if topic.name not in self._refused
             }
             new = [
                 name for name, count in wanted.items()

@@ -7,7 +7,7 @@ the same job fences the first (KIP-447): at no time do two of them write.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from quafka.commands.kafka_client import Troubles
@@ -15,6 +15,7 @@ from quafka.copying.job import CopiedPartition, Job
 from quafka_client.errors import ClientError
 from quafka_client.group_offsets import Place
 from quafka_loop import clock
+from quafka_proto.errors import ErrorCode
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -25,10 +26,25 @@ _IN_A_TRANSACTION = 100_000
 _TRANSACTION_MS = 30_000
 _CALL_SECONDS = 35.0
 _MAX_RECORD = 100 << 20
+_REFUSALS = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP, ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)  # fmt: skip
 
 
 class JobFencedError(ClientError):
     """Another process runs the same job."""
+
+
+class TopicRefusedError(ClientError):
+    """A topic cannot be copied now, others can. `topic`: its name at the source."""
+
+    def __init__(self, message: str, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
 
 
 class CopySession:
@@ -49,6 +65,11 @@ class CopySession:
                 **job.target.settings(troubles),
                 "transactional.id": job.group,
                 "transaction.timeout.ms": _TRANSACTION_MS,
+                # A coordinator that a "rebootstrap" gives up stays in librdkafka's cache: after a
+                # restart of the target send_offsets_to_transaction would wait for it for ever, as
+                # it ignores its timeout (librdkafka issues 5511 and 5456). A new session finds
+                # brokers that have moved.
+                "metadata.recovery.strategy": "none",
                 "compression.type": job.compression,
                 "linger.ms": 20,
                 "message.max.bytes": _MAX_RECORD,
@@ -69,7 +90,7 @@ class CopySession:
             }
         )
         self._troubles = troubles
-        self._failure: KafkaError | None = None
+        self._failure: tuple[KafkaError, Place] | None = None
         self._partitions: dict[Place, CopiedPartition] = {}
         self._by_copy: dict[Place, CopiedPartition] = {}
         self._waiting: dict[Place, deque[int]] = {}
@@ -119,13 +140,18 @@ class CopySession:
         return found
 
     def add(self, partitions: Sequence[CopiedPartition]) -> None:
-        """Also copy these, each from its position."""
+        """Also copy these, each from its position, which is committed. Raises ClientError.
+
+        Without this, after an abort of its first transaction the job would find a copy that is not
+        empty, and no state.
+        """
         from confluent_kafka import TopicPartition
 
         new = [each for each in partitions if each.source not in self._partitions]
         for each in new:
             self._partitions[each.source] = self._by_copy[each.target] = each
         if new:
+            self._keep(new)
             self._consumer.incremental_assign(
                 [TopicPartition(*each.source, each.position) for each in new]
             )
@@ -145,7 +171,10 @@ class CopySession:
             ):
                 self.commit()
         except (KafkaException, SystemError) as e:
-            raise _failed("copying", e) from e
+            failed = _failed("copying", e)
+            if not isinstance(failed, JobFencedError):
+                self._check()  # its error names the topic
+            raise failed from e
 
     def commit(self) -> None:
         """End the open transaction, if any. Raises ClientError."""
@@ -168,15 +197,18 @@ class CopySession:
 
     def keep_state(self) -> None:
         """Commit all positions again: the target forgets offsets that are not renewed for days."""
+        self._keep(self._partitions.values())
+
+    def _keep(self, partitions: Collection[CopiedPartition]) -> None:
         from confluent_kafka import KafkaException
 
         self.commit()
-        if not self._partitions:
+        if not partitions:
             return
         try:
             self._producer.begin_transaction()
             self._began = clock.monotonic()
-            self._commit_positions(self._partitions.values())
+            self._commit_positions(partitions)
         except (KafkaException, SystemError) as e:
             raise _failed("the target", e) from e
         self._began = None
@@ -236,17 +268,27 @@ class CopySession:
 
     def _written(self, error: KafkaError | None, message: Message) -> None:
         """A record is written: those of a partition come in their order."""
-        if error is not None:
-            self._failure = self._failure or error
-            return
         place = (message.topic() or "", message.partition() or 0)
+        if error is not None:
+            # librdkafka's own errors (below 0) are of records that another one's failure purged.
+            if self._failure is None or self._failure[0].code() < 0 < error.code():
+                self._failure = error, place
+            return
         offset = message.offset()
         assert offset is not None
         self._by_copy[place].known.add(self._waiting[place].popleft(), offset)
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise ClientError(f"the target did not write a record: {self._failure.str()}")
+        if self._failure is None:
+            return
+        if self._failure[0].code() < 0:
+            self._producer.poll(_WAIT_SECONDS)  # for the error that is the cause
+        error, (topic, number) = self._failure
+        where = f"partition {number} of {topic!r}"
+        raise _of_topic(
+            self._by_copy[topic, number].source[0], error,
+            f"the target did not write a record of {where}: {error.str()}",
+        )  # fmt: skip
 
     def _trouble(self, place: Place, message: Message, error: KafkaError) -> None:
         from confluent_kafka import KafkaError
@@ -264,7 +306,13 @@ class CopySession:
             )
         else:
             what = f"topic {message.topic()!r}" if message.topic() else "the source"
-            raise ClientError(f"cannot read {what}: {error.str()}")
+            raise _of_topic(message.topic() or "", error, f"cannot read {what}: {error.str()}")
+
+
+def _of_topic(topic: str, error: KafkaError, message: str) -> ClientError:
+    if topic and error.code() in _REFUSALS:
+        return TopicRefusedError(message, topic)
+    return ClientError(message)
 
 
 def _failed(what: str, exception: BaseException) -> ClientError:
