@@ -22,6 +22,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.support import needs
 
 _SECONDS = 120
+_IS_STILL = """
+    const [element, answer] = arguments
+    const place = () => JSON.stringify(element.getBoundingClientRect())
+    const before = place()
+    requestAnimationFrame(() => requestAnimationFrame(() => answer(place() === before)))
+"""
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -67,9 +73,7 @@ class Driver:
 
         def clicked() -> bool:
             shown = [each for each in self._all(path) if each.is_displayed() and each.is_enabled()]
-            if shown:
-                shown[-1].click()
-            return bool(shown)
+            return bool(shown) and self._hit(shown[-1])
 
         self._until(clicked, f"there is no button or link {quoted}")
 
@@ -95,9 +99,7 @@ class Driver:
 
         def picked() -> bool:
             shown = [each for each in self._all(path) if each.is_displayed()]
-            if shown:
-                shown[-1].click()
-            return bool(shown)
+            return bool(shown) and self._hit(shown[-1])
 
         self._until(picked, f"{text!r} is not there")
 
@@ -114,6 +116,13 @@ class Driver:
             return bool(shown)
 
         self._until(typed, f"there is no field {label!r}")
+
+    def _hit(self, element: Any) -> bool:
+        """Click an element, unless it moves, as in a dialog that opens: the click would miss."""
+        still: bool = self.chrome.execute_async_script(_IS_STILL, element)
+        if still:
+            element.click()
+        return still
 
     def errors(self) -> list[str]:
         """What the browser's console has said, except that a page was left."""
