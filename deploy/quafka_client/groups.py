@@ -66,7 +66,9 @@ class MemberDescription:
 class GroupDetails:
     """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the maximum
     over partitions. `timed`: whether the server reports times. `epoch`: None for a classic group.
-    `protocol`: the one that a classic group's members chose; otherwise the broker's assignor."""
+    `protocol`: the one that a classic group's members chose; otherwise the broker's assignor.
+    `uncommitted`: how many partitions of its topics have no committed offset, and so no lag;
+    None: unknown."""
 
     group: str
     state: str
@@ -81,6 +83,7 @@ class GroupDetails:
     partitions: list[ShownPartitionLag]
     kind: str = _CLASSIC
     epoch: int | None = None
+    uncommitted: int | None = None
 
 
 # --- list -------------------------------------------------------------------------------------
@@ -336,7 +339,19 @@ async def describe(cluster: ClientCluster, name: str) -> GroupDetails:
         catch_up_seconds=largest_if_known(lag.catch_up_seconds for lag in behind or lags),
         timed=timed,
         partitions=lags,
+        uncommitted=await _uncommitted(cluster, lags),
     )
+
+
+async def _uncommitted(cluster: ClientCluster, lags: Sequence[ShownPartitionLag]) -> int | None:
+    """How many partitions of these topics have no committed offset; None: a topic is unknown."""
+    names = sorted({lag.topic for lag in lags})
+    topics = (await cluster.metadata(names)).topics if names else []
+    if any(topic.error_code for topic in topics):
+        return None
+    every = {(topic.name, each.partition_index) for topic in topics for each in topic.partitions}
+    committed = {(lag.topic, lag.partition) for lag in lags if lag.committed_offset is not None}
+    return len(every - committed)
 
 
 def _without_lag(

@@ -179,6 +179,7 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient, tmp_pat
     assert (found["state"], found["lag"], found["members"]) == ("Empty", 5, [])
     assert found["behind_seconds"] > 1_000_000_000  # since 1970
     lagging, done = found["partitions"]
+    assert found["uncommitted"] == 0
     assert (lagging["committed_offset"], lagging["high_watermark"], lagging["lag"]) == (0, 5, 5)
     assert (done["lag"], done["behind_seconds"], done["catch_up_seconds"]) == (0, 0, 0)
     (listed,) = [row for row in quafka("groups list").rows if row[0] == group]
@@ -186,6 +187,10 @@ def test_a_groups_offsets(quafka: Command, name: str, client: RawClient, tmp_pat
     assert group not in quafka("groups list --state stable").out
 
     assert quafka(f"groups delete-offsets {group} -t {name}:1").rows == [[name, "1", "0", "-"]]
+    note = "partitions of these topics without a committed offset, and so without lag: 1\n"
+    assert note in quafka(f"groups describe {group}").out
+    (found,) = quafka(f"groups describe {group} --format json").json["groups"]
+    assert found["uncommitted"] == 1
     assert "no offsets" in quafka(f"groups delete-offsets {group} -t other", code=1).err
     assert quafka(f"groups delete {group}").out == f"deleted {group}\n"
     assert "no such group" in quafka(f"groups delete {group}", code=1).err

@@ -34,6 +34,8 @@ def test_a_first_topic(tmp_path: Path) -> None:
     read = re.findall(r"^(\d) \d alice (\w+)$", shown, re.MULTILINE)
     assert [what for _, what in read] == ["book", "pen"]
     assert len({partition for partition, _ in read}) == 1
+    assert {row[0] for row in re.findall(r"^(\d) \d \w+ \w+$", shown, re.MULTILINE)} == set("012")
+    assert "partitions of these topics without a committed offset, and so without lag:" in shown
     assert shown.count("book\n") == 3
     assert "\nfail" not in shown
 

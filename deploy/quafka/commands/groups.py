@@ -111,6 +111,9 @@ def _description(group: groups.GroupDetails) -> str:
         parts.append(_members(group.members))
     if group.partitions:
         parts.append(_lags(group.partitions))
+        if group.uncommitted:
+            note = "partitions of these topics without a committed offset, and so without lag"
+            parts.append(colour(f"{note}: {group.uncommitted}", "dim"))
     else:
         parts.append(colour("no committed offsets and no assigned partitions", "dim"))
     if groups.keeps_copy_state(group.group):
