@@ -27,7 +27,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "operations.md", "runbooks.md", "kubernetes.md", "upgrade.md", "console.md", "traces.md",
         "object-store.md", "snapshots.md", "spark.md", "kafka-folders.md", "redis-streams.md",
     ),
-    "Security": ("security.md", "hostile.md"),
+    "Security": ("security.md",),
     "Reference": (
         "configuration.md", "topic-configs.md", "cli.md", "reference/commands.md",
         "reference/metrics.md", "reference/spans.md", "reference/apis.md", "reference/ops.md",
@@ -35,7 +35,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Figures": ("performance.md", "reliability.md"),
     "Releases": ("changelog.md", "licences.md"),
-    "Design": ("contributing.md", "architecture.md", "wal.md", "adr/index.md"),
+    "Design": (
+        "contributing.md", "architecture.md", "wal.md", "hostile.md", "performance-history.md",
+        "adr/index.md",
+    ),
 }  # fmt: skip
 """The sections, and the pages that come first in each. A page that does not exist is left out."""
 
