@@ -23,7 +23,7 @@ FOLDER_MODE = 0o750
 def open_descriptor(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:
     """Open a file like `os.open`; also an `opener`. A file that this creates has the mode."""
     flags |= os.O_CLOEXEC
-    if not flags & os.O_CREAT or os.geteuid():
+    if not flags & os.O_CREAT or not _is_anothers_folder(path):
         return os.open(path, flags, mode)
     with _folder_of(path) as (folder, name):
         try:
@@ -72,7 +72,7 @@ def make_folders(folder: Path, *, exist_ok: bool = True) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    if os.geteuid():
+    if not _is_anothers_folder(folder):
         folder.mkdir(FOLDER_MODE)
         return
     with _folder_of(folder) as (parent, name):
@@ -82,6 +82,16 @@ def _make_folder(folder: Path) -> None:
             _give(fd, parent)
         finally:
             os.close(fd)
+
+
+def _is_anothers_folder(path: str | Path) -> bool:
+    """Whether this process is root's, and the folder of `path` is not."""
+    if os.geteuid():
+        return False
+    try:
+        return os.stat(os.path.dirname(path) or os.curdir).st_uid != 0  # noqa: PTH116, PTH120
+    except OSError:
+        return False  # who opens the file gets the error
 
 
 @contextlib.contextmanager
@@ -106,9 +116,8 @@ def _folder_of(path: str | Path) -> Generator[tuple[int, str]]:
 def _give(fd: int, folder: int) -> None:
     """Give a new file or folder the owner of its folder, if the file system has owners."""
     owner = os.fstat(folder)
-    if owner.st_uid:
-        with contextlib.suppress(OSError):
-            os.fchown(fd, owner.st_uid, owner.st_gid)
+    with contextlib.suppress(OSError):
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def open_to_others(path: Path, mode: int) -> bool:
