@@ -37,7 +37,8 @@ up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl
 test: $(VENV)/.installed-dev      ## install what the tests need, and run those that show each feature once
 	$(BIN)/python -m pytest $(SPREAD) $(SHORT) $(ARGS)
 
-test-all: $(VENV)/.installed-dev  ## every test, with more examples, seeds and mutations
+test-all: $(VENV)/.installed-dev  ## every test, with more examples, seeds and mutations; before, the short ones on other Pythons
+	$(BIN)/python -m tests.release.suite $(OTHERS) $(SPREAD) $(SHORT)
 	$(BIN)/python -m pytest $(SPREAD) $(ALL) $(ARGS)
 
 test-pythons: $(VENV)/.installed-dev ## `make test-bare` on the other Pythons (OTHERS) that this machine has
